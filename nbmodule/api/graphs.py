@@ -62,9 +62,7 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
     if is_foreign(fn):
         return socket("as_it_stands")("graph", fn, args, kwargs)
     if not callable(fn):
-        raise ArgumentTypeError(
-            f"nb.graph takes a function or a module; found {type(fn).__name__}."
-        )
+        raise ArgumentTypeError(f"nb.graph takes a function or a module, got {type(fn).__name__}.")
     return graph_of(fn, args, kwargs)
 
 

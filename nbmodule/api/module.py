@@ -138,7 +138,7 @@ class Module(CoreModule):
             (4, 3)
         """
         if not isinstance(linen, bool):
-            raise ArgumentTypeError(f"to_flax: linen is True or False; found {linen!r}.")
+            raise ArgumentTypeError(f"to_flax: linen must be True or False, got {linen!r}.")
         return socket("to_framework")(self, "flax_linen" if linen else "flax_nnx")
 
     def to_haiku(self) -> Any:

@@ -43,7 +43,7 @@ def cache_compiles(
         >>> jax.config.update("jax_compilation_cache_dir", before)
     """
     if not min_seconds >= 0:
-        raise ArgumentError(f"min_seconds= is a time of 0 or more; found {min_seconds!r}.")
+        raise ArgumentError(f"min_seconds must be at least 0, got {min_seconds!r}.")
     chosen = Path(folder if folder is not None else _usual_folder()).expanduser().absolute()
     try:
         chosen.mkdir(parents=True, exist_ok=True)

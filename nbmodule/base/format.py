@@ -261,8 +261,7 @@ def bytes_of(text: str | int | float) -> int:
     )
     if match is None or match[2].upper() not in _UNITS or not float(match[1]):
         raise ArgumentError(
-            f"budget is an amount of memory, such as '256MB' or a number of bytes above zero; "
-            f"found {text!r}."
+            f"budget must be a positive number of bytes or text such as '256MB', got {text!r}."
         )
     return int(float(match[1]) * _UNITS[match[2].upper()])
 

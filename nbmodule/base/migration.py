@@ -303,8 +303,8 @@ def _name_positional(
     if len(args) > count + len(names):
         accepted = ", ".join([*signature.positional, *names]) or "none"
         raise ArgumentTypeError(
-            f"{where} takes its arguments by position as far as: {accepted}; found {len(args)}. "
-            "Name the others."
+            f"{where} takes by position: {accepted}; got {len(args)} arguments. "
+            "Pass the others by name."
         )
     named = dict(zip(names, args[count:]))
     for name in named.keys() & kwargs.keys():

@@ -60,7 +60,7 @@ def file_name(path: object, act: str) -> str:
     if not isinstance(name, str):
         fix = " `os.fsdecode` makes text of bytes." if isinstance(name, bytes) else ""
         raise ArgumentTypeError(
-            f"cannot {act}: the name of a file is text or a pathlib.Path, found "
+            f"cannot {act}: a file name must be a str or a pathlib.Path, got "
             f"{type(path).__name__}.{fix}"
         )
     if "\0" in name or not name:

@@ -81,8 +81,7 @@ class Calls(Shown, Sequence[Call]):
         position: Any = key
         if not hasattr(position, "__index__"):
             raise ArgumentTypeError(
-                f"calls are looked up by position, by path, or by (path, number of the call); "
-                f"found {key!r}."
+                f"calls are indexed by position, path or (path, number of the call), got {key!r}."
             )
         return self._list[operator.index(position)]
 

@@ -43,13 +43,13 @@ class Choice:
     def __init__(self, model: Any, depth: int | None, only: Any) -> None:
         if not is_module(model):
             raise ArgumentTypeError(
-                f"nb.track follows a module; found {type(model).__name__}. For any function, "
+                f"nb.track takes a module, got {type(model).__name__}. For any function, "
                 f"track the module that it calls."
             )
         if depth is not None and (not is_whole(depth) or depth < 0):
             raise ArgumentError(
-                f"depth counts levels below the tracked module: None or a number of at least 0 "
-                f"is wanted, found {depth!r}."
+                f"depth must be None or at least 0 (levels below the tracked module), got "
+                f"{depth!r}."
             )
         self.slot, self.depth = slot_of(model), depth
         self.only = None if only is None else tuple(entries_of("only", only))

@@ -201,7 +201,7 @@ class Pair:
             at = f" at {list(self.where)}" if self.where else ""
             gap = (
                 f"its return differs by {self.largest:.3g}{at} (expected "
-                f"{self.gap.expected:.6g}, found {self.gap.actual:.6g})"
+                f"{self.gap.expected:.6g}, got {self.gap.actual:.6g})"
             )
         supplied = {
             "inside": "a module inside it is at fault",

@@ -272,7 +272,7 @@ def _what_is_wrong(a: np.ndarray, b: np.ndarray, gap: Gap, rtol: float, atol: fl
     guess = _guess(a.astype(np.float64) if a.dtype.kind != "c" else a, b, close)
     return (
         f"{guess} (largest difference {gap.largest:.4g} at {list(gap.where)}: expected "
-        f"{gap.expected + 0:.6g}, found {gap.actual + 0:.6g})"
+        f"{gap.expected + 0:.6g}, got {gap.actual + 0:.6g})"
     )
 
 
@@ -286,7 +286,7 @@ def _about_one(a: Any, b: Any) -> str:
     if not np.isfinite(float(a)):
         return f"{a} is not finite"
     if a and 10**6 * abs(a + b) <= abs(b):
-        return f"the sign is wrong: found {a:.6g}"
+        return f"the sign is wrong: got {a:.6g}"
     near = "close, but " if 50 * abs(a - b) <= abs(b) else ""
     return f"{near}{a:.6g} is too {'large' if a > b else 'small'}"
 

@@ -70,7 +70,7 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
         )
     else:
         raise ArgumentError(
-            f"calls are kept in files ending in .h5, .hdf5 or .safetensors; found {target!r}. "
+            f"the file name must end in .h5, .hdf5 or .safetensors, got {target!r}."
         )
 
 
@@ -214,7 +214,7 @@ def as_calls(reference: object) -> Calls:
         rows = reference
     else:
         raise ArgumentTypeError(
-            f"a reference is calls, a path, a mapping or rows (path, inputs, returns); found "
+            f"a reference must be calls, a path, a mapping or rows (path, inputs, returns), got "
             f"{type(reference).__name__}."
         )
     return Calls([_foreign(number, row) for number, row in enumerate(rows)], name="reference")
@@ -223,8 +223,8 @@ def as_calls(reference: object) -> Calls:
 def _foreign(number: int, row: object) -> Call:
     if not isinstance(row, (tuple, list)) or len(row) not in (2, 3) or not isinstance(row[0], str):
         raise ArgumentTypeError(
-            "a row of a reference is (path, returns) or (path, inputs, returns), with the path "
-            "as text."
+            "a row of a reference must be (path, returns) or (path, inputs, returns), with a "
+            "str as path."
         )
     path, returns = row[0], host_arrays(row[-1])
     values: dict[str, Any] = {"output": returns}

@@ -169,7 +169,7 @@ def first_nonfinite(
         return socket("as_it_stands")("first_nonfinite", fn, args, kwargs, backward=backward)
     if not callable(fn):
         raise ArgumentTypeError(
-            f"nb.first_nonfinite takes a module or a function; found {type(fn).__name__}."
+            f"nb.first_nonfinite takes a module or a function, got {type(fn).__name__}."
         )
     # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
     inside = fn

@@ -261,9 +261,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         (True, True, 0.0)
     """
     if not is_whole(runs) or runs < 1:
-        raise ArgumentError(
-            f"runs counts the measured runs: a number of at least 1 is wanted, found {runs!r}."
-        )
+        raise ArgumentError(f"runs must be at least 1, got {runs!r}.")
     runs = int(runs)
     with untracked(), jax.disable_jit(False):
         if is_foreign(fn):
@@ -332,8 +330,7 @@ def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
     name = type(fn).__name__ if is_module(fn) else inner or type(fn).__name__
     if not callable(fn):
         raise ArgumentTypeError(
-            f"nb.profile measures a function that JAX can compile, or a model; found "
-            f"{type(fn).__name__}."
+            f"nb.profile takes a model or a function that JAX can compile, got {type(fn).__name__}."
         )
     try:
         if not isinstance(fn, Jit) and hasattr(fn, "trace"):

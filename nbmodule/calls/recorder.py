@@ -110,13 +110,13 @@ class Recorder(Shown):
         only: Any = None,
     ) -> None:
         if not is_whole(every) or every < 1:
-            raise ArgumentError(
-                f"every counts steps: a number of at least 1 is wanted, found {every!r}."
-            )
+            raise ArgumentError(f"every must be at least 1 (in steps), got {every!r}.")
         self.every, self.budget = int(every), bytes_of(budget)
         self.returns, self.parameters = returns, as_flag("parameters", parameters)
         if not isinstance(where, (str, os.PathLike)):
-            raise ArgumentTypeError(f"where is 'memory' or a folder; found {type(where).__name__}.")
+            raise ArgumentTypeError(
+                f"where must be 'memory' or a folder, got {type(where).__name__}."
+            )
         self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
         self._tracking = Tracking(
             model, returns, True, gradients, depth, only, None, (), False, 16, self.budget

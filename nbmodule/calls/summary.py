@@ -98,8 +98,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
             return results[0]
         if not isinstance(key, slice) and not is_whole(key):
             raise ArgumentTypeError(
-                f"a row of a summary is looked up by position or by path; found "
-                f"{type(key).__name__}."
+                f"rows of a summary are indexed by position or path, got {type(key).__name__}."
             )
         return tuple.__getitem__(self, key)
 

@@ -134,7 +134,7 @@ class Tracking:
         self.asked += (last, budget)
         if not isinstance(returns, bool) and returns not in REDUCED:
             raise ArgumentError(
-                f"returns is True, 'stats', 'exact stats' or False; found {returns!r}."
+                f"returns must be True, False, 'stats' or 'exact stats', got {returns!r}."
             )
         self.returns, self.order = returns, as_flag("order", order)
         self.gradients, self.profile = as_flag("gradients", gradients), as_flag("profile", profile)
@@ -143,10 +143,7 @@ class Tracking:
                 "nb.track with returns=False, order=False and gradients=False would record nothing."
             )
         if not is_whole(last) or last < 1:
-            raise ArgumentError(
-                f"last counts the steps that are kept: a number of at least 1 is wanted, found "
-                f"{last!r}."
-            )
+            raise ArgumentError(f"last must be at least 1 (steps to keep), got {last!r}.")
         self.foreign = None if is_module(model) else socket("watched")(model)
         if self.foreign is not None:
             model = self.foreign.module
@@ -274,9 +271,7 @@ def tap(x: object, name: str) -> Any:
         Array(9., dtype=float32)
     """
     if not isinstance(name, str) or not name:
-        raise ArgumentTypeError(
-            f"nb.tap(x, name): the name is a text, found {type(name).__name__}."
-        )
+        raise ArgumentTypeError(f"nb.tap(x, name): name must be a str, got {type(name).__name__}.")
     tracker, log = now.tracker, current_log()
     if tracker is None or log is None or not now.stack:
         return x

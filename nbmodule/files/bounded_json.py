@@ -70,9 +70,8 @@ def dump_json(value: object, what: str) -> bytes:
         ).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentTypeError(
-            f"cannot save {what}: expected what JSON can say (dicts with text keys, lists, text, "
-            "numbers, True, False, None) "
-            f"or a NumPy or JAX scalar, and {str(error)[:200]}."
+            f"cannot save {what}: expected JSON values (dicts with str keys, lists, str, numbers, "
+            f"True, False, None) or NumPy or JAX scalars; {str(error)[:200]}."
         ) from error
     if not _is_bounded(text):
         raise ArgumentError(
@@ -101,7 +100,7 @@ def _number(value: Any) -> Any:
         raise TypeError(f"found {type(value).__name__}{shape}")
     number = value.item()
     if not isinstance(number, (bool, int, float)):
-        raise TypeError(f"found a scalar of {value.dtype}")
+        raise TypeError(f"got a scalar of {value.dtype}")
     return number
 
 
@@ -112,7 +111,7 @@ def _check_keys(value: object) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"a dict has the key {key!r}")
+                raise TypeError(f"got a dict with the key {key!r}")
             if type(item) not in _PLAIN:  # most are: an index of many arrays is long
                 _check_keys(item)
     elif isinstance(value, (list, tuple)):

@@ -100,7 +100,7 @@ def check_step(step: int) -> int:
         number = operator.index(step)
     except TypeError:
         raise ArgumentTypeError(
-            f"step={step!r}: expected a whole number, got {type(step).__name__}."
+            f"step={step!r}: expected an integer, got {type(step).__name__}."
         ) from None
     if number < 0:
         raise ArgumentError(f"step={number}: expected 0 or more.")

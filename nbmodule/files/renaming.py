@@ -102,7 +102,7 @@ def rows_below(rows: list[tuple[str, Any]], prefix: str, where: str) -> list[tup
         [('w', 1), ('__buffers__/m', 2)]
     """
     if not isinstance(prefix, str):
-        raise ArgumentTypeError(f"prefix must be text, got {type(prefix).__name__}.")
+        raise ArgumentTypeError(f"prefix must be a str, got {type(prefix).__name__}.")
     level = prefix.strip("/.").replace(".", "/") + "/"
     kept_rows = []
     for path, leaf in rows:

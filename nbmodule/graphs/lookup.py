@@ -18,7 +18,7 @@ def find(graph: Computation, path: str, call: int | None = None) -> Group:
     """The group of a submodule's call; see `Graph.find`."""
     if not isinstance(path, str):
         raise ArgumentTypeError(
-            f"a submodule of a graph is found by its path, as text; found {type(path).__name__}."
+            f"a submodule of a graph is looked up by its path, a str, got {type(path).__name__}."
         )
     if path == "":
         return graph.root

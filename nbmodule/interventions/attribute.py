@@ -94,7 +94,7 @@ def attribute(
     `direct`.
     """
     if method not in METHODS:
-        raise ArgumentError(f"method is one of {', '.join(METHODS)}; found {method!r}.")
+        raise ArgumentError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
     args = x if isinstance(x, tuple) else (x,)
     run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
     if run.question is None:
@@ -103,7 +103,7 @@ def attribute(
             "target=."
         )
     if not is_whole(steps) or steps < 1:
-        raise ArgumentError(f"steps must be a whole number of at least 1, found {steps!r}.")
+        raise ArgumentError(f"steps must be an integer of at least 1, got {steps!r}.")
     labels = tuple(map(str, labels))
     if method == "direct":
         return _direct(run, stream, components, heads, labels)
@@ -181,7 +181,7 @@ def _by_gradient(
         start = jnp.broadcast_to(start, point.shape)
     except ValueError:
         raise ShapeError(
-            f"baseline must fit the input {list(point.shape)}, found {describe(baseline)}."
+            f"baseline must fit the input {list(point.shape)}, got {describe(baseline)}."
         ) from None
     gradients = _Gradients(run, [target.name for target in modules if target.name], source)
     notes = [f"called several times, and left out: {', '.join(repeated)}"] if repeated else []

@@ -50,7 +50,7 @@ def edit(model: object, *args: object, **kwargs: object) -> Edits:
     """
     if not isinstance(model, CoreModule):
         raise ArgumentTypeError(
-            f"nb.edit changes the parts of an nb.Module; found {type(model).__name__}. Convert "
+            f"nb.edit takes an nb.Module, got {type(model).__name__}. Convert "
             f"it first (nb.from_flax, nb.from_torch, ...)."
         )
     return Edits(model, args, kwargs)
@@ -219,7 +219,7 @@ class Edits:
     def _spot(self, path: str) -> Target:
         if not isinstance(path, str):
             raise ArgumentTypeError(
-                f"a submodule is named by its path; found {type(path).__name__}."
+                f"a submodule must be named by its path, got {type(path).__name__}."
             )
         result = targets(self.model, path)
         if len(result) != 1 or result[0].tap is not None or result[0].receiver is not None:
@@ -307,9 +307,7 @@ class _Place:
 
     def set(self, value: object) -> None:
         if not callable(value):
-            raise ArgumentTypeError(
-                f"a module, or a function, is wanted; found {type(value).__name__}."
-            )
+            raise ArgumentTypeError(f"expected a module or a function, got {type(value).__name__}.")
         if hasattr(self.step, "name"):
             setattr(self.holder, self.step.name, value)
         elif isinstance(self.holder, tuple):

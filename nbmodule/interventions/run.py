@@ -356,8 +356,8 @@ def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metri
         raise ArgumentError("give either target=, whose loss is measured, or metric=, not both.")
     if metric is not None and not callable(metric) and not _is_index(metric):
         raise ArgumentTypeError(
-            f"metric is a function of the output, an index of its last axis, or a whole index "
-            f"such as (0, -1, 5); found {metric!r}."
+            "metric must be a function of the output, an index of its last axis, or a full index "
+            f"such as (0, -1, 5), got {metric!r}."
         )
     return ("loss", loss) if has_target else ("metric", metric) if metric is not None else None
 
@@ -427,7 +427,7 @@ def as_module(
         return model, args, kwargs
     if not is_foreign(model) or framework_of(model) == "torch":
         raise ArgumentTypeError(
-            f"a module is wanted, or a model of Flax, Equinox, Haiku or Keras; found "
+            f"expected a module, or a model of Flax, Equinox, Haiku or Keras, got "
             f"{type(model).__name__}. Convert one "
             "of PyTorch by nb.from_torch; of any other function, take the module that it calls."
         )

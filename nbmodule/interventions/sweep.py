@@ -339,10 +339,10 @@ def _repeated(run: Run, setting: Setting) -> set[str]:
 
 def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> None:
     if not isinstance(over, str) or over not in OVER:
-        raise ArgumentError(f"a sweep goes over one of {', '.join(OVER)}; found {over!r}.")
+        raise ArgumentError(f"over must be one of {', '.join(OVER)}, got {over!r}.")
     if not isinstance(setting, Setting):
         raise ArgumentTypeError(
-            f"a sweep takes a setting such as nb.zero(); found {type(setting).__name__}."
+            f"a sweep takes a value such as nb.zero(), got {type(setting).__name__}."
         )
     if setting.parts:
         raise ArgumentError(
@@ -358,9 +358,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         )
     for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):
         if not is_whole(value) or value < least:
-            raise ArgumentError(
-                f"{name} must be a whole number of at least {least}, found {value!r}."
-            )
+            raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}.")
     if block > 1 and over not in ("channels", "units", "tokens"):
         raise ArgumentError(
             f"block= is for channels, units and tokens; a sweep over {over} takes them one by one."

@@ -43,8 +43,8 @@ def values_by_target(model: Any, given: object) -> list[tuple[Target, Setting]]:
     """
     if not isinstance(given, Mapping):
         raise ArgumentTypeError(
-            f"settings are a mapping from places to settings, as in "
-            f"{{'blocks.3.attention': nb.zero(head=2)}}; found {type(given).__name__}."
+            f"expected a mapping from targets to values, as in "
+            f"{{'blocks.3.attention': nb.zero(head=2)}}, got {type(given).__name__}."
         )
     results = []
     for key, settings in given.items():
@@ -74,7 +74,7 @@ def targets(model: Any, key: Any) -> list[Target]:
             raise PathError(f"{type(key).__name__} is no part of {type(model).__name__}.")
         return [Target(name, key)]
     if not isinstance(key, str):
-        raise ArgumentTypeError(f"a place is a module or a path; found {type(key).__name__}.")
+        raise ArgumentTypeError(f"a target must be a module or a path, got {type(key).__name__}.")
     if ARROW in key:
         return _edge(model, key)
     modules = names_of(model)
@@ -120,7 +120,7 @@ def names_of(model: Any) -> dict[str, Any]:
 def _edge(model: Any, key: str) -> list[Target]:
     ends = [part.strip() for part in key.split(ARROW)]
     if len(ends) != 2:
-        raise ArgumentError(f'an edge is written "sender {ARROW} receiver"; found {key!r}.')
+        raise ArgumentError(f'expected an edge as "sender {ARROW} receiver", got {key!r}.')
     senders, receivers = (targets(model, end) for end in ends)
     if any(target.tap is not None for target in receivers):
         raise PathError(f'"{ends[1]}" is no submodule, and a change is received by one.')

@@ -228,10 +228,10 @@ def add_noise(
     """
     result = number_of("add_noise", "deviation", deviation)
     if result < 0:
-        raise ArgumentError(f"nb.add_noise: deviation must be at least 0, found {deviation!r}.")
+        raise ArgumentError(f"nb.add_noise: deviation must be at least 0, got {deviation!r}.")
     if not is_whole(seed) or not 0 <= seed < 2**32:
         raise ArgumentError(
-            f"nb.add_noise: seed must be a whole number from 0 to 2**32 - 1, found {seed!r}."
+            f"nb.add_noise: seed must be an integer from 0 to 2**32 - 1, got {seed!r}."
         )
     parts = selected_parts("add_noise", head=head, channel=channel, unit=unit, token=token)
     return Setting("noise", parts, number=result, seed=int(seed))
@@ -299,7 +299,7 @@ def number_of(where: str, name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
         raise ArgumentTypeError(
-            f"nb.{where}: {name} must be a number, found {type(value).__name__}."
+            f"nb.{where}: {name} must be a number, got {type(value).__name__}."
         ) from None
 
 
@@ -321,8 +321,8 @@ def _indices(where: str, name: str, supplied: Any) -> tuple[int, ...]:
         result = tuple(sorted({operator.index(item) for item in items}))
     except TypeError:
         raise ArgumentTypeError(
-            f"nb.{where}: {name} is a number, or several, found {supplied!r}."
+            f"nb.{where}: {name} must be a number or several, got {supplied!r}."
         ) from None
     if not result or result[0] < 0:
-        raise ArgumentError(f"nb.{where}: {name} counts from 0; found {supplied!r}.")
+        raise ArgumentError(f"nb.{where}: {name} must be at least 0, got {supplied!r}.")
     return result

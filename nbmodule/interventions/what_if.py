@@ -274,7 +274,7 @@ class WhatIf(Shown):
             ('ReLU', 'model[1] = nb.Identity()')
         """
         if method not in EDITS:
-            raise ArgumentError(f"an edit is one of {', '.join(EDITS)}; found {method!r}.")
+            raise ArgumentError(f"an edit must be one of {', '.join(EDITS)}, got {method!r}.")
         with self._step():
             with other_keys():
                 edits = self._copied()

@@ -770,7 +770,7 @@ def _check_arguments(
     if recorder is not None and not hasattr(recorder, "step"):
         raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {type(recorder).__name__}.")
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
-        raise ArgumentTypeError(f"tags must be a list of words, got {tags!r}.")
+        raise ArgumentTypeError(f"tags must be a list of str, got {tags!r}.")
     if not isinstance(name, str | None):
         raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
     if not isinstance(journal, bool | str | os.PathLike | None):

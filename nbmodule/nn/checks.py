@@ -109,7 +109,7 @@ def integer(where: str, name: str, value: Any) -> int:
         number = None
     if number is None or isinstance(value, bool):
         got = describe_shape(value) if hasattr(value, "dtype") else repr(value)
-        raise ArgumentTypeError(f"{where}: {name} must be a whole number, got {got}.")
+        raise ArgumentTypeError(f"{where}: {name} must be an integer, got {got}.")
     return number
 
 

@@ -227,7 +227,7 @@ def _free_name(name: str, used_names: tuple[str, ...]) -> str:
     """A name that can be part of a path, and is not there yet."""
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ArgumentError(
-            f"Sequential: a layer's name is text without '.' and '/', got {name!r}. "
+            f"Sequential: the name of a layer must be a str without '.' and '/', got {name!r}. "
         )
     if name in used_names:
         raise ArgumentError(f"Sequential has a layer named {name!r} already.")

@@ -45,7 +45,7 @@ class _Around(Layer):
         where = type(self).__name__
         if not is_module(layer):
             raise ArgumentTypeError(
-                f"{where}: a layer with a weight is wanted, got {type(layer).__name__}."
+                f"{where}: expected a layer with a weight, got {type(layer).__name__}."
             )
         weight = getattr(layer, name, None)
         if not isinstance(weight, Parameter):
@@ -56,7 +56,7 @@ class _Around(Layer):
             )
         if weight.ndim == 0 or not jnp.issubdtype(weight.dtype, jnp.floating):
             raise ArgumentError(
-                f"{where}: a floating weight with axes is wanted, got {weight.describe()}."
+                f"{where}: expected a floating weight with axes, got {weight.describe()}."
             )
         if not -weight.ndim <= axis < weight.ndim:
             raise ArgumentError(

@@ -108,7 +108,8 @@ def _as_array(leaf: object, chain: Chain) -> Any:
         return jnp.asarray(leaf)
     except TypeError:
         raise ArgumentTypeError(
-            f'variables and gradients are arrays, got {type(leaf).__name__} for "{text(chain)}".'
+            f"variables and gradients must be arrays, got {type(leaf).__name__} for "
+            f'"{text(chain)}".'
         ) from None
 
 

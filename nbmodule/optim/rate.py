@@ -112,7 +112,7 @@ def as_rate(lr: object, device: DeviceLike | None = None) -> Any:
     """
     if isinstance(lr, Variable):
         if lr.shape != ():
-            raise ShapeError(f"a learning rate is one number, got {lr.describe()}.")
+            raise ShapeError(f"a learning rate must be one number, got {lr.describe()}.")
         return lr
     if callable(lr) and not is_module(lr):
         return lr if is_of_step(lr) else FunctionRate(lr)
@@ -149,7 +149,7 @@ def as_number(lr: object) -> float:
         advice = f" {REFUSED['params']}." if is_model else ""
         raise ArgumentTypeError(f"lr= takes {_WANTED}, got {type(lr).__name__}.{advice}")
     if is_array and lr.shape != ():
-        raise ShapeError(f"a learning rate is one number, got {describe_shape(lr)}.")
+        raise ShapeError(f"a learning rate must be one number, got {describe_shape(lr)}.")
     if is_array and not (
         jnp.issubdtype(lr.dtype, jnp.floating) or jnp.issubdtype(lr.dtype, jnp.integer)
     ):
@@ -160,7 +160,7 @@ def as_number(lr: object) -> float:
 def check_number(number: float) -> float:
     """Return a number if it is zero or more, and finite."""
     if not (math.isfinite(number) and number >= 0):
-        raise ArgumentError(f"a learning rate must be zero or more, and finite, got {number!r}.")
+        raise ArgumentError(f"a learning rate must be finite and at least 0, got {number!r}.")
     return number
 
 
@@ -220,7 +220,7 @@ def as_scalar(value: object) -> Any:
     array = jnp.asarray(value)
     if array.shape != ():
         raise ShapeError(
-            f"a learning rate is one number; the function gave {describe_shape(array)}."
+            f"a learning rate must be one number, the function returned {describe_shape(array)}."
         )
     return array.astype(float_dtype())
 
@@ -332,7 +332,7 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     for step, factor in factors.items():
         if not is_whole(step) or step <= warmup:
             raise ArgumentError(
-                f"step_schedule: steps are whole numbers after the warm-up of {warmup}, "
+                f"step_schedule: steps must be integers after the warm-up of {warmup}, "
                 f"got {step!r}."
             )
         as_number(factor)
@@ -354,7 +354,7 @@ def _rise_and_fall(
 def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, int, float]:
     for name, number in (("steps", steps), ("warmup", warmup)):
         if not is_whole(number):
-            raise ArgumentTypeError(f"{name} is a whole number of steps, got {number!r}.")
+            raise ArgumentTypeError(f"{name} must be an integer number of steps, got {number!r}.")
     if not 0 <= warmup < steps:
         raise ArgumentError(f"a warm-up of {warmup} steps does not fit into a run of {steps}.")
     return as_number(lr), int(steps), int(warmup), as_number(end)

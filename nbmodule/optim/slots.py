@@ -437,7 +437,7 @@ class RuleOptimizer(SlotOptimizer):
     ) -> None:
         super().__init__(lr, inplace, stop_gradients, trace_on_next_step, device)
         if not is_whole(accumulate) or accumulate < 1:
-            raise ArgumentError(f"accumulate= must be a whole number from 1, got {accumulate!r}.")
+            raise ArgumentError(f"accumulate= must be an integer from 1, got {accumulate!r}.")
         groups = {} if groups is None else groups
         if not isinstance(groups, Mapping):
             raise ArgumentTypeError(

@@ -39,18 +39,16 @@ def join_hosts(
     Example:
         >>> nb.join_hosts("localhost:1234", processes=2, process=2)
         Traceback (most recent call last):
-        nbmodule.errors.ArgumentError: process=2: with processes=2 they are numbered 0 to 1.
+        nbmodule.errors.ArgumentError: process must be from 0 to 1, got 2.
     """
     if processes is not None and process is not None and not 0 <= process < processes:
-        raise ArgumentError(
-            f"process={process}: with processes={processes} they are numbered 0 to {processes - 1}."
-        )
+        raise ArgumentError(f"process must be from 0 to {processes - 1}, got {process}.")
     if processes is not None and coordinator is None:
         raise ArgumentError(
             "processes= is given without coordinator=: 'host:port' of process 0 is wanted too."
         )
     if lost_after < 1:
-        raise ArgumentError(f"lost_after={lost_after}: a number of seconds from 1 on is wanted.")
+        raise ArgumentError(f"lost_after must be at least 1 (second), got {lost_after}.")
     try:
         # The CPU backend cannot talk to other hosts by itself.
         if "cpu" in str(getattr(jax.config, "jax_platforms", None) or ""):

@@ -102,7 +102,7 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Rule:
         P(None, 'data')
     """
     if not is_whole(min_size) or min_size < 0:
-        raise ArgumentError(f"min_size is a number of elements from 0 on, got {min_size!r}.")
+        raise ArgumentError(f"min_size must be at least 0 (elements), got {min_size!r}.")
 
     def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
         parts = size_of(mesh, check_axis(mesh, axis, "fsdp"))
@@ -216,7 +216,7 @@ def as_rules(rules: object) -> list[Rule]:
     if isinstance(rules, Sequence) and not isinstance(rules, str):
         return [part for rule in rules for part in as_rules(rule)]
     raise ArgumentTypeError(
-        "rules are a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a "
+        "rules must be a dict from path pattern to PartitionSpec, a preset such as nb.fsdp(), or a "
         f"list of these, got {type(rules).__name__}."
     )
 
@@ -224,7 +224,7 @@ def as_rules(rules: object) -> list[Rule]:
 def as_spec(pattern: object, spec: object) -> PartitionSpec:
     """Return a spec that may be written as a name, a tuple or None."""
     if not isinstance(pattern, str):
-        raise ArgumentTypeError(f"a rule is a glob such as '*.weight', got {pattern!r}.")
+        raise ArgumentTypeError(f"a rule must be a glob such as '*.weight', got {pattern!r}.")
     if isinstance(spec, PartitionSpec):
         return spec
     if spec is None or isinstance(spec, (str, tuple, list)):

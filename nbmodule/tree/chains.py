@@ -84,7 +84,7 @@ class Restructured(Mapped):
             )
         for name, count in (("above_height", above_height), ("below_depth", below_depth)):
             if count is not None and count < 0:
-                raise ArgumentError(f"{name} is a number of levels from 0 on, got {count}.")
+                raise ArgumentError(f"{name} must be at least 0 (levels), got {count}.")
         keys = split(key_chain)
         top, bottom = below_depth or 0, above_height or 0
         ending = keys[len(keys) - bottom :] if bottom and len(keys) > bottom else ()
@@ -125,7 +125,7 @@ class Restructured(Mapped):
         """
         if not isinstance(keychain_mapping, Mapping):
             raise ArgumentTypeError(
-                f"a mapping from old to new key chains is wanted, not "
+                f"expected a mapping from old to new key chains, got "
                 f"{type(keychain_mapping).__name__}."
             )
         moved = [(old, new, self.cont_at_key_chain(old)) for old, new in keychain_mapping.items()]
@@ -294,7 +294,7 @@ def sliced(keys: list[str], key_slice: str | slice) -> list[str]:
         return keys[key_slice]
     if not isinstance(key_slice, str) or key_slice.count(":") != 1:
         raise ArgumentTypeError(
-            f'keys are sliced by a text such as "b:d" or by a slice, not by {key_slice!r}.'
+            f'keys are sliced by text such as "b:d" or by a slice, got {key_slice!r}.'
         )
     first, last = key_slice.split(":")
     return [

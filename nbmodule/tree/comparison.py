@@ -52,7 +52,7 @@ class Compared(Joined):
             {'x': 1}
         """
         if mode not in _MODES:
-            raise ArgumentError(f"mode is one of {', '.join(_MODES)}, got {mode!r}.")
+            raise ArgumentError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}.")
         if not isinstance(diff_keys, str) and len(diff_keys) != len(containers):
             raise ArgumentError(
                 f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."
@@ -395,7 +395,7 @@ _MODES = ("all", "diff_only", "same_only")
 def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -> str | bool:
     expected = container._admit(expected)
     if not isinstance(expected, Compared):
-        raise ArgumentTypeError(f"a Container is looked for, not {type(expected).__name__}.")
+        raise ArgumentTypeError(f"expected a Container, got {type(expected).__name__}.")
     chains = expected.cont_all_key_chains(include_empty=True)
 
     def visit(level: Nested, prefix: str) -> str | bool:
@@ -436,7 +436,7 @@ def _trees(containers: Sequence[Any]) -> list[Any]:
     for container in containers:
         if not isinstance(container, Mapping):
             raise ArgumentTypeError(
-                f"only Containers and dicts can be compared, not {type(container).__name__}."
+                f"only Containers and dicts can be compared, got {type(container).__name__}."
             )
     return [first._admit(container) for container in containers]
 

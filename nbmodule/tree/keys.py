@@ -36,19 +36,21 @@ class Settings:
             if value is None and name in ("print_limit", "key_length_limit"):
                 continue
             if not is_whole(value):
-                raise ArgumentTypeError(f"{name} is a whole number, not {type(value).__name__}.")
+                raise ArgumentTypeError(f"{name} must be an integer, got {type(value).__name__}.")
             most = _MOST_SPACES if name in ("print_indent", "print_line_spacing") else sys.maxsize
             if not 0 <= value <= most:
                 raise ArgumentError(
-                    f"{name} is a number from 0 "
-                    f"{'on' if most == sys.maxsize else f'to {most}'}, got {value}."
+                    f"{name} must be "
+                    f"{'at least 0' if most == sys.maxsize else f'from 0 to {most}'}, got {value}."
                 )
         for color in (self.default_key_color, *(self.keyword_color_dict or {}).values()):
             if color not in COLORS:
                 raise ArgumentError(f"there is no color {color!r}; there are {', '.join(COLORS)}.")
         types = self.types_to_iteratively_nest
         if not all(isinstance(item, type) for item in types):
-            raise ArgumentTypeError(f"types_to_iteratively_nest is a list of types, got {types!r}.")
+            raise ArgumentTypeError(
+                f"types_to_iteratively_nest must be a list of types, got {types!r}."
+            )
 
 
 _MOST_SPACES = 200

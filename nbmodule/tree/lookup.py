@@ -454,7 +454,7 @@ def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
         chains = key_chains
     else:
         raise ArgumentTypeError(
-            f"key chains are a list, a dict or one string, not {type(key_chains).__name__}."
+            f"key chains must be a list, a dict or a str, got {type(key_chains).__name__}."
         )
     results = []
     for chain in chains:

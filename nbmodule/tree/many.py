@@ -63,7 +63,7 @@ class Joined(Restructured):
             ([[1, 2], [3, 4]], [[1, 3], [2, 4]])
         """
         if axis < 0:
-            raise ArgumentError(f"axis counts from 0 on, got {axis}.")
+            raise ArgumentError(f"axis must be at least 0, got {axis}.")
 
         def stack(items: list[Any], depth: int) -> list[Any]:
             return (
@@ -156,7 +156,7 @@ class Joined(Restructured):
         for container in containers:
             if not is_mapping(container):
                 raise ArgumentTypeError(
-                    f"only Containers and dicts can be combined, not {type(container).__name__}."
+                    f"only Containers and dicts can be combined, got {type(container).__name__}."
                 )
             _overlay(new, first._admit(container))
         return new

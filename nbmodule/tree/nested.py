@@ -197,7 +197,7 @@ class Nested(dict):
         """
         keys = self._keys_of(location)
         if keys is None:
-            raise ArgumentTypeError(f"a key chain is text, not {type(location).__name__}.")
+            raise ArgumentTypeError(f"a key chain must be a str, got {type(location).__name__}.")
         return keys
 
     def _at(self, keys: Iterable[str], default: object = _MISSING) -> Any:

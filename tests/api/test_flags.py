@@ -53,7 +53,7 @@ FLAGS = {
 def test_a_flag_is_true_or_false(place, flag, model, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(
-        nb.ArgumentTypeError, match=f"{place.split()[1]} must be True or False, found {flag!r}"
+        nb.ArgumentTypeError, match=f"{place.split()[1]} must be True or False, got {flag!r}"
     ):
         FLAGS[place](model, flag)
     assert list(tmp_path.iterdir()) == []

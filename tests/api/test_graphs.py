@@ -172,7 +172,7 @@ def test_a_function_that_fails_gives_the_graph_up_to_the_line_that_failed():
 
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"nb.graph takes a function or a module; found ndarray"
+        nb.ArgumentTypeError, match=r"nb.graph takes a function or a module, got ndarray"
     ):
         nb.graph(np.ones(3))
 

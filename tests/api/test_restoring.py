@@ -246,9 +246,9 @@ def test_scalars_of_numpy_and_jax_come_back_as_python_numbers(tmp_path):
             {"x": np.ones(3)},
             r"cannot save extra: .*found ndarray of shape \[3\]; `x.tolist\(\)` makes lists of it",
         ),
-        ({"x": jnp.complex64(1)}, r"cannot save extra: .*found a scalar of complex64"),
+        ({"x": jnp.complex64(1)}, r"cannot save extra: .*got a scalar of complex64"),
         ({"x": {1, 2}}, r"cannot save extra: .*found set"),
-        ({1: 2}, r"cannot save extra: .*a dict has the key 1"),
+        ({1: 2}, r"cannot save extra: .*got a dict with the key 1"),
     ],
 )
 def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, message, tmp_path):

@@ -106,8 +106,8 @@ def test_both_words_at_once_are_refused(make, message):
         (
             lambda: nb.Conv2d(1, 2, 3, 1, 1, 1, 1),
             (
-                "as far as: in_channels, out_channels, kernel_size, stride, padding; found 7. "
-                "Name the others"
+                "takes by position: in_channels, out_channels, kernel_size, stride, padding; got 7 arguments. "
+                "Pass the others by name"
             ),
         ),
     ],
@@ -228,7 +228,7 @@ def test_a_function_takes_a_neighbors_word(given, meant):
     [
         (lambda x: F.max_pool2d(x, 2, stride=2, strides=2), ("max_pool2d: stride= and strides= mean the same, and both were given. Leave one out.")),
         (lambda x: F.max_pool2d(x, 2, 2, stride=2), ("stride was given by position and by name.")),
-        (lambda x: F.max_pool2d(x, 2, 2, 0, 1, 1), ("as far as: x, kernel_size, stride, padding; found 6.")),
+        (lambda x: F.max_pool2d(x, 2, 2, 0, 1, 1), ("takes by position: x, kernel_size, stride, padding; got 6 arguments.")),
         (lambda x: F.dropout(x, p=0.5), r"missing a required argument: 'key'. Give key=jax.random.key\(0\)"),
         (lambda x: F.dropout(x, 0.5, training=False), r"dropout takes no training=. model.train\(\) and"),
         (lambda x: F.gelu(x, aproximate=True), r"gelu\(\) got an unexpected keyword argument 'aproximate'; the closest name"),

@@ -67,6 +67,6 @@ def test_a_folder_that_cannot_be_made_is_refused_and_nothing_is_changed(tmp_path
         nb.ArgumentError, match=r"cannot keep compiled programs in .*file.*Give another folder"
     ):
         nb.cache_compiles(tmp_path / "file" / "inner")
-    with pytest.raises(nb.ArgumentError, match="min_seconds= is a time of 0 or more; found -1"):
+    with pytest.raises(nb.ArgumentError, match="min_seconds must be at least 0, got -1"):
         nb.cache_compiles(tmp_path, min_seconds=-1)
     assert jax.config.jax_compilation_cache_dir == before

@@ -225,7 +225,7 @@ def test_runs_without_returns_cannot_be_compared(model, x):
         compare(run(model, x, returns="stats"), run(model, x))
     with pytest.raises(nb.ArgumentError, match="no call of the run fits one of the reference"):
         compare(run(model, x), {"other": np.zeros((1, 2, 3, 4))})
-    with pytest.raises(nb.ArgumentTypeError, match="a reference is calls, a path"):
+    with pytest.raises(nb.ArgumentTypeError, match="a reference must be calls, a path"):
         compare(run(model, x), 3)
 
 

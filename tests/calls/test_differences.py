@@ -81,7 +81,7 @@ WRONG = [
     (
         np.array([1.0, 5, 7]),
         np.array([1.0, 3, 7]),
-        "largest difference 2 at [1]: expected 3, found 5",
+        "largest difference 2 at [1]: expected 3, got 5",
     ),
     ({"a": 1.0}, [1.0], "the structure differs"),
     (None, np.ones(2), "no answer yet"),
@@ -94,7 +94,7 @@ LONE = [
     (3, 4, "✗ 3 is too small"),
     (7.5, 4, "✗ 7.5 is too large"),
     (3.95, 4, "✗ close, but 3.95 is too small"),
-    (-4, 4, "✗ the sign is wrong: found -4"),
+    (-4, 4, "✗ the sign is wrong: got -4"),
     (float("nan"), 4, "✗ nan is not finite"),
     (1j, 4, "✗ 1j is another answer"),
     ("blocks.1", "blocks.4", "✗ 'blocks.1' is another answer"),

@@ -149,7 +149,7 @@ def test_the_text_says_all_of_it(x):
 
 
 def test_bad_requests_are_refused():
-    with pytest.raises(nb.ArgumentTypeError, match="takes a module or a function; found int"):
+    with pytest.raises(nb.ArgumentTypeError, match="takes a module or a function, got int"):
         first_nonfinite(3)
     with pytest.raises(nb.ArgumentError, match="nothing to differentiate by"):
         first_nonfinite(lambda x: x * 1.0, jnp.arange(3), backward=True)

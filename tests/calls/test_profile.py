@@ -148,7 +148,7 @@ def test_what_cannot_be_profiled_says_why(trained):
         nb.profile(lambda x: float(x.sum()), jnp.ones(3))
     with pytest.raises(nb.ArgumentTypeError, match="found int"):
         nb.profile(3)
-    with pytest.raises(nb.ArgumentError, match="at least 1 is wanted, found 0"):
+    with pytest.raises(nb.ArgumentError, match="runs must be at least 1, got 0"):
         nb.profile(model, jnp.ones((2, 128)), runs=0)
     with pytest.raises(nb.ShapeError, match="128"):
         nb.profile(model, jnp.ones((2, 3)))

@@ -195,11 +195,11 @@ def test_unknown_paths_name_the_closest_one(net, x):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"returns": "all"}, "returns is True, 'stats', 'exact stats' or False"),
+        ({"returns": "all"}, "returns must be True, False, 'stats' or 'exact stats'"),
         ({"returns": False, "order": False}, "would record nothing"),
         ({"depth": -1}, "depth counts levels"),
-        ({"last": 0}, "last counts the steps"),
-        ({"budget": "many"}, "budget is an amount of memory"),
+        ({"last": 0}, "last must be at least 1"),
+        ({"budget": "many"}, "budget must be a positive number of bytes"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(options, message, net):

@@ -84,7 +84,7 @@ def test_truncated_normal_stays_inside():
 
 
 def test_truncated_normal_wants_its_bounds_in_order():
-    with pytest.raises(ArgumentError, match="expected lower < upper, found lower=2, upper=1"):
+    with pytest.raises(ArgumentError, match="lower must be less than upper, got lower=2, upper=1"):
         host.draw_truncated_normal(0, 2, 1, (3,))
 
 

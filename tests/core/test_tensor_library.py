@@ -210,7 +210,7 @@ def test_to_takes_a_dtype_that_stands_alone(dtype):
             "^to.. was given two dtypes, 'float16' and .*bfloat16",
         ),
         (("abacus",), "there is no device 'abacus'"),
-        ((nb.Linear,), "a device is given as text"),
+        ((nb.Linear,), "a device must be a jax.Device or text"),
     ],
 )
 def test_to_refuses_what_is_neither_a_place_nor_a_dtype(args, message):

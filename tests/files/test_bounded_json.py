@@ -41,7 +41,7 @@ def test_more_objects_than_memory_should_hold_are_refused():
     "value", [{1: 2}, {"a": [{None: 1}]}, {"a": {1, 2}}, object(), b"x", float]
 )
 def test_what_json_cannot_say_is_refused(value):
-    with pytest.raises(ArgumentTypeError, match="cannot save extra: expected what JSON can say"):
+    with pytest.raises(ArgumentTypeError, match="cannot save extra: expected JSON values"):
         dump_json(value, "extra")
 
 

@@ -150,15 +150,15 @@ def test_what_a_killed_run_left_of_another_step_is_removed(tmp_path):
     ("options", "error", "message"),
     [
         ({"step": -1}, ArgumentError, "step=-1: expected 0 or more"),
-        ({"step": 1.5}, ArgumentTypeError, "step=1.5: expected a whole number, got float"),
+        ({"step": 1.5}, ArgumentTypeError, "step=1.5: expected an integer, got float"),
         ({"keep": 0}, ArgumentError, "keep=0: expected the number of checkpoints"),
         (
             {"trees": {"model": 3}},
             ArgumentTypeError,
             'cannot save "model": expected a nested mapping of arrays, got int',
         ),
-        ({"extra": {1: 2}}, ArgumentTypeError, "a dict has the key 1"),
-        ({"extra": np.ones(2)}, ArgumentTypeError, "expected what JSON can say"),
+        ({"extra": {1: 2}}, ArgumentTypeError, "got a dict with the key 1"),
+        ({"extra": np.ones(2)}, ArgumentTypeError, "expected JSON values"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path, options, error, message):

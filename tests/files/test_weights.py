@@ -351,8 +351,8 @@ def test_a_traced_or_deleted_array_is_refused(path):
         ({"compression": True}, "a level from 0 to 9"),
         ({"dtype": "float31"}, "there is no such dtype"),
         ({"dtype": "int8"}, "expected a dtype of floating point"),
-        ({"metadata": {1: 2}}, "a dict has the key 1"),
-        ({"metadata": {"x": np.ones(2)}}, "metadata: expected what JSON can say"),
+        ({"metadata": {1: 2}}, "got a dict with the key 1"),
+        ({"metadata": {"x": np.ones(2)}}, "metadata: expected JSON values"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(path, options, message):

@@ -115,5 +115,5 @@ def test_what_is_handed_over_is_a_copy(given):
 
 
 def test_an_option_of_another_kind_is_refused(given):
-    with pytest.raises(nb.ArgumentTypeError, match="linen is True or False"):
+    with pytest.raises(nb.ArgumentTypeError, match="linen must be True or False"):
         given[0].to_flax(linen="yes")

@@ -89,7 +89,7 @@ def test_a_reset_draws_as_the_class_does(model):
             r"would return float32\[2, 4\] in place of float32\[2, 2\]",
         ),
         (lambda e: e.insert("9", nb.ReLU()), "not one submodule"),
-        (lambda e: e.replace("1", 3), "a module, or a function, is wanted"),
+        (lambda e: e.replace("1", 3), "expected a module or a function"),
         (lambda e: e.replace("one", nb.ReLU()), "not one submodule"),
         (
             lambda e: e.set("2", "epz", 1),

@@ -321,9 +321,9 @@ def test_a_place_that_was_not_met_is_said(tiny, tokens):
 @pytest.mark.parametrize(
     ("make", "said"),
     [
-        (lambda: nb.zero(head=-1), "head counts from 0; found -1"),
-        (lambda: nb.zero(unit="a"), "unit is a number, or several"),
-        (lambda: nb.scale_by("x"), "factor must be a number, found str"),
+        (lambda: nb.zero(head=-1), "head must be at least 0, got -1"),
+        (lambda: nb.zero(unit="a"), "unit must be a number or several"),
+        (lambda: nb.scale_by("x"), "factor must be a number, got str"),
         (lambda: nb.add_noise(-1), "deviation must be at least 0"),
         (lambda: nb.from_example(), "takes another input"),
     ],

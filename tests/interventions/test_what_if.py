@@ -325,7 +325,7 @@ def test_direct_attribution_adds_up_and_is_that_of_the_logit_lens(tiny, tokens):
     ("run", "said"),
     [
         (lambda m, x: nb.sweep(m, x), "give target= for the loss, or metric="),
-        (lambda m, x: nb.sweep(m, x, "neurons", metric=0), "goes over one of heads, channels"),
+        (lambda m, x: nb.sweep(m, x, "neurons", metric=0), "over must be one of heads, channels"),
         (lambda m, x: nb.sweep(m, x, "heads", nb.zero(head=1), metric=0), "without head="),
         (
             lambda m, x: nb.sweep(m, x, "channels", metric=0),

@@ -91,7 +91,7 @@ def test_a_field_keeps_its_kind():
     controls.set("count", 4.0)
     assert controls["count"].value == 4
     assert isinstance(controls["count"].value, int)
-    with pytest.raises(ArgumentError, match="'count' must be a whole number, got 4.5"):
+    with pytest.raises(ArgumentError, match="'count' must be an integer, got 4.5"):
         controls.set("count", 4.5)
     controls.set("name", 7)
     assert controls["name"].value == "7"

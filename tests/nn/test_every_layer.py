@@ -329,7 +329,7 @@ def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
 @pytest.mark.parametrize("wrong", ["text", {"a": 1}, None, [[1.0], [1.0, 2.0]], object()])
 def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
     with pytest.raises(
-        nb.ArgumentTypeError, match=rf"{kind.__name__} takes an array, or numbers that make one;"
+        nb.ArgumentTypeError, match=rf"{kind.__name__} takes an array or numbers, got"
     ):
         kind(wrong)
 

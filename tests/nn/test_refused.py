@@ -58,7 +58,7 @@ ConvTranspose2d(3, 4, 3, output_padding=-1) -> ArgumentError: output_padding mus
 DepthwiseConv2d(3, 3, groups=1) -> ArgumentError: groups= cannot be given
 Dropout(0.5)(ones(3, int)) -> DtypeError: dropout: x must hold floating values, got int32\[3\]
 Dropout2d(0.5)(ones(3)) -> ShapeError: got float32\[3\]
-Dropout(0.5, key="a") -> ArgumentTypeError: a seed is a whole number
+Dropout(0.5, key="a") -> ArgumentTypeError: a seed must be an integer
 Linear(3, 2)(ones((5, 4)))
     -> ShapeError: linear: x must have 3 features on its last axis .*got float32\[5, 4\]
 Linear(3, 2)(ones(())) -> ShapeError: 3 features
@@ -152,7 +152,7 @@ TransformerEncoderLayer(8, 2, dropout_rate=1.5)
     -> ArgumentError: dropout_rate must be at least 0 and at most 1
 TransformerEncoder(0, 8, 2) -> ArgumentError: num_layers must be at least 1, got 0
 TransformerEncoder(1, 8, 2, final_norm="no") -> ArgumentTypeError: final_norm must be True or False
-SpectralNorm(jnp.tanh) -> ArgumentTypeError: a layer with a weight is wanted, got
+SpectralNorm(jnp.tanh) -> ArgumentTypeError: expected a layer with a weight, got
 WeightNorm(ReLU()) -> ArgumentError: ReLU has no parameter 'weight'; its own parameters are: none
 WeightNorm(Linear(2, 3), name="wieght") -> ArgumentError: its own parameters are: bias, weight
 SpectralNorm(Linear(2, 3), axis=2) -> ArgumentError: axis must lie in -2 to 1

@@ -117,7 +117,7 @@ def test_a_pattern_that_fits_nothing_is_an_error(net, gradients):
             r"groups\['a'\] has no option \"beta\"; the closest name is .* They are lr, frozen, beta1, beta2, epsilon",
         ),
         ({"a": {"beta1": 2.0}}, nb.ArgumentError, "Adam: beta1 must be 0 or more"),
-        ({"a": {"lr": -1.0}}, nb.ArgumentError, "a learning rate must be zero or more"),
+        ({"a": {"lr": -1.0}}, nb.ArgumentError, "a learning rate must be finite and at least 0"),
         ({"a": {"lr": None}}, nb.ArgumentTypeError, "lr= takes a number"),
         ({"a": {"frozen": 1}}, nb.ArgumentTypeError, "frozen must be True or False, got 1"),
         (

@@ -38,7 +38,9 @@ def test_two_spellings_of_one_chain_are_an_error():
 
 
 def test_what_is_no_array_is_refused():
-    with pytest.raises(nb.ArgumentTypeError, match="variables and gradients are arrays, got str"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match="variables and gradients must be arrays, got str"
+    ):
         nb.SGD(0.1).step({"w": "text"}, {"w": jnp.ones(1)})
     with pytest.raises(
         nb.ArgumentTypeError,

@@ -154,7 +154,7 @@ def test_a_number_may_be_replaced_by_a_schedule_and_back():
 @pytest.mark.parametrize(
     ("lr", "error", "message"),
     [
-        (-0.1, nb.ArgumentError, "a learning rate must be zero or more, and finite, got -0.1"),
+        (-0.1, nb.ArgumentError, "a learning rate must be finite and at least 0, got -0.1"),
         (float("nan"), nb.ArgumentError, "got nan"),
         (float("inf"), nb.ArgumentError, "got inf"),
         (jnp.array(-1.0), nb.ArgumentError, "got -1.0"),
@@ -165,11 +165,11 @@ def test_a_number_may_be_replaced_by_a_schedule_and_back():
         ),
         ("0.1", nb.ArgumentTypeError, "got str"),
         (None, nb.ArgumentTypeError, "got NoneType"),
-        (jnp.ones(2), nb.ShapeError, rf"a learning rate is one number, got {FLOAT}\[2\]"),
+        (jnp.ones(2), nb.ShapeError, rf"a learning rate must be one number, got {FLOAT}\[2\]"),
         (
             nb.Buffer(np.ones(2, "f")),
             nb.ShapeError,
-            r"a learning rate is one number, got buffer float32\[2\]",
+            r"a learning rate must be one number, got buffer float32\[2\]",
         ),
         (lambda a, b: 0.1, nb.ArgumentTypeError, "wants a, b"),
         (lambda *, step: 0.1, nb.ArgumentTypeError, "wants step"),
@@ -192,6 +192,7 @@ def test_what_a_function_gives_is_checked():
     ):
         nb.SGD(lambda: "fast").step(V, G)
     with pytest.raises(
-        nb.ShapeError, match=rf"a learning rate is one number; the function gave {FLOAT}\[1\]"
+        nb.ShapeError,
+        match=rf"a learning rate must be one number, the function returned {FLOAT}\[1\]",
     ):
         nb.SGD(lambda step: jnp.ones(1) * step).step(V, G)

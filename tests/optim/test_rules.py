@@ -50,7 +50,7 @@ def test_a_schedule_counts_steps_not_calls(net, gradients):
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
 def test_accumulation_is_a_number_of_calls(wrong):
-    with pytest.raises(nb.ArgumentError, match="accumulate= must be a whole number from 1"):
+    with pytest.raises(nb.ArgumentError, match="accumulate= must be an integer from 1"):
         nb.SGD(0.1, accumulate=wrong)
 
 

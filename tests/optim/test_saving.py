@@ -135,7 +135,7 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
         optimizer.load_state_dict({**other, "vw/bias": np.ones(4)})
     with pytest.raises(nb.StructureError, match='"count" must be a number of steps, got -1'):
         optimizer.load_state_dict({**other, "count": -1})
-    with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be finite and at least 0"):
         optimizer.load_state_dict({**other, "lr": -1.0})
     with pytest.raises(
         nb.ArgumentTypeError, match="load_state_dict takes a mapping from names to arrays, got list"

@@ -71,8 +71,12 @@ def test_words_of_optax_and_pytorch_mean_the_same():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: nb.cosine_schedule(-1.0, 5), nb.ArgumentError, "must be zero or more"),
-        (lambda: nb.cosine_schedule(1.0, 5, end=-1.0), nb.ArgumentError, "must be zero or more"),
+        (lambda: nb.cosine_schedule(-1.0, 5), nb.ArgumentError, "must be finite and at least 0"),
+        (
+            lambda: nb.cosine_schedule(1.0, 5, end=-1.0),
+            nb.ArgumentError,
+            "must be finite and at least 0",
+        ),
         (lambda: nb.cosine_schedule(1.0, 5, warmup=5), nb.ArgumentError, "5 steps does not fit"),
         (lambda: nb.linear_schedule(1.0, 5.5), nb.ArgumentTypeError, "steps, got 5.5"),
         (lambda: nb.step_schedule(1.0, {2: 0.1}, warmup=2), nb.ArgumentError, "after the warm-up"),

@@ -113,7 +113,7 @@ def test_wrong_arguments_are_named():
         nb.adam_update(v, v, 0.1, {"w": jnp.ones(3)}, v, 1)
     with pytest.raises(nb.ArgumentError, match="Adam: beta1 must be 0 or more"):
         nb.adam_update(v, v, 0.1, v, v, 1, beta1=-1.0)
-    with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be finite and at least 0"):
         nb.sgd_update(v, v, -0.1)
     with pytest.raises(
         nb.StructureError, match=r"step must be the number of the step.* of shape \[1\]"

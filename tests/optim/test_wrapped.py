@@ -78,7 +78,7 @@ def test_an_injected_learning_rate_can_be_changed_without_a_trace(net, gradients
     np.testing.assert_allclose(net.bias, before - 0.5 * gradients(1).bias, rtol=1e-5)
     assert optimizer.lr == 0.5
     assert len(traces) == first
-    with pytest.raises(nb.ArgumentError, match="a learning rate must be zero or more"):
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be finite and at least 0"):
         optimizer.lr = -1.0
 
 

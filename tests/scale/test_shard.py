@@ -126,7 +126,7 @@ def test_nothing_is_moved_when_one_rule_fails(trained):
     [
         (lambda mesh: nb.shard(3, mesh), "nb.shard lays out a module, got int"),
         (lambda mesh: nb.shard(nb.Linear(2, 2), "data"), "mesh must be a jax.sharding.Mesh"),
-        (lambda mesh: nb.shard(nb.Linear(2, 2), mesh, 3), "rules are a dict from path pattern"),
+        (lambda mesh: nb.shard(nb.Linear(2, 2), mesh, 3), "rules must be a dict from path pattern"),
         (
             lambda mesh: nb.shard(nb.Linear(2, 2), mesh, {"*": 3}),
             'the rule "\\*" must give a PartitionSpec',

@@ -66,7 +66,7 @@ def test_one_chain_is_joined(arguments, found):
 def test_leaves_that_would_share_a_chain_are_an_error():
     with pytest.raises(StructureError, match='"a/b" and "a__b" would both lie at "a__b"'):
         Container(a={"b": 1}, a__b=2).cont_flatten_key_chains()
-    with pytest.raises(ArgumentError, match="above_height is a number of levels from 0 on, got -1"):
+    with pytest.raises(ArgumentError, match=r"above_height must be at least 0 \(levels\), got -1"):
         Container(a=1).cont_flatten_key_chains(above_height=-1)
 
 
@@ -94,7 +94,7 @@ def test_chains_are_renamed_by_a_function():
     with pytest.raises(ArgumentTypeError, match='"a" would get None for a key chain'):
         Container(a=1).cont_format_key_chains(lambda kc: None)
     with pytest.raises(
-        ArgumentTypeError, match="a mapping from old to new key chains is wanted, not list"
+        ArgumentTypeError, match="expected a mapping from old to new key chains, got list"
     ):
         Container(a=1).cont_restructure_key_chains(["a"])
     with pytest.raises(

@@ -123,10 +123,12 @@ def test_the_keys_of_a_difference_can_be_chosen():
     }
     with pytest.raises(ArgumentError, match="diff_keys names 1 Containers; there are 2"):
         diff({"a": 1}, {"a": 2}, diff_keys=["old"])
-    with pytest.raises(ArgumentError, match="mode is one of all, diff_only, same_only, got 'some'"):
+    with pytest.raises(
+        ArgumentError, match="mode must be one of all, diff_only, same_only, got 'some'"
+    ):
         diff({"a": 1}, {"a": 2}, mode="some")
     with pytest.raises(
-        ArgumentTypeError, match="only Containers and dicts can be compared, not int"
+        ArgumentTypeError, match="only Containers and dicts can be compared, got int"
     ):
         Container.cont_diff(Container(a=1), 5)
     with pytest.raises(ArgumentTypeError, match="there is no Container"):
@@ -243,7 +245,7 @@ def test_an_identical_part_is_found(arrays):
     assert Container(d=arrays[2]).cont_find_sub_container(container, partial=True) is False
     assert container.cont_contains_sub_container(container.b)
     assert not container.cont_contains_sub_container(container.b + 0)
-    with pytest.raises(ArgumentTypeError, match="a Container is looked for, not int"):
+    with pytest.raises(ArgumentTypeError, match="expected a Container, got int"):
         container.cont_find_sub_container(3)
 
 

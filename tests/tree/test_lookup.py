@@ -24,7 +24,7 @@ def test_a_leaf_or_a_part_is_given_at_a_chain(container):
     assert container.cont_at_key_chain("b/x", ignore_key_errors=True) is None
     with pytest.raises(PathError, match='no "b/x"'):
         container.cont_at_key_chain("b/x")
-    with pytest.raises(ArgumentTypeError, match="a key chain is text, not int"):
+    with pytest.raises(ArgumentTypeError, match="a key chain must be a str, got int"):
         container.cont_at_key_chain(3)
 
 
@@ -52,7 +52,7 @@ def test_chains_that_do_not_exist_raise_or_are_left_out(container):
         "a": 1
     }
     with pytest.raises(
-        ArgumentTypeError, match="key chains are a list, a dict or one string, not int"
+        ArgumentTypeError, match="key chains must be a list, a dict or a str, got int"
     ):
         container.cont_at_key_chains(5)
     with pytest.raises(PathError, match="3 is no key chain"):

@@ -27,7 +27,7 @@ def test_leaves_are_put_into_lists():
     assert stacked.x[0] is a.x
     assert stacked.x[1] is b.x
     assert stacked.y.z == [2, 3]
-    with pytest.raises(ArgumentError, match="axis counts from 0 on, got -1"):
+    with pytest.raises(ArgumentError, match="axis must be at least 0, got -1"):
         Container.cont_list_stack([a, b], -1)
     with pytest.raises(StructureError):
         Container.cont_list_stack([a, Container(x=1)], 0)
@@ -116,7 +116,7 @@ def test_combining_makes_levels_of_its_own():
     combined.b.c = 2
     assert a.b.c == 1
     with pytest.raises(
-        ArgumentTypeError, match="only Containers and dicts can be combined, not int"
+        ArgumentTypeError, match="only Containers and dicts can be combined, got int"
     ):
         Container.cont_combine(a, 3)
     with pytest.raises(ArgumentTypeError, match="there is no Container"):

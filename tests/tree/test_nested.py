@@ -106,7 +106,7 @@ def test_the_methods_of_a_dict_know_key_chains(container):
     assert container.pop("b/c", None) is None
     with pytest.raises(PathError, match='no "b/c"'):
         container.pop("b/c")
-    with pytest.raises(ArgumentTypeError, match="a key chain is text, not int"):
+    with pytest.raises(ArgumentTypeError, match="a key chain must be a str, got int"):
         container.pop(0)
     assert container.setdefault("b/c", 4) == 4
     assert container.setdefault("b/c", 5) == 4

@@ -52,7 +52,7 @@ def test_a_long_run_keeps_a_bounded_number_of_points():
 
 def test_an_array_of_several_numbers_and_a_traced_one_are_refused():
     curve = LossCurve(display=False)
-    wanted = r"cannot log 'loss': expected one number, found shape \(3,\)"
+    wanted = r"cannot log 'loss': expected one number, got shape \(3,\)"
     with pytest.raises(ArgumentTypeError, match=wanted):
         curve.log(loss=jnp.ones(3))
     with pytest.raises(ArgumentTypeError, match="cannot log 'loss' inside a compiled function"):

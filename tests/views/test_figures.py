@@ -112,7 +112,7 @@ def test_hostile_names_are_drawn_as_they_stand(tmp_path):
 
 
 def test_what_cannot_be_drawn_says_why(tmp_path):
-    with pytest.raises(nb.ArgumentError, match=r"written as .svg, .png, .pdf; found .*x.jpg"):
+    with pytest.raises(nb.ArgumentError, match=r"saved as .svg, .png, .pdf, got .*x.jpg"):
         nb.plot(np.zeros(3), tmp_path / "x.jpg")
     assert not list(tmp_path.iterdir())
     with pytest.raises(nb.ArgumentError, match="nothing to draw of float32.*: deleted"):

@@ -175,7 +175,7 @@ def test_a_foreign_function_has_a_graph_alone_and_what_cannot_be_called_is_refus
     assert view.graph.operations == 1
     assert "no modules: sin holds no nb.Module" in repr(view)
     assert view.record.title == ("sin", "1 operation", "32 FLOP", "float32[8, 4] → float32[8, 4]")
-    with pytest.raises(nb.ArgumentTypeError, match="a function to be called; found int"):
+    with pytest.raises(nb.ArgumentTypeError, match="a model or a function, got int"):
         nb.inspect(3)
 
 

@@ -32,8 +32,8 @@ def test_a_number_for_each_path_tints_rows_of_both_trees():
 
 def test_an_unknown_path_and_a_value_without_rows_are_refused():
     with pytest.raises(
-        ArgumentError, match="color= names 'head', which is not in the tree; found for example w"
+        ArgumentError, match="color= names 'head', which is not in the tree; the tree has w"
     ):
         with_colors(record_for({"w": np.ones(2)}), {"head": 1.0})
-    with pytest.raises(ArgumentError, match="color= tints the rows of a tree; found ArrayCard"):
+    with pytest.raises(ArgumentError, match="color= applies to the rows of a tree, got ArrayCard"):
         nb.show(np.ones(2), color={"a": 1.0})

@@ -169,7 +169,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         inner.args, inner.kwargs = args, kwargs
         if v is not None and not isinstance(v, Mapping):
             raise ArgumentTypeError(
-                f"v= takes a Container or a dict of arrays; found {type(v).__name__}."
+                f"v must be a Container or a dict of arrays, got {type(v).__name__}."
             )
         inner.given = v
         if inner.built and v is not None:
@@ -320,9 +320,9 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """Call `fn` on each module, children before their parents; returns the module."""
         if inputs or not callable(fn):
             raise ArgumentTypeError(
-                f"{type(self).__name__}.apply takes one function of a module, and calls it on "
-                f"each; found {type(fn).__name__}. "
-                "To call the module with variables given, write model(x, v=v)."
+                f"{type(self).__name__}.apply takes one function and calls it on each module, got "
+                f"{type(fn).__name__}. "
+                "To call the module with other variables, write model(x, v=v)."
             )
         for module in reversed(list(self.modules())):  # a list: `fn` may change the structure
             fn(module)
@@ -351,8 +351,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """
         if not isinstance(name, str) or not name.isidentifier():
             raise ArgumentError(
-                f"cannot register a buffer under {name!r}: an attribute name is wanted. Nothing "
-                "was changed."
+                f"cannot register a buffer under {name!r}: expected an attribute name."
             )
         if hasattr(self, name) and not isinstance(attributes.own_variable(self, name), Buffer):
             raise ArgumentError(

@@ -210,7 +210,7 @@ def draw_truncated_normal(
         array([ 1.456 ,  1.7147, -0.4127], dtype=float32)
     """
     if not lower < upper:
-        raise ArgumentError(f"expected lower < upper, found lower={lower}, upper={upper}.")
+        raise ArgumentError(f"lower must be less than upper, got lower={lower}, upper={upper}.")
     dtype = _canonical(dtype)
     if not _on_host(key, dtype):
         shape = checked_shape(shape)

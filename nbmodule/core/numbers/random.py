@@ -332,7 +332,7 @@ def as_key(seed: Any) -> Any:
     seed = seed.value if isinstance(seed, Variable) else seed
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer, np.ndarray, jax.Array)):
         raise ArgumentTypeError(
-            "a seed is a whole number, a JAX key or two uint32 words; found "
+            "a seed must be an integer, a JAX key or two uint32 words, got "
             f"{type(seed).__name__}. No stream was changed."
         )
     # The stream counts in threefry; a key of another generator gives two words to start from.

@@ -100,7 +100,7 @@ def _seed_words(seed: int | np.integer) -> np.ndarray:
     if isinstance(seed, np.integer):
         bits, seed = 8 * seed.dtype.itemsize, int(seed)
     elif not -(1 << 63) <= seed < 1 << 63:
-        raise ArgumentError(f"a seed is an integer of 64 bits, found {seed}.")
+        raise ArgumentError(f"a seed must fit into 64 bits, got {seed}.")
     seed += setting("random_seed_offset")
     high = (seed >> 32) & _MASK if bits == 64 and setting("enable_x64") else 0
     return np.array((high, seed & _MASK), np.uint32)
@@ -198,7 +198,7 @@ def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
     try:
         sizes = tuple(operator.index(size) for size in shape)
     except TypeError:
-        raise ArgumentTypeError(f"expected a shape such as (3, 4), found {shape!r}.") from None
+        raise ArgumentTypeError(f"expected a shape such as (3, 4), got {shape!r}.") from None
     if any(size < 0 for size in sizes):
-        raise ArgumentError(f"expected sizes of zero or more, found shape {sizes}.")
+        raise ArgumentError(f"sizes must be at least 0, got shape {sizes}.")
     return sizes

@@ -56,7 +56,7 @@ class Definition:
         for part in leaves:
             if not isinstance(part, Mapping):
                 raise ArgumentTypeError(
-                    f"a definition takes dicts from key path to array, got {type(part).__name__}."
+                    f"a definition takes dicts from key paths to arrays, got {type(part).__name__}."
                 )
             provided |= part
         keys = [str(key) for key in self._structure.keys]
@@ -175,7 +175,7 @@ class StateKey:
 
     def __init__(self, key: str) -> None:
         if not isinstance(key, str):
-            raise ArgumentTypeError(f"a StateKey is made from text, got {type(key).__name__}.")
+            raise ArgumentTypeError(f"a StateKey takes a str, got {type(key).__name__}.")
         self.key = key
 
     def __eq__(self, other: object) -> bool:

@@ -187,7 +187,7 @@ def find_modules(root: Hull, entry: object) -> list[Any]:
         return [entry]
     if not isinstance(entry, str):
         raise ArgumentTypeError(
-            f"a submodule must be given as a module or a path, got {type(entry).__name__}."
+            f"a submodule must be a module or a path, got {type(entry).__name__}."
         )
     modules = modules_named(root, entry)
     if not modules:

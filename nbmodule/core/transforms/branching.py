@@ -88,7 +88,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
     index = index.value if isinstance(index, Variable) else received(index, "nb.switch: the index")
     if jnp.shape(index) != () or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
         got = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
-        raise ArgumentTypeError(f"nb.switch: the index must be one whole number, got {got}.")
+        raise ArgumentTypeError(f"nb.switch: the index must be one integer, got {got}.")
     return _switched("nb.switch", index, branches, operands)
 
 

@@ -51,9 +51,7 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
         "nb.stack", make, "a function that makes a module first (jnp.stack stacks arrays)"
     )
     if not is_whole(n) or n < 1:
-        raise ArgumentError(
-            f"nb.stack(make, n): n must be a whole number of at least 1, got {n!r}."
-        )
+        raise ArgumentError(f"nb.stack(make, n): n must be an integer of at least 1, got {n!r}.")
     arguments = [()] * n if key is None else [(keys,) for keys in jax.random.split(_typed(key), n)]
     members = [make(*keys) for keys in arguments]
     for member in members:

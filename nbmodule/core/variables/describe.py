@@ -18,7 +18,7 @@ def as_flag(what: str, value: object) -> bool:
     """Return a flag as a bool; 0 and 1 are flags, text such as "false" is not."""
     is_number = isinstance(value, (int, np.integer)) and value in (0, 1)
     if not is_number and not isinstance(value, np.bool_):
-        raise ArgumentTypeError(f"{what} must be True or False, found {value!r}.")
+        raise ArgumentTypeError(f"{what} must be True or False, got {value!r}.")
     return bool(value)
 
 

@@ -33,8 +33,7 @@ def find_device(device: object) -> Any:
     device = spelled(device)
     if not isinstance(device, str):
         raise ArgumentTypeError(
-            "a device is given as text such as 'cpu:0', or as a jax.Device; found "
-            f"{type(device).__name__}."
+            f"a device must be a jax.Device or text such as 'cpu:0', got {type(device).__name__}."
         )
     platform, _, number = device.partition(":")
     platform = {"cuda": "gpu"}.get(platform, platform)
@@ -70,7 +69,7 @@ def replicated(devices: object) -> Any:
         mesh = jax.sharding.Mesh(np.array(result), ("devices",))
     else:
         raise ArgumentTypeError(
-            f"devices= takes a non-empty list of devices or a jax.sharding.Mesh; found {devices!r}."
+            f"devices must be a non-empty list of devices or a jax.sharding.Mesh, got {devices!r}."
         )
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 

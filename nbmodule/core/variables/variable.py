@@ -272,7 +272,7 @@ class Variable(_LikeArray):
             new = np.asarray(new)
             if new.dtype == object:
                 result = type(new.item() if new.ndim == 0 else new).__name__
-                raise DtypeError(f"cannot set {self.describe()} to a {result}: an array is wanted.")
+                raise DtypeError(f"cannot set {self.describe()} to a {result}: expected an array.")
         if tuple(new.shape) != shape:
             raise ShapeError(
                 f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape "
@@ -503,9 +503,7 @@ def _array_of(cls: str, value: Any, dtype: Any) -> Any:
         is_text = value.dtype.kind in "OSUVMm"
         as_list = "A module keeps words as a list: self.classes = classes.tolist()."
         fix = as_list if is_text else made_numbers(value, "x")
-        raise ArgumentTypeError(
-            f"{cls} takes an array of numbers, found one of dtype {value.dtype}. {fix}"
-        )
+        raise ArgumentTypeError(f"{cls} takes an array of numbers, got dtype {value.dtype}. {fix}")
     try:
         with asked_for():
             return jnp.array(as_read_or_left(without_torch(value)), dtype=dtype)
@@ -513,8 +511,7 @@ def _array_of(cls: str, value: Any, dtype: Any) -> Any:
         if hasattr(value, "dtype") and hasattr(value, "shape"):
             raise
         raise ArgumentTypeError(
-            f"{cls} takes an array, or numbers that make one; found {type(value).__name__}: "
-            f"{error}."
+            f"{cls} takes an array or numbers, got {type(value).__name__}: {error}."
         ) from None
 
 

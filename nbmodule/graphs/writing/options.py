@@ -64,17 +64,17 @@ class Options:
         factor = self.randomness_factor
         if not is_real(factor):
             raise ArgumentTypeError(
-                f"randomness_factor must be a number from 0 to 1, not {type(factor).__name__}."
+                f"randomness_factor must be a number from 0 to 1, got {type(factor).__name__}."
             )
         if not 0 <= factor <= 1:
-            raise ArgumentError(f"randomness_factor must lie in [0, 1], found {factor}.")
+            raise ArgumentError(f"randomness_factor must lie in [0, 1], got {factor}.")
         if self.depth is not None and (not is_whole(self.depth) or self.depth < 0):
             raise ArgumentError(
-                f"depth counts levels of groups to open, from 0 on; found {self.depth!r}."
+                f"depth must be at least 0 (levels of groups to open), got {self.depth!r}."
             )
         if isinstance(self.values, str) or not isinstance(self.values, Sequence):
             raise ArgumentTypeError(
-                f"values are tracked calls, as of nb.track; found {type(self.values).__name__}."
+                f"values must be the calls of nb.track, got {type(self.values).__name__}."
             )
         self._check_color()
 
@@ -88,11 +88,11 @@ class Options:
                     )
         elif color is not None and not isinstance(color, str):
             raise ArgumentTypeError(
-                f"color must be a word or a mapping, not {type(color).__name__}."
+                f"color must be a str or a mapping, got {type(color).__name__}."
             )
         elif color not in (None, *COLORINGS):
             raise ArgumentError(
-                f'color must be one of {", ".join(COLORINGS)}, or numbers by path; found "{color}".'
+                f'color must be one of {", ".join(COLORINGS)}, or numbers by path, got "{color}".'
             )
         elif color == "time" and not self.seconds:
             raise ArgumentError(

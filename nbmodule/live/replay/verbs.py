@@ -39,8 +39,7 @@ class ReplayVerbs:
         """Set what is kept; nothing is before the first step."""
         if not is_whole(every) or every < 1:
             raise ArgumentError(
-                "keep_every must be a number of steps between two snapshots, at least 1, got "
-                f"{every!r}."
+                f"keep_every must be at least 1 (steps between two snapshots), got {every!r}."
             )
         self._kept_bytes = ROOM if keep is True else 0 if keep is False else bytes_of(keep)
         self._kept_every, self._keeper = int(every), None
@@ -180,7 +179,7 @@ class ReplayVerbs:
         diagnosis = self.diagnosis
         if rule not in diagnosis.names:
             names = ", ".join(diagnosis.names) or "nothing"
-            raise ArgumentError(f"rule {rule!r} has found nothing; found: {names}.")
+            raise ArgumentError(f"rule {rule!r} has no finding; rules with findings: {names}.")
         rates = [fix.rate for fix in diagnosis[rule].fixes if fix.rate is not None]
         if not rates:
             fixes = "; ".join(fix.label for fix in diagnosis[rule].fixes) or "none is known"

@@ -210,7 +210,7 @@ class Controls:
                 return str(given)
             number = _number(name, given)
             if is_whole and not number.is_integer():
-                raise ArgumentError(f"{name!r} must be a whole number, got {number:g}.")
+                raise ArgumentError(f"{name!r} must be an integer, got {number:g}.")
             return int(number) if is_whole else number
 
         details = {"type": "str" if is_text else "int" if is_whole else "float", "choices": options}

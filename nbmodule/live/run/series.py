@@ -230,7 +230,7 @@ def no_improvement(
         9
     """
     if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
-        raise ArgumentError(f"patience must be a number of points from 1, got {patience!r}.")
+        raise ArgumentError(f"patience must be at least 1 (points), got {patience!r}.")
     sign = -1.0 if is_better_when_higher(series) else 1.0
 
     def has_not_improved(history: History) -> bool:

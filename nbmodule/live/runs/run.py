@@ -99,7 +99,7 @@ class RecordedRun(LastRun):
     @tags.setter
     def tags(self, words: Sequence[str]) -> None:
         if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-            raise ArgumentTypeError(f"tags must be a list of words, got {words!r}.")
+            raise ArgumentTypeError(f"tags must be a list of str, got {words!r}.")
         self._write_note("tags", list(words))
 
     @property
@@ -110,7 +110,7 @@ class RecordedRun(LastRun):
     @note.setter
     def note(self, text: str) -> None:
         if not isinstance(text, str):
-            raise ArgumentTypeError(f"note must be a text, got {text!r}.")
+            raise ArgumentTypeError(f"note must be a str, got {text!r}.")
         self._write_note("note", text)
 
     def _read_notes(self) -> dict[str, Any]:

@@ -93,7 +93,7 @@ class RunComparison:
         if by not in ("step", "epoch", "share", "time"):
             raise ArgumentError(f"by must be 'step', 'epoch', 'share' or 'time', got {by!r}.")
         if isinstance(smooth, bool) or not isinstance(smooth, int) or smooth < 1:
-            raise ArgumentError(f"smooth must be a number of points from 1, got {smooth!r}.")
+            raise ArgumentError(f"smooth must be at least 1 (points), got {smooth!r}.")
         curves = {}
         for name, run in zip(self.names, self.runs):
             if series not in run.history:

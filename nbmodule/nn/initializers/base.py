@@ -215,5 +215,5 @@ class Initializer:
         if not is_real(fan):
             raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, got {fan!r}.")
         if not 0 <= fan < math.inf:
-            raise ArgumentError(f"{type(self).__name__}: {name} must be zero or more, got {fan}.")
+            raise ArgumentError(f"{type(self).__name__}: {name} must be at least 0, got {fan}.")
         return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)

@@ -198,7 +198,7 @@ class TruncatedNormal(_Random):
         super().__post_init__()
         if not self.lower < self.upper:
             raise ArgumentError(
-                f"TruncatedNormal: lower must be below upper, got {self.lower} and {self.upper}."
+                f"TruncatedNormal: lower must be less than upper, got {self.lower}, {self.upper}."
             )
 
     def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:

@@ -38,9 +38,9 @@ def view_for(kind: type | str, fn: Callable[[Any], Any] | None) -> None:
         >>> view_for("encoder.*", None)
     """
     if not isinstance(kind, type | str):
-        raise ArgumentTypeError(f"view_for takes a class or a path, not {type(kind).__name__}")
+        raise ArgumentTypeError(f"view_for takes a class or a path, got {type(kind).__name__}")
     if fn is not None and not callable(fn):
-        raise ArgumentTypeError(f"view_for takes a function of one value, not {type(fn).__name__}")
+        raise ArgumentTypeError(f"view_for takes a function of one value, got {type(fn).__name__}")
     table: dict[Any, Any] = _pictures_by_type if isinstance(kind, type) else _pictures_by_path
     if fn is None:
         table.pop(kind, None)
@@ -144,7 +144,7 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
     if not color:
         return record
     if not isinstance(record, ModuleTree | VariableTree):
-        raise ArgumentError(f"color= tints the rows of a tree; found {type(record).__name__}.")
+        raise ArgumentError(f"color= applies to the rows of a tree, got {type(record).__name__}.")
     if isinstance(record, VariableTree):
         rows = record.columns
         names = {name for i in range(len(rows)) for name in rows.spellings(i)}
@@ -154,8 +154,7 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
     if unknown:
         near = ", ".join(sorted(names - {""})[:3])
         raise ArgumentError(
-            f"color= names {plain(unknown[0])!r}, which is not in the tree; found for example "
-            f"{near}."
+            f"color= names {plain(unknown[0])!r}, which is not in the tree; the tree has {near}."
         )
     return dataclasses.replace(
         record, color={path: float(number) for path, number in color.items()}

@@ -98,7 +98,7 @@ def plot(
     """
     if file is not None and Path(file).suffix.lower() not in FORMATS:
         raise ArgumentError(
-            f"figures are written as {', '.join(FORMATS)}; found {os.fspath(file)!r}."
+            f"a figure must be saved as {', '.join(FORMATS)}, got {os.fspath(file)!r}."
         )
     record = value if isinstance(value, Picture) else record_for(value)
     record = record.calls if isinstance(record, Panel) else record

@@ -86,7 +86,7 @@ def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(model):
         raise ArgumentTypeError(
-            f"nb.inspect takes a model or a function to be called; found {type(model).__name__}."
+            f"nb.inspect takes a model or a function, got {type(model).__name__}."
         )
 
     def run() -> Ran:

@@ -85,7 +85,7 @@ class LossCurve(Displayed):
         for name, value in values.items():
             if getattr(value, "size", 1) != 1:
                 raise ArgumentTypeError(
-                    f"cannot log {name!r}: expected one number, found shape {tuple(value.shape)}. "
+                    f"cannot log {name!r}: expected one number, got shape {tuple(value.shape)}. "
                     "Take a mean, or log one series for each element."
                 )
             if isinstance(value, jax.core.Tracer):

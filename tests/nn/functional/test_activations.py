@@ -142,7 +142,7 @@ def test_an_axis_that_does_not_exist_is_refused():
     ):
         a.softmax(jnp.ones((2, 3)), axis=2)
     with pytest.raises(
-        ArgumentTypeError, match=r"log_softmax: axis must be a whole number, got \(0, 1\)"
+        ArgumentTypeError, match=r"log_softmax: axis must be an integer, got \(0, 1\)"
     ):
         a.log_softmax(jnp.ones((2, 3)), axis=(0, 1))
 

@@ -90,7 +90,7 @@ conv2d(IMAGE, ones((4, 0, 3, 3))) -> ShapeError: the kernel must not be empty
 conv2d(IMAGE, WEIGHT, data_format="NCW")
     -> ArgumentError: data_format must be 'NHWC' or 'NCHW', got 'NCW'
 conv2d(IMAGE, WEIGHT, stride=0) -> ArgumentError: stride must be at least 1, got 0
-conv2d(IMAGE, WEIGHT, stride=1.5) -> ArgumentTypeError: stride must be a whole number, got 1\.5
+conv2d(IMAGE, WEIGHT, stride=1.5) -> ArgumentTypeError: stride must be an integer, got 1\.5
 conv2d(IMAGE, WEIGHT, stride=(1, 2, 3))
     -> ArgumentError: stride must be a number or 2 of them, got \[1, 2, 3\]
 conv2d(IMAGE, WEIGHT, padding=-1) -> ArgumentError: padding must be at least 0, got -1
@@ -143,7 +143,7 @@ group_norm(X, 2, data_format="NHW")
 group_norm(X[0, 0], 2, data_format="NHWC")
     -> ShapeError: x must have axes \(\*batch, H, W, C\), got float32\[4, 6\]
 instance_norm(X[:, :1, :1]) -> ShapeError: x must have more than one pixel, got .*, read as N\.\.\.C
-local_response_norm(X, 2.0) -> ArgumentTypeError: size must be a whole number, got 2\.0
+local_response_norm(X, 2.0) -> ArgumentTypeError: size must be an integer, got 2\.0
 # pooling
 IMAGE = jnp.ones((8, 8, 3))
 max_pool2d(IMAGE, 9)
@@ -212,7 +212,7 @@ interpolate(IMAGE, scale_factor=0.1)
     -> ShapeError: scale_factor 0\.1 leaves nothing of x float32\[4, 4, 1\]
 interpolate(IMAGE, scale_factor=(1, 2, 3)) -> ArgumentError: one number or 2, got \(1, 2, 3\)
 interpolate(IMAGE, scale_factor=-1.0) -> ArgumentError: scale_factor must be above 0, got -1\.0
-interpolate(IMAGE, 2.5) -> ArgumentTypeError: size must be a whole number, got 2\.5
+interpolate(IMAGE, 2.5) -> ArgumentTypeError: size must be an integer, got 2\.5
 interpolate(IMAGE[0, 0], 3) -> ShapeError: x must have axes \(\*batch, H, W, C\), got float32\[1\]
 interpolate(IMAGE, 3, data_format="HW")
     -> ArgumentError: data_format must be one of 'NWC', .*, got 'HW'
@@ -221,7 +221,7 @@ interpolate(IMAGE[:0], 3) -> ShapeError: x must have pixels, got float32\[0, 4, 
 fft(ones(4), norm="unitary")
     -> ArgumentError: norm must be one of 'backward', 'ortho', 'forward', got 'unitary'
 fft(ones(4), n=0) -> ArgumentError: n must be at least 1, got 0
-fft(ones(4), n=2.5) -> ArgumentTypeError: n must be a whole number, got 2\.5
+fft(ones(4), n=2.5) -> ArgumentTypeError: n must be an integer, got 2\.5
 fft(ones((2, 0))) -> ShapeError: fft: axis 1 must not be empty, got float32\[2, 0\]
 fft(ones(4), axis=1) -> ArgumentError: axis must lie in -1 to 0 for an array of 1 axes, got 1
 irfft(ones(1, complex))
