@@ -297,8 +297,8 @@ def _ensure_has_variables(module: Module, action: str) -> None:
     """Refuse an unbuilt model without variables."""
     if not is_module(module):
         raise ArgumentTypeError(
-            f"cannot {action} {type(module).__name__}: it is no module. Several models go together "
-            "as parts of one: nb.Module(first=model, second=other)."
+            f"cannot {action} {type(module).__name__}: it is not a module. Several models go "
+            "together as parts of one: nb.Module(first=model, second=other)."
         )
     ensure_built(module)
     if not module.built_ and not plan_of(module).variables:
@@ -313,15 +313,15 @@ def _ensure_writable(module: Module, action: str) -> None:
     _ensure_has_variables(module, action)
     if any(variable.sharding is None for variable in plan_of(module).variables):
         raise NotBuiltError(
-            f"cannot {action} {type(module).__name__}: it holds shapes alone, as nb.eval_shape "
-            "makes it. Make the model itself."
+            f"cannot {action} {type(module).__name__}: it has only shapes, as nb.eval_shape "
+            "returns it. Make the model itself."
         )
 
 
 def _ensure_is_optimizer(optimizer: object) -> None:
     if optimizer is None or isinstance(optimizer, Optimizer):
         return
-    fix = "A transformation of optax goes into nb.Optax(transformation)."
+    fix = "Wrap a transformation of optax: nb.Optax(transformation)."
     if type(optimizer) in (list, tuple, dict):
         fix = (
             "Save each of several in a folder of its own, with the part that it trains: "
@@ -693,7 +693,7 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
         init_count, drawn = operator.index(saved["made"]), operator.index(saved["drawn"])
         is_state = state.dtype == np.uint32 and state.shape == (3,)
         if not is_state or init_count < 0 or random.drawn(state) != drawn:
-            raise ValueError("its numbers do not fit together")
+            raise ValueError("its numbers do not match")
     except (KeyError, TypeError, ValueError) as error:
         raise FileFormatError(f"the random stream in {where} is damaged ({error}).") from error
     return random.default.state.admitted(state), init_count

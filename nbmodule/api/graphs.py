@@ -90,13 +90,13 @@ def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     arguments = remembered(module)
     if arguments is None:
         name = type(module).__name__
-        why = "was called with an object that is gone"
+        why = "was called with an object that no longer exists"
         if module._nbm.shown is None:
             why = "has never been called or compiled"
         raise NotBuiltError(
             f"cannot show the graph of {name}: it {why}, so the shapes of its arguments are "
-            "not known. Call it first, as in model(x), or model.compile(args=(x,)), or ask "
-            "nb.graph(model, x) for the graph with these arguments."
+            "unknown. Call it first (model(x) or model.compile(args=(x,))), or pass the "
+            "arguments: nb.graph(model, x)."
         )
     return arguments
 

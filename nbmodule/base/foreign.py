@@ -207,7 +207,7 @@ def read_foreign(value: Any, where: str) -> Any:
 
 def _read_tensor(tensor: Any) -> np.ndarray:
     if tensor.requires_grad:
-        what = "a tensor of PyTorch that wants gradients, which would end here"
+        what = "a tensor of PyTorch that requires gradients, which would be lost"
         raise Unconvertible(tensor, what, "jnp.asarray(x.detach().cpu().numpy())")
     tensor = tensor.cpu()
     if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none: every value of it is a float32
@@ -225,7 +225,7 @@ def _read_frame(frame: Any) -> np.ndarray:
 
 def _read_image(image: Any) -> np.ndarray:
     if image.mode in ("P", "PA"):
-        what = "an image of PIL whose numbers are indices of a table of colors"
+        what = "an image of PIL with a palette, whose numbers are indices of colors"
         raise Unconvertible(image, what, "jnp.asarray(x.convert('RGB'))")
     return np.asarray(image)
 
@@ -341,8 +341,8 @@ def received(value: Any, what: str) -> Any:
     if is_of_no_numbers(value):
         is_masked = " with masked values" if np.ma.is_masked(value) else ""
         raise ArgumentTypeError(
-            f"{what} is an array of dtype {value.dtype}{is_masked}, and one of numbers is "
-            f"wanted. {made_numbers(value, 'x')}"
+            f"{what} is an array of dtype {value.dtype}{is_masked}, expected an array of numbers. "
+            f"{made_numbers(value, 'x')}"
         )
     return as_read(value)
 
@@ -359,7 +359,7 @@ def made_numbers(array: np.ndarray, name: str) -> str:
         return f"Some of its values are masked: {name}.filled(0) gives them one."
     if category in "fc":
         dtype = "float64" if category == "f" else "complex128"
-        return f'JAX has no numbers as wide: {name}.astype("{dtype}") rounds them.'
+        return f'JAX has no dtype as wide: {name}.astype("{dtype}") rounds them.'
     if category == "V" and array.dtype.names:
         numeric = [item for item in array.dtype.names if array.dtype[item].kind in "biuf"]
         columns = ", ".join(f'{name}["{item}"]' for item in numeric[:4]) + (

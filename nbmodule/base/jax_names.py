@@ -67,8 +67,7 @@ def unfit(lack: str) -> MissingDependencyError:
 
     return MissingDependencyError(
         f"nbmodule {__version__} cannot work with JAX {jax.__version__} (jaxlib "
-        f"{jaxlib.version.__version__}): {lack}. No model was made and "
-        f"nothing was changed. Install a JAX that it knows, `pip install "
+        f"{jaxlib.version.__version__}): {lack}. Install a tested JAX, `pip install "
         f'"jax>={OLDEST},<={NEWEST_KNOWN}.99"` (with the plugin of '
         'your accelerator, such as "jax[cuda13]", in the same command), or a newer nbmodule: '
         "`pip install -U nbmodule`."
@@ -96,7 +95,7 @@ def _need(purpose: str, *names: str) -> Any:
 # Which trace is open, as a value to be compared: a frame refuses a write from another trace than
 # its own. Public since 0.10; before that it stood in jax.core, where 0.10 only warns.
 get_opaque_trace_state: Callable[..., Any] = _need(
-    "which tells the traces of two transforms apart",
+    "which distinguishes the traces of two transforms",
     "jax.extend.core.get_opaque_trace_state",
     "jax._src.core.get_opaque_trace_state",
 )
@@ -129,7 +128,7 @@ concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") 
 
 # The trace that is open now, with what it is traced for. Private; `is_jit_being_traced` says what
 # it is for.
-trace_context: Any = _need("which tells of a raw `jax.jit`", "jax._src.core.trace_ctx")
+trace_context: Any = _need("which detects a raw `jax.jit`", "jax._src.core.trace_ctx")
 
 
 # What that is while nothing is traced. Private: without it `here` is compared, at ten times the
@@ -337,7 +336,7 @@ def check_jax() -> Any:
     if isinstance(result, ImportError):
         raise result
     if isinstance(result, BaseException):
-        raise unfit(f"its self-check ended in {type(result).__name__}: {result}") from result
+        raise unfit(f"its self-check failed with {type(result).__name__}: {result}") from result
     return result
 
 
@@ -362,9 +361,9 @@ def _prove_that_traces_are_told_apart() -> None:
     jax.eval_shape(outer, _VECTOR)
     outside, (enclosing, within) = here(), states
     if outside != here():
-        raise unfit("`get_opaque_trace_state` does not know the same trace again")
+        raise unfit("`get_opaque_trace_state` differs within one trace")
     if outside in (enclosing, within) or enclosing == within:
-        raise unfit("`get_opaque_trace_state` does not tell an open trace from another")
+        raise unfit("`get_opaque_trace_state` is equal for two open traces")
 
 
 def _prove_that_a_changed_token_traces_again() -> None:
@@ -380,7 +379,7 @@ def _prove_that_a_changed_token_traces_again() -> None:
         with token(value):
             jax.eval_shape(fn, _VECTOR)
     if len(traced) != 3:
-        raise unfit("`jax.make_user_context` no longer keeps two traces apart in JAX's caches")
+        raise unfit("`jax.make_user_context` no longer separates two traces in JAX's caches")
 
 
 def _prove_that_a_raw_jit_is_noticed() -> None:
@@ -394,7 +393,7 @@ def _prove_that_a_raw_jit_is_noticed() -> None:
     jax.eval_shape(jax.jit(jax.vmap(note)), _VECTOR)
     if visited != [False, True, True]:
         raise unfit(
-            "a raw `jax.jit` is no longer noticed while it is traced (`trace_ctx`, `traced_for`)"
+            "a raw `jax.jit` is not detected while it is traced (`trace_ctx`, `traced_for`)"
         )
 
 

@@ -114,8 +114,8 @@ def field_hint(cls: type, names: Iterable[str]) -> str:
     if not any(name in fields for name in names):
         return ""
     return (
-        " Fields make no constructor here: write __init__, or put @dataclasses.dataclass above the "
-        "class."
+        " Annotated fields do not make a constructor: write __init__, or decorate the class with "
+        "@dataclasses.dataclass."
     )
 
 
@@ -134,7 +134,7 @@ def error_hint(error: BaseException) -> str | None:
     if isinstance(error, (NotImplementedError, TypeError)) and "_view" in [
         frame.f_code.co_name for frame, _ in frames[-3:]
     ]:
-        return "Arrays of JAX are given another shape by x.reshape(...)."
+        return "Use x.reshape(...) to change the shape of a JAX array."
     line = linecache.getline(frames[-1][0].f_code.co_filename, frames[-1][1]) if frames else ""
     for entry in WORDS["errors"]:
         if type(error).__name__ == entry["type"] and re.search(entry["pattern"], text):

@@ -117,7 +117,7 @@ def socket(name: str) -> Callable[..., Any]:
             if home is None
             else f"{home} was expected to give it"
         )
-        raise MissingDependencyError(f'nothing is plugged into the socket "{name}"; {fix}.')
+        raise MissingDependencyError(f'no function is registered for the socket "{name}"; {fix}.')
     return function
 
 

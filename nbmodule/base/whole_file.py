@@ -132,14 +132,11 @@ def _explained(
 ) -> FileWriteError:
     """Say what became of the file that was there."""
     if in_place:
-        state = (
-            "The new file is whole and in its place, but a power failure may still bring "
-            "back the one before."
-        )
+        state = "The new file is complete, but a power failure may still restore the previous one."
     elif target.is_file():
-        state = "The file that was there is whole and unchanged."
+        state = "The previous file is unchanged."
     else:
-        state = "No file was made."
+        state = "No file was written."
     reason = (error.strerror or str(error) or type(error).__name__).lower()
     explained = FileWriteError(
         f"cannot save {os.fspath(path)}: {reason}. {state}{_ADVICE.get(error.errno or 0, '')}"

@@ -103,15 +103,15 @@ class Calls(Shown, Sequence[Call]):
             raise self._missing(path)
         if not -len(results) <= number < len(results):
             raise PathError(
-                f'"{path}" was called {len(results)} times in what was recorded; there is no '
-                f"call {number} (they count from 0)."
+                f'"{path}" was called {len(results)} times in this record; there is no call '
+                f"{number} (they count from 0)."
             )
         return results[number]
 
     def _missing(self, path: str) -> PathError:
         called = self.paths
         if path in self.known:
-            return PathError(f'"{path}" was not called in what was recorded.')
+            return PathError(f'"{path}" was not called in this record.')
         if not called:
             return PathError(f'no call of "{path}": nothing was recorded.')
         return PathError(f'no call of "{path}" was recorded{hint(path, [*called, *self.known])}')

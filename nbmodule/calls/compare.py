@@ -213,7 +213,7 @@ class Pair:
         if self.input_gap is None:
             return "its input was not kept"
         if not self.input_gap.agrees and self.fault == "module":
-            return "its input differs too, but given the reference's input alone it still fails"
+            return "its input differs too, but it also fails with the input of the reference"
         if not self.input_gap.agrees:
             return f"its input already differs by {self.input_gap.largest:.3g}"
         by = f"to {self.input_gap.largest:.1g}" if self.input_gap.largest else "exactly"
@@ -257,7 +257,7 @@ class Comparison(PathRows[Pair]):
         others = [call.path or call.class_name for call in self.unexpected[:10]]
         opaque = sorted({name for pair in self.pairs for name in pair.gap.opaque})
         for title, listed in (
-            ("not compared, since they are no arrays", opaque),
+            ("not compared, since they are not arrays", opaque),
             ("without a counterpart", names),
             ("only in the reference", others),
         ):
@@ -306,9 +306,8 @@ def compare(
     pairs, unmatched, unexpected = aligned(actual, requested)
     if not pairs:
         raise ArgumentError(
-            f"no call of the run fits one of the reference, neither by path nor by shape: paths "
-            f"of the run begin {_some(actual)}, those of the "
-            f"reference {_some(requested)}."
+            "no call of the run matches the reference by path or shape: paths of the run begin "
+            f"with {_some(actual)}, those of the reference {_some(requested)}."
         )
     result = [Pair(a, b, rtol, atol) for a, b in pairs]
     result.sort(key=lambda pair: pair.actual.returned)

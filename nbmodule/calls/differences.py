@@ -294,7 +294,7 @@ def _about_one(a: Any, b: Any) -> str:
 def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
     """What the wrong answer looks like, if it is something simple."""
     if a.ndim > 1 and close(a.T, b):
-        return "the answer is transposed"
+        return "the array is transposed"
     if close(-a, b):
         return "the sign is wrong"
     with np.errstate(all="ignore"):
@@ -304,6 +304,6 @@ def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
         if np.isfinite(offset) and close(a - offset, b):
             return f"every element is {abs(offset):.4g} too {'large' if offset > 0 else 'small'}"
     if close(np.sort(a.ravel()), np.sort(b.ravel())):
-        return "the right elements in another order"
+        return "the elements are right, in another order"
     bad = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
     return f"{bad} of {a.size} elements are not finite" if bad else "the values differ"

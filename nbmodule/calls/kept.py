@@ -112,7 +112,7 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
         record = json.loads(facts)
         return _restored(record, arrays), decoded(record["more"], arrays)
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise FileFormatError(f"{target} holds no calls that can be read: {error}.") from error
+        raise FileFormatError(f"{target} cannot be read as calls: {error}.") from error
 
 
 def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:

@@ -100,7 +100,7 @@ class NonFinite(Shown):
     def __str__(self) -> str:
         what = {
             "argument": "was given as an argument",
-            "variable": "was there from the start, in a variable",
+            "variable": "was in a variable from the start",
         }.get(self.operation)
         if self.input_fault is not None:
             lines = [str(self.input_fault), f"  {self.path}, {'; '.join(map(str, self.outputs))}"]
@@ -260,7 +260,7 @@ def _with_backward(
         results = [jnp.sum(jnp.real(x)) for x in outputs if is_floating(x)]
         if not results:
             raise ArgumentError(
-                "nb.first_nonfinite(backward=True): the function gives no floating-point array "
+                "nb.first_nonfinite(backward=True): the function returns no floating-point array "
                 "to differentiate."
             )
         return sum(results)
@@ -270,7 +270,7 @@ def _with_backward(
         by.insert(0, 0)
     if not by:
         raise ArgumentError(
-            "nb.first_nonfinite(backward=True): there is nothing to differentiate by. Give a "
+            "nb.first_nonfinite(backward=True): there is no argument to differentiate. Pass a "
             "function that calls nb.grad."
         )
 

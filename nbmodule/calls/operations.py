@@ -31,8 +31,8 @@ def operations_of(call: Call) -> list[Call]:
     )
     if module is None or variables is None or supplied is None:
         raise ArgumentError(
-            f'the operations of "{call.path}" cannot be run again: its module is gone, or it '
-            f"ran where values could not be captured."
+            f'the operations of "{call.path}" cannot be run again: its module no longer exists, or '
+            "it ran where values could not be captured."
         )
     boxes = {location.name: box for box, location in plan_of(module).places.items()}
     values = {name: jax.numpy.asarray(x) for name, x in variables.items()}

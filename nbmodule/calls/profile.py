@@ -49,8 +49,8 @@ OUTSIDE = "outside modules"
 MOST_OVERHEAD = 0.25
 """Share of a step by which the profiler may change its time before the title doubts the rows."""
 _NO_NAMES = (
-    "no instruction names a module: another framework's model leaves no names in a compiled "
-    "function of your own; nb.profile(model, x) measures it by module"
+    "no instruction names a module: models of other frameworks leave no names in compiled "
+    "functions; nb.profile(model, x) measures them by module"
 )
 
 
@@ -134,7 +134,7 @@ class Profile(PathRows[ProfileRow]):
         if not results:
             near = closest(index, [row.path for row in self._rows if row.path])
             hint = f' The closest path is "{near}".' if near else ""
-            raise PathError(f'no instruction of "{index}" ran in what was profiled.{hint}')
+            raise PathError(f'no instruction of "{index}" ran in this profile.{hint}')
         return results[0]
 
     @property
@@ -185,8 +185,7 @@ class Profile(PathRows[ProfileRow]):
         return (
             f"{under}; threads that work at the same time share the time, so that rows add up "
             f"to the step",
-            "an instruction that the compiler fused from several modules counts for the one "
-            "that it ends in",
+            "an instruction fused from several modules counts for the last of them",
             *([_NO_NAMES] if "outside" in kinds and "module" not in kinds else []),
         )
 
@@ -279,7 +278,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     if not events:
         raise TraceError(
             f"nb.profile found no instruction of {result.words.name} in JAX's profile on "
-            f"{jax.default_backend()}: the step ran, but its device does not say what it did."
+            f"{jax.default_backend()}: the step ran, but the device reports no instructions."
         )
     opcodes = {name: instruction.opcode for name, instruction in result.instructions.items()}
     shares = share_out([event for event in events if opcodes[event.name] not in CONTAINERS])
@@ -343,10 +342,9 @@ def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
         if isinstance(error, jax.errors.JAXTypeError) or "lower" in str(error):
             first = (str(error).splitlines() or [""])[0]
             raise TraceError(
-                f"nb.profile could not compile {name}: {type(error).__name__}: {first} It "
-                f"measures compiled programs, and "
-                "this function asks for values while it is traced. Nothing was run or changed; "
-                "profile the part of it that can be compiled."
+                f"nb.profile could not compile {name}: {type(error).__name__}: {first} It measures "
+                "compiled programs, and this function needs values while it is traced. Profile "
+                "the part that can be compiled."
             ) from error
         raise
 

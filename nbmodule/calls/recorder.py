@@ -245,7 +245,7 @@ class Recorder(Shown):
             raise PathError(
                 f"step {number} was not recorded; "
                 + (
-                    f"the nearest one is {near}, recorded are {_some(steps)}."
+                    f"the nearest is {near}, recorded are {_some(steps)}."
                     if steps
                     else "nothing was."
                 )
@@ -336,9 +336,7 @@ class _Folder:
         try:
             calls, more = read_record(file)
         except FileFormatError as error:
-            raise FileFormatError(
-                f"step {number} cannot be read, the others are not touched by that: {error}"
-            ) from error
+            raise FileFormatError(f"step {number} cannot be read: {error}") from error
         return RecordedStep(number, calls, more["gradients"], more["parameters"])
 
     def steps(self) -> list[int]:

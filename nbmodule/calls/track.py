@@ -140,7 +140,7 @@ class Tracking:
         self.gradients, self.profile = as_flag("gradients", gradients), as_flag("profile", profile)
         if not (returns or self.order or self.gradients):
             raise ArgumentError(
-                "nb.track with returns=False, order=False and gradients=False would record nothing."
+                "nb.track with returns=False, order=False and gradients=False records nothing."
             )
         if not is_whole(last) or last < 1:
             raise ArgumentError(f"last must be at least 1 (steps to keep), got {last!r}.")
@@ -185,12 +185,11 @@ class Tracking:
         )
         if now.frame is not None or here() != EAGER:
             raise TraceError(
-                "nb.track was entered inside a function that is being traced, or under v=: "
-                "nothing could come out of it. "
-                "Put the `with` around the call of the compiled function."
+                "nb.track was entered inside a traced function or under v=, where it cannot return "
+                "values. Put the `with` around the call of the compiled function."
             )
         if self._span.locked():
-            raise TraceError("this tracking is open already: make another one with nb.track.")
+            raise TraceError("this tracker is already open: make another one with nb.track.")
         recorded = Recorded(self.watch, steps, self.foreign)
         hold(
             recorded,
@@ -404,7 +403,7 @@ class Recorded(Calls):
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         model = self._watch.model
-        return type(model).__name__ if model is not None else "a model that is gone"
+        return type(model).__name__ if model is not None else "a model that no longer exists"
 
     @property
     def known(self) -> tuple[str, ...]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -444,8 +443,8 @@ class Recorded(Calls):
         copied = self._copied()
         if copied:
             yield (
-                f"{', '.join(sorted(copied))} ran as a copy, as layers in a loop do: "
-                "calls of a copy are not seen"
+                f"{', '.join(sorted(copied))} ran as a copy, as layers in a loop do; calls of a "
+                "copy are not recorded"
             )
         if any(not call.captured for call in self):
             yield (
@@ -454,8 +453,8 @@ class Recorded(Calls):
             )
             if any("while_loop" in call.lifted for call in self):
                 yield (
-                    "those in nb.while_loop ran an unknown number of times: nb.scan records "
-                    "each turn"
+                    "those in nb.while_loop ran an unknown number of times: nb.scan records each "
+                    "iteration"
                 )
         if not steps.count:
             yield (
@@ -480,7 +479,7 @@ class Recorded(Calls):
             raise PathError(
                 f"step {step} is not kept; kept are {min(retained)} to {max(retained)}."
                 if retained
-                else f"step {step} is not kept: nothing was recorded."
+                else f"step {step} is not kept: no step was recorded."
             )
         return {
             path: arrays_of(x) if hasattr(x, "dtype") else read_statistics(x)

@@ -33,13 +33,13 @@ def parse_json(text: bytes, location: str, *, unique: bool = False) -> Any:
     """
     if not _is_bounded(text):
         raise FileFormatError(
-            f"cannot read {location}: {len(text)} bytes of JSON are more than such a part can need."
+            f"cannot read {location}: {len(text)} bytes of JSON are more than allowed here."
         )
     try:
         return json.loads(text, object_pairs_hook=_unique if unique else None)
     except (ValueError, RecursionError) as error:
         raise FileFormatError(
-            f"cannot read {location}: it is no JSON ({str(error)[:120]}). The file is damaged."
+            f"cannot read {location}: it is not JSON ({str(error)[:120]}). The file is damaged."
         ) from error
 
 
@@ -75,7 +75,7 @@ def dump_json(value: object, what: str) -> bytes:
         ) from error
     if not _is_bounded(text):
         raise ArgumentError(
-            f"cannot save {what}: {len(text)} bytes of JSON could not be read again."
+            f"cannot save {what}: {len(text)} bytes of JSON are more than can be read again."
         )
     return text
 

@@ -102,8 +102,8 @@ def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str,
             if not isinstance(name, str):
                 raise ArgumentTypeError(
                     f'cannot save {what}: the key {name!r} in "/{prefix.rstrip("/")}" is a '
-                    f"{type(name).__name__}, and names "
-                    "in a file are text. Convert the keys with `str` first."
+                    f"{type(name).__name__}, and names in a file must be str. Convert the keys "
+                    "with `str` first."
                 )
             path = prefix + escape_key(name, at_root=depth == 1)
             if not isinstance(value, Mapping):
@@ -112,7 +112,7 @@ def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str,
                 yield path, EMPTY
             elif depth >= MAX_DEPTH:
                 raise ArgumentError(
-                    f'cannot save {what}: "{path[:60]}..." lies more than {MAX_DEPTH} levels '
+                    f'cannot save {what}: "{path[:60]}..." is more than {MAX_DEPTH} levels '
                     "deep. Does a mapping contain itself?"
                 )
             else:
@@ -142,7 +142,7 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
         *levels, name = map(unescape, path.split("/"))
         if len(levels) >= MAX_DEPTH:
             raise FileFormatError(
-                f'cannot load {where}: "/{path[:60]}..." lies more than {MAX_DEPTH} levels deep.'
+                f'cannot load {where}: "/{path[:60]}..." is more than {MAX_DEPTH} levels deep.'
             )
         level: Any = root
         for key in levels:

@@ -72,8 +72,8 @@ def save_checkpoint(
         isinstance(keep, bool) or not hasattr(keep, "__index__") or operator.index(keep) < 1
     ):
         raise ArgumentError(
-            f"keep={keep!r}: expected the number of checkpoints that stay, 1 or more, or None "
-            "for all."
+            f"keep={keep!r}: expected the number of checkpoints to keep, at least 1, or None for "
+            "all."
         )
     for name, tree in trees.items():
         if not isinstance(tree, Mapping):
@@ -181,7 +181,7 @@ def restore_checkpoint(
             continue
         for error in damaged:
             warnings.warn(
-                f"a damaged checkpoint was passed over, step {latest} is restored: {error}",
+                f"skipped a damaged checkpoint, step {latest} is restored: {error}",
                 stacklevel=2,
             )
         return restored
@@ -207,7 +207,5 @@ def _restore(path: Path, step: int, mmap: bool) -> tuple[int, dict[str, Any], An
         or not isinstance(names, list)
         or sorted(map(str, names)) != sorted(contents.variables)
     ):
-        raise FileFormatError(
-            f"cannot restore {path}: its metadata and its trees do not fit together."
-        )
+        raise FileFormatError(f"cannot restore {path}: its metadata and its trees do not match.")
     return step, contents.variables, about.get("extra")

@@ -206,7 +206,7 @@ def open_file(path: str | os.PathLike[str]) -> FileIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "cannot load: it is a folder, expected a file", where)
     if not stat.S_ISREG(mode):
-        raise FileFormatError(f"cannot load {where}: it is no regular file.")
+        raise FileFormatError(f"cannot load {where}: it is not a regular file.")
     return open(path, "rb", buffering=0)
 
 

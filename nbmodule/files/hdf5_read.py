@@ -77,14 +77,14 @@ def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[
     size = os.fstat(file.fileno()).st_size
     if not h5py.is_hdf5(where):
         raise FileFormatError(
-            f"cannot load {where}: it is no HDF5, safetensors or npz file (it has {size} bytes and "
-            f"begins with {read_at(file, 0, 8)!r})."
+            f"cannot load {where}: it is not an HDF5, safetensors or npz file (it has {size} bytes "
+            f"and begins with {read_at(file, 0, 8)!r})."
         )
     head = read_at(file, 0, 36)
     end = int.from_bytes(head[28:36], "little") if head[8:10] in (b"\2\x08", b"\3\x08") else size
     if end > size:
         raise FileFormatError(
-            f"cannot load {where}: it was cut short; it has {size} bytes, its head says {end}."
+            f"cannot load {where}: it is truncated: it has {size} bytes, its head says {end}."
         )
     _walk_through(where)
     try:
@@ -118,7 +118,7 @@ def _walk_through(where: str) -> None:
             env=os.environ | {"PYTHONPATH": paths},
         )
     except subprocess.TimeoutExpired:
-        reason = "HDF5 does not come to an end"
+        reason = "HDF5 does not finish"
     else:
         if done.returncode >= 0:
             return
@@ -162,7 +162,7 @@ class _Reader:
                 if address in self.groups:
                     raise self.refused(path, "has two access paths, as in a cycle")
                 if depth > MAX_DEPTH:
-                    raise self.refused(path, f"lies more than {MAX_DEPTH} levels deep")
+                    raise self.refused(path, f"is more than {MAX_DEPTH} levels deep")
                 self.groups.add(address)
                 links = self.links(node, path)
                 stack += [(node, link, inner, depth + 1) for link, inner in reversed(links)]
@@ -240,7 +240,7 @@ class _Reader:
         except TypeError:
             element = None
         if element is None or h5_type.get_class() == self.h5py.h5t.STRING:
-            raise self.refused(path, "holds no plain numbers")
+            raise self.refused(path, "does not hold plain numbers")
         return element.name
 
     def text(self, node: Any, h5_type: Any, path: str) -> bytes:

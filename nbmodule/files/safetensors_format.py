@@ -167,7 +167,7 @@ def _as_utf8(text: str) -> str:
     except UnicodeEncodeError:
         raise ArgumentError(
             f"cannot save {text[:200]!r} as safetensors: it holds half of a character (a lone "
-            "surrogate), which other programs refuse."
+            "surrogate), which other programs reject."
         ) from None
     return text
 
@@ -183,11 +183,11 @@ def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
             raise DtypeError(f'cannot save "/{path}" as safetensors: the format has no {dtype}.')
         if any("." in part for part in parts):
             raise ArgumentError(
-                f'cannot save "/{path}": safetensors takes a dot for the end of a level. '
+                f'cannot save "/{path}": safetensors uses a dot to separate levels. '
             )
         if leaf.element.bits == 4 and prod(leaf.shape[-1:]) % 2:
             raise DtypeError(
-                f'cannot save "/{path}" as safetensors: the format wants whole bytes, and '
+                f'cannot save "/{path}" as safetensors: the format needs whole bytes, and '
                 f"{prod(leaf.shape[-1:])} numbers of 4 bits are none."
             )
         leaves.append((_as_utf8(".".join(parts)), leaf))

@@ -191,7 +191,7 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
         raise FileFormatError(f"cannot load {location}: unknown dtype {str(dtype)[:40]!r}.")
     if not _is_shape(shape) or not isinstance(notes, dict):
         raise FileFormatError(
-            f"cannot load {location}: {str(shape)[:80]} is no shape, or its notes are damaged."
+            f"cannot load {location}: {str(shape)[:80]} is not a shape, or its notes are damaged."
         )
     row = SealedRow(entry["path"], dtype, tuple(shape), notes=notes)
     size = entry.get("size")
@@ -217,7 +217,7 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
         offset = entry.get("offset")
         if not _is_count(offset) or offset + row.size > end:
             raise FileFormatError(
-                f"cannot load {location}: its bytes would lie outside of the file."
+                f"cannot load {location}: its bytes would be outside of the file."
             )
         row.offset = offset
     return row

@@ -134,15 +134,15 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
         )
     if array.is_deleted():
         raise ArgumentError(
-            f'cannot save "/{path}": the array was deleted, as a donated argument is. '
-            "Save what the compiled call returned."
+            f'cannot save "/{path}": the array was deleted, as donated arguments are. Save the '
+            "array that the compiled call returned."
         )
     if not array.is_fully_addressable:
         if array.is_fully_replicated:
             return array.addressable_data(0)
         raise ArgumentError(
-            f'cannot save "/{path}": parts of it lie on other hosts. '
-            "Use `nbmodule.files.sharded`, which lets every host write its own part."
+            f'cannot save "/{path}": parts of it are on other hosts. Use `nbmodule.files.sharded`, '
+            "with which each host writes its own part."
         )
     return array
 
@@ -221,8 +221,8 @@ def restore(
         cls = SCALARS.get(str(notes["python"]))
         if cls is None or shape != ():
             raise FileFormatError(
-                f"cannot load {location}: it is marked as a Python {notes['python']!r} and is no "
-                "such number."
+                f"cannot load {location}: it is marked as a Python {notes['python']!r} but is not "
+                "one."
             )
         return cls(array[()])
     return array
@@ -233,6 +233,6 @@ def _restore_key(array: np.ndarray, impl: object, location: str) -> Any:
         return jax.random.wrap_key_data(jnp.asarray(array), impl=str(impl))
     except (ValueError, TypeError) as error:
         raise FileFormatError(
-            f"cannot load {location}: {describe_shape(array)} is no random key of the kind "
+            f"cannot load {location}: {describe_shape(array)} is not a random key of the kind "
             f"{str(impl)[:40]!r}."
         ) from error

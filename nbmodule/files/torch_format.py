@@ -190,7 +190,7 @@ def _locate(file: FileIO, info: zipfile.ZipInfo, size: int) -> _Block:
         raise _RefusedError(f"its member {info.filename[:200]!r} has no header")
     offset = info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
     if offset + info.file_size > size:
-        raise _RefusedError(f"its member {info.filename[:200]!r} would lie outside of the file")
+        raise _RefusedError(f"its member {info.filename[:200]!r} would be outside of the file")
     return _Block(offset, info.file_size, info.CRC)
 
 
@@ -215,7 +215,7 @@ def _read_legacy(file: FileIO, size: int) -> tuple[Any, dict[str, _Block]]:
         (count,) = struct.unpack("<Q", read_at(file, at, 8))
         length = count * kinds()[storages[key].dtype].dtype.itemsize
         if at + 8 + length > size:
-            raise _RefusedError(f"its storage {key[:40]!r} would lie outside of the file")
+            raise _RefusedError(f"its storage {key[:40]!r} would be outside of the file")
         blocks[key], at = _Block(at + 8, length, None), at + 8 + length
     return content, blocks
 

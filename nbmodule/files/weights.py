@@ -117,8 +117,8 @@ def _check_ending(path: str | os.PathLike[str]) -> None:
     """A name that promises another format would mislead whoever opens the file."""
     if file_name(path, "save").endswith((".safetensors", ".npz")):
         raise ArgumentError(
-            f"cannot save {os.fspath(path)}: weights are saved as HDF5, and its name says "
-            "otherwise. Call it .h5, or use `save_safetensors`."
+            f"cannot save {os.fspath(path)}: weights are saved as HDF5, so the name must end in "
+            ".h5. For safetensors use `save_safetensors`."
         )
 
 
@@ -139,7 +139,7 @@ def _check_dtype(dtype: DTypeLike | None) -> np.dtype | None:
     try:
         target = jnp.dtype(dtype)
     except TypeError as error:
-        raise ArgumentError(f"cannot save with dtype={dtype!r}: there is no such dtype.") from error
+        raise ArgumentError(f"cannot save with dtype={dtype!r}: it is not a dtype.") from error
     if kind_of(target) is None or not jnp.issubdtype(target, jnp.floating):
         raise ArgumentError(
             f"cannot save with dtype={dtype!r}: expected a dtype of floating point, such as "

@@ -67,9 +67,8 @@ class Part(Module):
 
     def forward(self, *args: object, **kwargs: object) -> Any:
         raise ArgumentError(
-            f"{type(self).__name__} is a part of a model of another framework and is called by it "
-            f"alone. "
-            "Call the whole model; `nb.track` and hooks see this part in it."
+            f"{type(self).__name__} is a part of a model of another framework and can only be "
+            "called by that model. Call the whole model; `nb.track` and hooks include this part."
         )
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -355,7 +354,7 @@ def from_flax(
 
         if variables is not None or rngs:
             raise ArgumentTypeError(
-                "nb.from_flax: an NNX model holds its variables itself; give the model alone."
+                "nb.from_flax: an NNX model holds its variables; pass only the model."
             )
         return wrap(NnxFunction(model))
     if class_name != "flax_linen":

@@ -99,7 +99,7 @@ def attribute(
     run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
     if run.question is None:
         raise ArgumentError(
-            "nb.attribute explains a number: give metric=, such as the index of a class, or "
+            "nb.attribute explains one number: give metric=, such as the index of a class, or "
             "target=."
         )
     if not is_whole(steps) or steps < 1:
@@ -232,9 +232,8 @@ def _completeness(result: float, expected: float, steps: int) -> list[str]:
     if abs(result - expected) <= 0.01 * max(abs(result), abs(expected)):
         return []
     return [
-        f"the inputs add up to {format_number(result)}, the metric differs by "
-        f"{format_number(expected)}: {steps} steps are too few for this "
-        "way, or the baseline is a bad place to begin"
+        f"the attributions of the inputs add up to {format_number(result)}, the metric differs by "
+        f"{format_number(expected)}: {steps} steps are too few, or the baseline is unsuitable"
     ]
 
 
@@ -366,7 +365,8 @@ def _direct(
     chosen = dict.fromkeys(name for name in run.calls if name in writers)
     if not chosen or reader.name not in run.before.returns:
         raise PathError(
-            "the stream, or all of its components, did not run: there is nothing to attribute to."
+            "the stream, or all of its components, did not run: there is no component to attribute "
+            "to."
         )
     is_floating = jnp.issubdtype(run.arrays[0].dtype, jnp.inexact)
     gradient = _Gradients(run, [reader.name], "" if is_floating else reader.name)

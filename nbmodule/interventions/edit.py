@@ -147,7 +147,7 @@ class Edits:
         """Set a number, text or flag that a module has as an attribute: a rate, an `eps`, a slope.
 
         Raises:
-            ArgumentError: it has no such attribute, or the attribute is of another kind.
+            ArgumentError: it has no such attribute, or the attribute is of another type.
         """
         module, code = self._spot(path).module, self._code(path)
         old = vars(module).get(name, _MISSING)
@@ -158,7 +158,7 @@ class Edits:
                 f"can be set; it has {', '.join(cached) or 'none'}."
             )
         if not _is_like(value, old):
-            raise ArgumentTypeError(f'"{path}".{name} is {old!r}; {value!r} is of another kind.')
+            raise ArgumentTypeError(f'"{path}".{name} is {old!r}; {value!r} is of another type.')
         return self._do(
             f"{code}.{name} = {value!r}",
             lambda: setattr(module, name, value),
@@ -236,7 +236,7 @@ class Edits:
 
     def _steps(self, path: str) -> tuple[Any, ...]:
         if path == "":
-            raise PathError("the whole model stands in nothing that could hold another module.")
+            raise PathError("the whole model has no parent in which it could be replaced.")
         return plan_of(self.model).modules[self._spot(path).module].path
 
     def _in_list(self, path: str, past: bool = False) -> tuple[Any, int, str]:
@@ -255,8 +255,8 @@ class Edits:
         number = getattr(steps[-1], "idx", None)
         if number is None:
             raise ArgumentError(
-                f'"{path}" stands in no list, so that nothing can be put before it or taken '
-                f"out. Replace it."
+                f'"{path}" is not in a list, so a module cannot be inserted before it or removed. '
+                "Replace it."
             )
         if past and last.isdigit():
             number = int(last)
@@ -311,7 +311,7 @@ class _Place:
         if hasattr(self.step, "name"):
             setattr(self.holder, self.step.name, value)
         elif isinstance(self.holder, tuple):
-            raise ArgumentError(f"{self.code} stands in a tuple, which cannot change.")
+            raise ArgumentError(f"{self.code} is in a tuple, which cannot change.")
         else:
             self.holder[getattr(self.step, "idx", getattr(self.step, "key", None))] = value
 
@@ -376,7 +376,7 @@ def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variabl
                 target.name, module, _made_again(target.name, module), recursive=False
             )
     if not results:
-        raise ArgumentError(f'"{target.name}" has no variables to draw anew.')
+        raise ArgumentError(f'"{target.name}" has no variables to initialize again.')
     return results
 
 
@@ -387,7 +387,7 @@ def _paired(
     shapes = {name: (variable.shape, variable.dtype) for name, variable in owned.items()}
     if shapes != {name: (variable.shape, variable.dtype) for name, variable in new.items()}:
         raise ShapeError(
-            f'"{path}": what was made anew has other variables than {type(module).__name__}. '
+            f'"{path}": the new module has other variables than {type(module).__name__}. '
         )
     return [(variable, new[name].value) for name, variable in owned.items()]
 
@@ -407,9 +407,8 @@ def _made_again(path: str, module: object) -> Any:
         ):
             if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
                 raise ArgumentError(
-                    f'"{path}": {cls.__name__} cannot be made again, its argument {p.name!r} is '
-                    f"not known. Give make=, a function that makes "
-                    "a fresh one."
+                    f'"{path}": {cls.__name__} cannot be made again: its argument {p.name!r} is '
+                    "unknown. Give make=, a function that makes a new one."
                 )
             continue
         if p.kind is p.KEYWORD_ONLY:
@@ -421,8 +420,7 @@ def _made_again(path: str, module: object) -> Any:
     except Exception as error:
         raise ArgumentError(
             f'"{path}": {cls.__name__} cannot be made again from its attributes '
-            f"({first_line(error)}). Give make=, a function that makes a "
-            "fresh one."
+            f"({first_line(error)}). Give make=, a function that makes a new one."
         ) from error
 
 

@@ -118,8 +118,8 @@ class Intervention:
         floating = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
         if not floating:
             raise ArgumentError(
-                f'"{self.target.name}" returns {describe(old)}: there is no floating array to '
-                f"change."
+                f'"{self.target.name}" returns {describe(old)}: there is no floating-point array '
+                "to change."
             )
         chosen = floating[:1] if self.parts or self.kind == "add" else floating
         for number, i in enumerate(chosen):
@@ -151,8 +151,8 @@ class Intervention:
         except ValueError:
             pass
         raise ShapeError(
-            f'"{self.target.name}" returns {describe(old)}, and {said} {describe(value)}: these '
-            f"do not fit."
+            f'"{self.target.name}" returns {describe(old)}, and {said} {describe(value)}: the '
+            "shapes do not match."
         )
 
     def _mask(self, old: Any) -> Any:
@@ -229,7 +229,7 @@ def _received(supplied: Any, notes: dict[str, Any]) -> Any:
     if jnp.shape(supplied) != jnp.shape(old):
         raise ShapeError(
             f'"{notes["name"]}": the sender returns {describe(old)}, the receiver is given '
-            f"{describe(supplied)}: an edge joins places of one shape."
+            f"{describe(supplied)}: an edge needs equal shapes."
         )
     return supplied + (new - old)
 

@@ -109,9 +109,7 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
         module for entry in entries_of("path", path) for module in find_modules(model, entry)
     ]
     if model in modules:
-        raise ArgumentError(
-            "nb.patch puts returns of submodules in place of others; the model itself was given."
-        )
+        raise ArgumentError("nb.patch replaces returns of submodules, got the model itself.")
     names = {module: plan_of(model).modules[module].name for module in modules}
     with untracked():
         with track(model, only=list(names), inputs=False) as calls:
@@ -126,7 +124,7 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
 def _only(calls: Any, name: str) -> Any:
     if not len(calls):
         raise PathError(
-            f'"{name}" did not run on the clean input, so there is nothing to patch with.'
+            f'"{name}" did not run on the clean input, so it has no return to patch with.'
         )
     if len(calls) > 1:
         raise ArgumentError(
@@ -145,7 +143,7 @@ class Patching:
         cls = framework_of(model)
         if cls == "torch":
             raise ArgumentTypeError(
-                f"{type(model).__name__} runs in PyTorch, where nb.patch has no settings. Convert "
+                f"{type(model).__name__} runs in PyTorch, where nb.patch takes no values. Convert "
                 "it, as in nb.patch(nb.from_torch(model), settings), or put the returns for one "
                 "example into the run of another: nb.patch(model, x, x_other, path)."
             )
@@ -174,8 +172,8 @@ class Patching:
         block, self._next = self._next or _Block(), None
         if now.frame is not None or here() != EAGER:
             raise TraceError(
-                "nb.patch was entered inside a function that is being traced, or under v=. Put "
-                "the `with` around the call of the compiled function."
+                "nb.patch was entered inside a traced function or under v=. Put the `with` around "
+                "the call of the compiled function."
             )
         try:
             self._open.append(block)
@@ -235,8 +233,9 @@ def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
     ends = [end.strip() for key in settings if isinstance(key, str) for end in key.split(ARROW)]
     if any(set("*?[") & set(end) for end in ends):
         raise ArgumentTypeError(
-            f"the parts of {type(model).__name__} exist only while it is applied, so a glob finds "
-            "none beforehand. Give their paths as nb.track shows them, ask nb.what_if(model, "
+            f"the parts of {type(model).__name__} exist only while it is applied, so a glob "
+            f"matches none of them before. Give their paths as nb.track shows them, ask "
+            f"nb.what_if(model, "
             "(variables, x), {...}), or convert it: nb.from_flax(model, variables), "
             "nb.from_haiku(net, params)."
         )
@@ -353,8 +352,8 @@ def values_for(
         if setting.example is None:
             if setting.kind in FROM_RUN:
                 raise ArgumentError(
-                    f'"{target.name}": nb.freeze() does not know for which input here; write '
-                    f"nb.freeze(x)."
+                    f'"{target.name}": nb.freeze() needs the example input here; write '
+                    "nb.freeze(x)."
                 )
             results.append(None)
             continue
@@ -376,9 +375,8 @@ def values_for(
         if len(met) != 1:
             times = "did not run" if not met else f"runs {len(met)} times in one call"
             raise (ArgumentError if met else PathError)(
-                f'"{target.name}" {times} on the example, so there is no one value to put in '
-                f"its place. "
-                "Name another place, or give each call a module of its own."
+                f'"{target.name}" {times} on the example, so no single value can replace it. Name '
+                "another target, or give each call its own module."
             )
         arrays = met[0][:1] if parts else met[0]
         results.append([mean_of(x, parts) for x in arrays] if setting.kind == "mean" else arrays)

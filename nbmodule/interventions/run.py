@@ -86,8 +86,8 @@ class Run:
         model, args, kwargs = as_module(model, args, kwargs)
         if not model.built_:
             raise NotBuiltError(
-                f"{type(model).__name__} is not built yet, so there is nothing to change: call "
-                f"it once before."
+                f"{type(model).__name__} is not built yet, so there is nothing to change. Call it "
+                "once first."
             )
         if loss is not None and target is None:
             raise ArgumentError("a loss compares the output with a target: give target= too.")
@@ -114,7 +114,7 @@ class Run:
         count = self.arrays[0].shape[0] if self.arrays and self.arrays[0].ndim else 0
         if not 0 <= number < count:
             raise ArgumentError(
-                f"the input has {count} rows, counted from 0: there is no row {number}."
+                f"the input has {count} rows, numbered from 0: there is no row {number}."
             )
 
         def cut(leaf: Array) -> Any:
@@ -353,7 +353,7 @@ def is_traced_leaf(leaf: object) -> bool:
 def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:
     """Return the question about an output, as a value that can be compared."""
     if metric is not None and has_target:
-        raise ArgumentError("give either target=, whose loss is measured, or metric=, not both.")
+        raise ArgumentError("give either target=, whose loss is measured, or metric=.")
     if metric is not None and not callable(metric) and not _is_index(metric):
         raise ArgumentTypeError(
             "metric must be a function of the output, an index of its last axis, or a full index "
@@ -414,7 +414,8 @@ def default_loss(output: Any, target: Any) -> Any:
         return -jnp.take_along_axis(logs, target[..., None], -1).mean()
     if target.shape != output.shape:
         raise ShapeError(
-            f"the target {describe(target)} has not the shape of the output {describe(output)}."
+            f"the target {describe(target)} does not have the shape of the output "
+            f"{describe(output)}."
         )
     return ((output - target) ** 2).mean()
 

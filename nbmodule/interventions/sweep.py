@@ -183,8 +183,8 @@ class Sweep(Shown):
         """
         if self.clean is None:
             raise ArgumentError(
-                "only nb.trace_causes knows a clean run; of a sweep `changes` says how much the "
-                "metric changes."
+                "only nb.trace_causes has a clean run; `changes` of a sweep has the change of the "
+                "metric."
             )
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.changes / (self.clean - self.before)
@@ -350,7 +350,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
             f"{setting.parts[0][0]}=."
         )
     if setting.kind == "skip" and over != "layers":
-        raise ArgumentError("nb.skip() is of whole layers: sweep over 'layers'.")
+        raise ArgumentError("nb.skip() skips whole layers: sweep over 'layers'.")
     if run.question is None:
         raise ArgumentError(
             "a sweep needs one number: give target= for the loss, or metric=, such as the "
@@ -382,8 +382,8 @@ def _swept_over(
         for names in named_by:
             if not names & existing.keys():
                 raise PathError(
-                    f'"{min(names)}" did not run, or returned no array: there is nothing to '
-                    f"sweep over."
+                    f'"{min(names)}" did not run, or returned no array, so there is nothing to '
+                    "sweep over."
                 )
         expected = set().union(*named_by)
         existing = {path: module for path, module in existing.items() if path in expected}
@@ -405,8 +405,8 @@ def _swept_over(
         raise ArgumentError(
             f"{type(run.model).__name__} has nothing to sweep over {over}"
             + (
-                f": {', '.join(sorted(left_out))} are called several times, and have no one "
-                f"value to be put back"
+                f": {', '.join(sorted(left_out))} are called several times, so that no single "
+                "value can be restored"
                 if left_out
                 else ""
             )

@@ -56,9 +56,8 @@ def values_by_target(model: Any, given: object) -> list[tuple[Target, Setting]]:
         for setting in settings:
             if not isinstance(setting, Setting):
                 raise ArgumentTypeError(
-                    f"what stands at {key!r} must be a setting such as nb.zero() or "
-                    f"nb.scale_by(0.5), or a list of them; "
-                    f"found {type(setting).__name__}."
+                    f"the value for {key!r} must be one such as nb.zero() or nb.scale_by(0.5), or "
+                    f"a list of them, got {type(setting).__name__}."
                 )
             results += [(target, setting) for target in targets(model, key)]
     return results
@@ -71,7 +70,7 @@ def targets(model: Any, key: Any) -> list[Target]:
     if is_module(key):
         name = "" if key is model else getattr(plan_of(model).modules.get(key), "name", None)
         if name is None:
-            raise PathError(f"{type(key).__name__} is no part of {type(model).__name__}.")
+            raise PathError(f"{type(key).__name__} is not part of {type(model).__name__}.")
         return [Target(name, key)]
     if not isinstance(key, str):
         raise ArgumentTypeError(f"a target must be a module or a path, got {type(key).__name__}.")
@@ -123,7 +122,7 @@ def _edge(model: Any, key: str) -> list[Target]:
         raise ArgumentError(f'expected an edge as "sender {ARROW} receiver", got {key!r}.')
     senders, receivers = (targets(model, end) for end in ends)
     if any(target.tap is not None for target in receivers):
-        raise PathError(f'"{ends[1]}" is no submodule, and a change is received by one.')
+        raise PathError(f'"{ends[1]}" is not a submodule, and only submodules receive changes.')
     return [
         Target(f"{sender.name} {ARROW} {receiver.name}", sender.module, sender.tap, receiver.module)
         for sender in senders
@@ -171,8 +170,8 @@ def home_of(target: Target, setting: Setting) -> Hold:
         )
     if target.receiver is not None:
         raise ArgumentError(
-            f'"{target.name}": of an edge the whole return, its units or tokens can be set, not '
-            f"a head."
+            f'"{target.name}": an edge changes the whole return, its units or its tokens, not a '
+            "head."
         )
     features = getattr(projection, "in_features", None)
     width = max(1, int(features) // heads) if features else 0

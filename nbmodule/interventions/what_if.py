@@ -213,7 +213,7 @@ class WhatIf(Shown):
         """
         old = self._at(number)
         if old.setting.kind not in ("scale", "noise"):
-            raise ArgumentError(f"{old.setting!r} has no number to turn.")
+            raise ArgumentError(f"{old.setting!r} has no number to change.")
         return self._with(
             number,
             Tried(old.target, old.setting._replace(number=float(value)), old.on),
@@ -351,7 +351,7 @@ class WhatIf(Shown):
         on = [item for item in self.tried if item.on]
         if any(item.target.tap is not None or item.target.receiver is not None for item in on):
             raise ArgumentError(
-                "a setting of a tap or an edge cannot be kept: use it as `with nb.patch(...)`."
+                "a value of a tap or an edge cannot be kept: use it as `with nb.patch(...)`."
             )
         if not on and not self.edited:
             raise ArgumentError("there is nothing to keep.")

@@ -232,7 +232,7 @@ class Boundary:
         }
         label, action = actions[kind]
         _, failure = guard(label, action)
-        self.compiled_since()  # what was compiled for that is no part of a step
+        self.compiled_since()  # what was compiled for that is not part of a step
         if failure is not None:
             self._run.messages.add_failure(self._run.step, failure)
         elif kind == "rewind" and self._view is not None:

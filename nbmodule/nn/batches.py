@@ -170,7 +170,7 @@ def _made(
     if size is not None and hasattr(size, "__len__"):
         raise ArgumentTypeError(
             "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), "
-            "64); got a second one in the place of the number of rows."
+            "64); got a second one in place of the number of rows."
         )
     if size is None:
         raise ArgumentTypeError(

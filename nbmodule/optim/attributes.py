@@ -160,8 +160,8 @@ def _refuse(optimizer: Optimizer, name: str, makes_state: bool) -> None:
             "set_state."
         )
     warnings.warn(
-        f"{cls}.{name} is set inside a transform: that happens once, while the function is traced, "
-        "not at each step. Keep what changes in a JAX array, which becomes a variable.",
+        f"{cls}.{name} is set inside a transform: this happens once, while the function is "
+        "traced, not at each step. Keep the value in a JAX array, which becomes a variable.",
         stacklevel=5,
     )
 

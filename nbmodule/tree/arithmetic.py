@@ -240,7 +240,7 @@ def _share_one_device(columns: list[list[Any]]) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def _device_of(sharding: object) -> Any:
-    """Return the one device of a sharding; None for several, or for memory of another kind."""
+    """Return the one device of a sharding; None for several, or for memory of another type."""
     if not isinstance(sharding, jax.sharding.SingleDeviceSharding):
         return None
     (device,) = sharding.device_set

@@ -187,7 +187,7 @@ def test_a_state_dict_as_safetensors_keeps_its_names(tmp_path):
     model, path = net(), tmp_path / "w.safetensors"
     nb.save_safetensors(path, model.state_dict())
     np.testing.assert_array_equal(nb.load(path)["1"]["running_var"], model[1].running_var)
-    with pytest.raises(nb.errors.ArgumentError, match="a dot for the end of a level"):
+    with pytest.raises(nb.errors.ArgumentError, match="a dot to separate levels"):
         nb.save_safetensors(path, {"a": np.ones(1), "a.b": np.ones(1)})
 
 

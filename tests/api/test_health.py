@@ -66,7 +66,7 @@ def test_a_jax_without_what_the_core_needs_is_broken(monkeypatch):
     monkeypatch.setattr(jax_names, "is_jit_being_traced", lambda: False)
     check = named(nb.doctor(), "jax's behavior")
     assert check.is_broken
-    assert "a raw `jax.jit` is no longer noticed" in check.fix
+    assert "a raw `jax.jit` is not detected" in check.fix
 
 
 def test_where_compiled_programs_are_kept_is_said(tmp_path):

@@ -292,7 +292,7 @@ def test_a_model_of_shapes_alone_is_shown_is_not_saved_and_is_filled_from_a_file
         lambda: shapes.save_weights(tmp_path / "new.h5"),
         lambda: nb.save_checkpoint(tmp_path / "run", step=0, model=shapes),
     ):
-        with pytest.raises(nb.NotBuiltError, match="holds shapes alone, as nb.eval_shape makes it"):
+        with pytest.raises(nb.NotBuiltError, match="has only shapes, as nb.eval_shape returns it"):
             read()
     assert [path.name for path in tmp_path.iterdir()] == ["w.h5"]
     shapes.load_weights(tmp_path / "w.h5")

@@ -319,7 +319,7 @@ def test_a_model_that_is_said_not_to_be_trainable_says_how_it_is_frozen():
     model = nb.Linear(2, 2)
     with pytest.raises(
         AttributeError,
-        match=r"Linear.trainable = False would freeze nothing.*requires_grad_\(False\)",
+        match=r"Linear.trainable = False freezes nothing.*requires_grad_\(False\)",
     ):
         model.trainable = False
     assert "trainable" not in vars(model)

@@ -65,20 +65,20 @@ def test_the_check_touches_no_device(run_python):
         (
             "get_opaque_trace_state",
             lambda convention: 0,
-            "does not tell an open trace from another",
+            "is equal for two open traces",
         ),
         (
             "get_opaque_trace_state",
             lambda convention: object(),
-            "does not know the same trace again",
+            "differs within one trace",
         ),
         (
             "make_user_context",
             lambda default: lambda value: nullcontext(),
-            "no longer keeps two traces apart",
+            "no longer separates two traces",
         ),
-        ("is_jit_being_traced", lambda: False, "a raw `jax.jit` is no longer noticed"),
-        ("is_jit_being_traced", lambda: 1 / 0, "its self-check ended in ZeroDivisionError"),
+        ("is_jit_being_traced", lambda: False, "a raw `jax.jit` is not detected"),
+        ("is_jit_being_traced", lambda: 1 / 0, "its self-check failed with ZeroDivisionError"),
     ],
 )
 def test_a_behavior_that_is_gone_is_named_with_the_versions_and_the_cure(

@@ -50,7 +50,7 @@ def notes_of(act):
             Calling(lambda x: x.permute(1, 0)),
             "Arrays of JAX have no .permute: use x.transpose(...).",
         ),
-        (Calling(lambda x: x.view(-1)), "Arrays of JAX are given another shape by x.reshape(...)."),
+        (Calling(lambda x: x.view(-1)), "Use x.reshape(...) to change the shape of a JAX array."),
         (Calling(lambda x: x.max(dim=1)), "dim= is axis= for arrays of JAX."),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_home_that_plugs_nothing_in_is_named(spare):
     sys.modules["nbmodule_test_home"] = types.ModuleType("nbmodule_test_home")
     with pytest.raises(
         MissingDependencyError,
-        match='plugged into the socket "spare"; nbmodule_test_home was expected',
+        match='registered for the socket "spare"; nbmodule_test_home was expected',
     ):
         sockets.socket(spare)
 

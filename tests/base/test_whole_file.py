@@ -126,7 +126,7 @@ def test_on_a_full_disk_the_old_file_stays_whole(small_disk, options):
     for size in (230_000, 5_000_000):
         with pytest.raises(
             FileWriteError,
-            match=r"no space left on device. The file that was there is whole and unchanged. Make room",
+            match=r"no space left on device. The previous file is unchanged. Make room",
         ) as caught:
             save(
                 path,
@@ -171,9 +171,7 @@ def test_a_limit_on_the_size_of_files_is_met_as_a_full_disk_is(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(
-            FileWriteError, match=r"file too large. The file that was there is whole and unchanged"
-        ):
+        with pytest.raises(FileWriteError, match=r"file too large. The previous file is unchanged"):
             save(path, {"w": np.zeros(50_000)})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -201,10 +199,7 @@ def test_in_a_folder_that_may_not_be_written_the_error_says_what_is_there(tmp_pa
         reason = "read-only file system" if is_root else "permission denied"
         with pytest.raises(
             FileWriteError,
-            match=(
-                f"{reason}. The file that was there is whole and unchanged. Choose a folder that "
-                "you may write"
-            ),
+            match=(f"{reason}. The previous file is unchanged. Choose a folder that you may write"),
         ):
             save(folder / "w.h5", {"w": np.zeros(3)})
         with pytest.raises(FileWriteError, match=f"{reason}. No file was made"):
@@ -234,7 +229,7 @@ def test_an_error_of_any_system_call_is_explained_and_nothing_is_left(tmp_path, 
     else:
         with pytest.raises(
             FileWriteError,
-            match=r"input/output error. The file that was there is whole and unchanged",
+            match=r"input/output error. The previous file is unchanged",
         ):
             save(path, {"w": np.zeros(3)})
     monkeypatch.undo()
@@ -254,9 +249,7 @@ def test_an_error_after_the_renaming_says_that_the_new_file_is_in_place(tmp_path
         original(descriptor)
 
     monkeypatch.setattr(atomic.os, "fsync", fails_second)
-    with pytest.raises(
-        FileWriteError, match="The new file is whole and in its place, but a power failure"
-    ):
+    with pytest.raises(FileWriteError, match="The new file is complete, but a power failure"):
         save(path, {"w": np.zeros(3)})
     assert equal(read(path).variables, {"w": np.zeros(3)})
 

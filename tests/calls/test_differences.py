@@ -72,11 +72,11 @@ WRONG = [
         "shape is [3, 2], expected is [2, 3]; transposed it would be right",
     ),
     (np.arange(6.0), np.arange(6.0).reshape(2, 3), "the elements are right"),
-    (np.array([[1.0, 2], [5, 4]]).T, np.array([[1.0, 2], [5, 4]]), "the answer is transposed"),
+    (np.array([[1.0, 2], [5, 4]]).T, np.array([[1.0, 2], [5, 4]]), "the array is transposed"),
     (-np.arange(3.0), np.arange(3.0), "the sign is wrong"),
     (np.arange(3.0) * 2, np.arange(3.0), "every element is 2 times the expected one"),
     (np.arange(3.0) + 2, np.arange(3.0), "every element is 2 too large"),
-    (np.array([3.0, 1, 7]), np.array([1.0, 3, 7]), "the right elements in another order"),
+    (np.array([3.0, 1, 7]), np.array([1.0, 3, 7]), "the elements are right, in another order"),
     (np.array([1.0, np.nan, 7]), np.array([1.0, 3, 7]), "1 of 3 elements are not finite"),
     (
         np.array([1.0, 5, 7]),

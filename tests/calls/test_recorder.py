@@ -102,7 +102,7 @@ def test_steps_may_be_numbered_by_hand(net, x):
     assert recorder.nearest(700).number == 1200
     with pytest.raises(
         nb.PathError,
-        match="step 150 was not recorded; the nearest one is 100, recorded are 100, 1200",
+        match="step 150 was not recorded; the nearest is 100, recorded are 100, 1200",
     ):
         recorder[150]
 
@@ -168,9 +168,7 @@ def test_a_file_that_was_cut_off_costs_its_own_step_only(net, x, tmp_path):
     run(recorder, net, x, 3)
     file = sorted((tmp_path / "run").iterdir())[1]
     file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(
-        nb.FileFormatError, match="step 1 cannot be read, the others are not touched"
-    ):
+    with pytest.raises(nb.FileFormatError, match="step 1 cannot be read: "):
         recorder[1]
     assert recorder[2]["head"].statistics == recorder[0]["head"].statistics
 

@@ -181,7 +181,7 @@ def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_l
     )
     with pytest.raises(
         nb.TracerLeakError,
-        match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .*; it was taken out again",
+        match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .*; it was removed",
     ):
         look(model)
     assert list(model.seen) == ["first"]

@@ -242,7 +242,7 @@ def test_a_key_of_two_levels_is_two_levels_in_v_and_is_trained(key):
 @pytest.mark.parametrize("key", ["encoder.0", "encoder/0"])
 def test_a_key_of_two_levels_beside_the_same_two_levels_is_refused(key):
     model = Holder({key: nb.Parameter(jnp.ones(2)), "encoder": {"0": nb.Parameter(jnp.ones(2))}})
-    with pytest.raises(nb.StructureError, match="two places that are both spelled"):
+    with pytest.raises(nb.StructureError, match="two locations with the same path"):
         _ = model.v
 
 
@@ -262,5 +262,5 @@ def test_a_model_of_another_framework_within_one_warns_at_the_first_gradient(kin
         "list": lambda: nb.Module(held=[held], own=own),
         "Sequential": lambda: nb.Sequential(own, held),
     }[where]()
-    with pytest.warns(UserWarning, match=f"that is no part of the model.*{cure}"):
+    with pytest.warns(UserWarning, match=f"that is not part of the model.*{cure}"):
         nb.grad(lambda model: own(jnp.ones(2)).sum())(model)

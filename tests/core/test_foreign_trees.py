@@ -30,7 +30,7 @@ def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled
     box = nb.Parameter(jnp.eye(2))
     run = nb.jit(lambda: LAX[name](box)) if compiled else lambda: LAX[name](box)
     with pytest.raises(
-        ValueError, match=rf"were given the parameter {FLOAT}\[2, 2\].*`\.value`"
+        ValueError, match=rf"got the parameter {FLOAT}\[2, 2\].*`\.value`"
     ) as caught:
         run()
     assert "__jax_array__" not in str(caught.value)
@@ -54,7 +54,7 @@ def test_tree_at_replaces_a_leaf_of_a_model():
 
 def test_tree_at_of_a_box_names_the_leaf_that_it_wants():
     with pytest.raises(
-        AttributeError, match=r"holds a _LeafWrapper where its array was.*m\.weight\.value"
+        AttributeError, match=r"holds a _LeafWrapper in place of its array.*m\.weight\.value"
     ):
         eqx.tree_at(lambda m: m.weight, nb.Linear(2, 3), jnp.zeros((3, 2)))
 

@@ -257,4 +257,4 @@ def test_calls_in_a_while_loop_are_listed_without_their_returns(outside):
     assert [(call.path, call.captured, call.lifted) for call in calls] == [
         (path, False, ("while_loop",)) for path in ("", "0", "1")
     ]
-    assert "nb.scan records each turn" in str(calls) and "not called" not in str(calls)
+    assert "nb.scan records each iteration" in str(calls) and "not called" not in str(calls)

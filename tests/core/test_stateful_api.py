@@ -50,7 +50,7 @@ def test_the_structure_is_shown_with_names_and_classes(capsys):
         "        1: ReLU",
     ]
     nb.Linear(2, 2).show_structure()
-    assert capsys.readouterr().out == "Linear has no modules below it.\n"
+    assert capsys.readouterr().out == "Linear has no submodules.\n"
 
 
 def test_a_sequential_times_n_is_the_same_layers_again_as_in_torch():

@@ -88,7 +88,7 @@ def test_a_damaged_latest_one_is_passed_over_with_a_warning(tmp_path):
     damage(path)
     with pytest.warns(
         UserWarning,
-        match=r"a damaged checkpoint was passed over, step 1 is restored: .*checkpoint-2\.h5.*checksum",
+        match=r"skipped a damaged checkpoint, step 1 is restored: .*checkpoint-2\.h5.*checksum",
     ):
         assert restore_checkpoint(tmp_path)[0] == 1
     with pytest.raises(FileFormatError, match="checksum"):

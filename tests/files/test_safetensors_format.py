@@ -95,7 +95,7 @@ def test_rarer_dtypes_survive(path, name):
         ({"t": "text"}, DtypeError, "the format has no text"),
         ({"t": None}, DtypeError, "the format has no none"),
         ({"q": np.zeros(2, ml_dtypes.int4)}, DtypeError, "the format has no int4"),
-        ({"a.b": np.ones(1)}, ArgumentError, "takes a dot for the end of a level"),
+        ({"a.b": np.ones(1)}, ArgumentError, "uses a dot to separate levels"),
     ],
 )
 def test_what_the_format_cannot_hold_is_refused(path, tree, error, message):

@@ -87,7 +87,7 @@ def test_notes_tell_of_failures_and_of_what_is_left_out():
     failed = data(trace_graph(lambda x: x @ x, X))["notes"]
     dead = data(trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X))["notes"]
 
-    assert failed[0].startswith("could not be traced to its end. TypeError at test_data.py:")
+    assert failed[0].startswith("could not be traced completely. TypeError at test_data.py:")
     assert "x @ x" in failed[1]
     assert dead == [
         "1 node that no output needs is left out; output_connected_only=False shows them"

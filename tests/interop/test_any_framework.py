@@ -426,7 +426,7 @@ SAID: dict[tuple[str, str], str] = {
     (
         "nb.patch: settings",
         "PyTorch",
-    ): r"Net runs in PyTorch, where nb\.patch has no settings.*nb\.from_torch\(model\)",
+    ): r"Net runs in PyTorch, where nb\.patch takes no values.*nb\.from_torch\(model\)",
     (
         "nb.profile",
         "PyTorch",

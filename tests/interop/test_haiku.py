@@ -109,7 +109,7 @@ def test_a_function_written_around_apply_still_gets_its_key():
 def test_a_key_for_a_function_that_takes_none_is_refused():
     net, x = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(2)(x))), jnp.ones((2, 3))
     with pytest.raises(
-        nb.ArgumentError, match=r"hk.without_apply_rng has taken the random key from apply"
+        nb.ArgumentError, match=r"hk.without_apply_rng has removed the random key from apply"
     ):
         nb.from_haiku(net, net.init(jax.random.key(0), x), with_rng=True)
 

@@ -97,9 +97,9 @@ def test_a_reset_draws_as_the_class_does(model):
         ),
         (lambda e: e.set("2", "eps", "x"), "is of another kind"),
         (lambda e: e.set("2", "eps", True), "is of another kind"),
-        (lambda e: e.reset("1"), "no variables to draw anew"),
+        (lambda e: e.reset("1"), "no variables to initialize again"),
         (lambda e: e.reset("0", make=lambda: nb.Linear(3, 5)), "has other variables than Linear"),
-        (lambda e: e.remove(""), "the whole model stands in nothing"),
+        (lambda e: e.remove(""), "the whole model has no parent"),
     ],
 )
 def test_a_change_that_cannot_be_is_refused_and_nothing_has_changed(change, said, model, x):

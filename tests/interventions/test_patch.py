@@ -268,7 +268,7 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
         np.testing.assert_allclose(
             net.apply(params, x), params["mlp/~/linear_1"]["b"][None], atol=1e-7
         )
-    with pytest.raises(nb.ArgumentTypeError, match="so a glob finds none beforehand"):
+    with pytest.raises(nb.ArgumentTypeError, match="so a glob matches none of them before"):
         nb.patch(net, {"mlp.*": nb.zero()})
     with (
         pytest.warns(RuntimeWarning, match="changed nothing at mlp.linear_9"),
@@ -283,7 +283,7 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
         ({("blocks.0.attention"): nb.zero(head=2)}, ('has 2 heads, counted from 0: there is no head 2')),
         ({("blocks.0.mlp"): nb.zero(head=0)}, r'"blocks.0.mlp" \(Sequential\) has no heads that are known'),
         ({("blocks.0.mpl"): nb.zero()}, ('no submodule "blocks.0.mpl"; the closest path is "blocks.0.mlp"')),
-        ({"embed": 0.0}, "must be a setting such as nb.zero"),
+        ({"embed": 0.0}, "must be one such as nb.zero"),
         ({"embed": nb.freeze()}, r"write nb.freeze\(x\)"),
         ({"blocks.0.attention -> head": nb.zero(head=1)}, "not a head"),
         ({("embed"): nb.from_example(jnp.zeros((3, 4), int))}, r"returns float32\[3, 5, 8\], and is to return float32\[3, 4, 8\]"),

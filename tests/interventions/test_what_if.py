@@ -411,6 +411,6 @@ def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name()
         "second",
     )
     with pytest.raises(
-        nb.ArgumentError, match='"act" runs 2 times .* give each call a module of its own'
+        nb.ArgumentError, match='"act" runs 2 times .* give each call its own module'
     ):
         nb.trace_causes(model, clean, corrupted, (0, -1, 1), only="act")

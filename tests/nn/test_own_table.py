@@ -58,7 +58,7 @@ def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given
     [
         (lambda: nb.Embedding(3, 2)(WORDS), r"indices must be an array of numbers, got one of dtype <U3\. Number its words"),
         (lambda: nb.binary_cross_entropy(np.ones(3, np.float32), WORDS), ("Number its words: words, target = np.unique")),
-        (lambda: nb.Buffer(WORDS), r"A module keeps words as a list: self\.classes = classes\.tolist\(\)"),
+        (lambda: nb.Buffer(WORDS), r"Keep text in a list: self\.classes = classes\.tolist\(\)"),
         (lambda: nb.mse_loss(np.ones((3, 1), np.float32), np.ones(3, np.float32)), r"Drop the column of the prediction, prediction\[\.\.\., 0\]"),
         (lambda: nb.mse_loss(np.ones(3, np.float32), np.ones((3, 1), np.float32)), r"Drop the column of the target: target\[\.\.\., 0\]"),
         (lambda: nb.cross_entropy(np.ones((3, 2), np.float32), np.ones((3, 1), int)), r"Drop its column: target\[\.\.\., 0\]"),

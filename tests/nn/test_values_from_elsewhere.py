@@ -129,7 +129,7 @@ def of_64_bits(*values):
         of_64_bits("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
         ("words", 'a DataFrame of pandas that holds object (by its column "a"), no numbers'),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
-        (("palette"), ("an image of PIL whose numbers are indices of a table of colors. "
+        (("palette"), ("an image of PIL with a palette, whose numbers are indices of colors. "
 "Convert it by jnp.asarray(x.convert('RGB')).")),
         ("int64", 'linear: x must hold floating or complex values, got int'),
         (("bool"), ('linear: x must hold floating or complex values, got bool[2, 3]. Convert it '

@@ -33,7 +33,7 @@ MISTAKES = [
     Mistake(
         "01", 3,
         "def confusion(read, labels):\n    table = np.zeros((10, 10), int)\n    np.add.at(table, (read, labels), 1)\n    return table",
-        "the answer is transposed",
+        "the array is transposed",
     ),
     Mistake("02", 1, "def attention_received(weights):\n    return weights.mean(axis=2)", "the values differ"),
     Mistake(

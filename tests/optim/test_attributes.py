@@ -264,7 +264,7 @@ def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
     with pytest.warns(
         UserWarning,
         match=(
-            "Momentum.note is set inside a transform: that happens once, while the function is "
+            "Momentum.note is set inside a transform: this happens once, while the function is "
             "traced"
         ),
     ):

@@ -438,8 +438,8 @@ def check_expected(module: CoreModule, expected: object) -> Any:
     if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(expected)):
         raise ArgumentError(
             "expected_submod_rets holds traced arrays: it was passed through a transform, where "
-            "nothing can be compared. Let the compiled function use it from the surrounding code; "
-            "the comparison is made when the call is over."
+            "values cannot be compared. Let the compiled function use it from the surrounding "
+            "code; it is compared after the call."
         )
     return expected
 

@@ -261,9 +261,9 @@ def _refuse_deferred(module: CoreModule, outputs: Any) -> None:
         ):  # else Python warns of a coroutine that was never awaited
             outputs.close()
         raise ArgumentTypeError(
-            f"cannot call {type(module).__name__} with v=: its forward is async or a generator and "
-            "continues after the call, when these variables are gone. Set them (`model.v = "
-            "variables`), or let a plain forward compute, and wait or yield around it."
+            f"cannot call {type(module).__name__} with v=: its forward is async or a generator, "
+            "which continues after the call. Set the variables (`model.v = variables`), or "
+            "compute in a plain forward and wait or yield around it."
         )
 
 
@@ -273,7 +273,7 @@ def check_variables(call: ModuleCall) -> None:
     if call.v is None and not module._nbm.config.store_vars and not _has_values(module):
         raise NotBuiltError(
             f"{type(module).__name__} was made with store_vars=False and keeps no variables: call "
-            "model(x, v=variables) with those that model.build() returned."
+            "model(x, v=variables) with the return of model.build()."
         )
 
 

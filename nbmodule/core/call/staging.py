@@ -190,7 +190,7 @@ class _Stage:
         if any(missed.variable is variable for variable in self.variables):
             raise TraceError(
                 f"cannot trace {self.fn!r}: {missed.variable.describe()} is unknown although it is "
-                "an input; please report it."
+                "an input. This is a bug; please report it."
             )
         modules = (m for m in missed.modules if m._nbm.home is None)
         obj = next((m for m in modules if missed.variable in plan_of(m).places), missed.variable)

@@ -272,7 +272,9 @@ class Search:
                     self._reach(node, path, node.is_named and not callable(value), value)
 
     def _making_of(self, stream: Any, node: _Node) -> None:
-        """The number of keys that a stream has given for initial values is no part of its state."""
+        """The number of keys that a stream has given for initial values is not part of its
+        state.
+        """
         steps = (_TARGET, (_attribute, "_making"), (getattr, "count"))
         self._reach(node, Path("a random stream", weakref.ref(stream), steps), False)
 
@@ -445,8 +447,8 @@ def unlocated(fn: Any, obj: Any, missed: Missed | None = None) -> TraceError:
     text = obj.describe() if isinstance(obj, Variable) else f"a {type(obj).__name__}"
     line = "" if missed is None else _line_of(missed)
     return TraceError(
-        f"the compiled {name_of(fn)} uses {text}{line}, and no name that it reads leads there: a "
-        "replacement would not be noticed. Pass it as an argument, or hold it in a name, "
+        f"the compiled {name_of(fn)} uses {text}{line}, which no name that it reads leads to: a "
+        "replacement could not be detected. Pass it as an argument, or hold it in a name, "
         "attribute, list or dict that the function reads."
     )
 

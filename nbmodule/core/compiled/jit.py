@@ -318,7 +318,9 @@ class Jit(Generic[P, R]):
                 if more is None:
                     return result, captured
                 captured = more
-        raise TraceError(f"{self!r} cannot settle on what it uses: it changes in each trace.")
+        raise TraceError(
+            f"{self!r} uses other captured objects in each trace, so it cannot be compiled."
+        )
 
     def _note(self, call: CallArguments, guards: Guards, entry: Entry, shapes: Shapes) -> None:
         """Remember the keys of a trace; traces that differ in none count once."""

@@ -52,7 +52,7 @@ class StreamState(Buffer):
         if self is default.state:
             return (
                 "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in "
-                "as an argument and return it: the default stream is no part of the model"
+                "as an argument and return it: the default stream is not part of the model"
             )
         return (
             "pass the model in as an argument and return it, or pass a key that was drawn outside, "
@@ -102,7 +102,7 @@ class MadeCount(Buffer):
 
 
 class Making:
-    """The making lane of a stream. It is no part of what the walk over a model sees."""
+    """The making lane of a stream. It is not part of what the walk over a model sees."""
 
     __slots__ = ("count", "key", "lock")
 
@@ -235,10 +235,10 @@ class RandomStream:
     __call__ = draw
 
     def __jax_array__(self) -> Any:
-        raise ArgumentTypeError(f"a RandomStream is no key, which jax.random wants: {_DRAW_HINT}")
+        raise ArgumentTypeError(f"jax.random takes a key, got a RandomStream: {_DRAW_HINT}")
 
     def __next__(self) -> Any:
-        raise ArgumentTypeError(f"a RandomStream is no iterator: {_DRAW_HINT}")
+        raise ArgumentTypeError(f"a RandomStream is not an iterator: {_DRAW_HINT}")
 
     if not TYPE_CHECKING:
 

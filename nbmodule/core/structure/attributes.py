@@ -98,14 +98,14 @@ def refuse_unread(module: Hull, name: str, value: object) -> None:
     is_plain = value is None or isinstance(value, (bool, int, float, str, types.FunctionType))
     if name in _FREEZING and is_plain:
         raise AttributePathError(
-            f"{cls.__name__}.{name} = {value!r} would freeze nothing. Write "
+            f"{cls.__name__}.{name} = {value!r} freezes nothing. Write "
             "model.requires_grad_(False), or True to train it again."
         )
     if is_plain and not name.startswith("_") and cls.__module__.startswith("nbmodule.nn."):
         names = [*module.__dict__, *module._nbm.variables]
         raise AttributePathError(
-            f"{cls.__name__} has no attribute {name!r} to set, and nothing would read it"
-            f"{hint(name, names)} Derive a class from {cls.__name__} to add attributes."
+            f"{cls.__name__} has no attribute {name!r} to set{hint(name, names)} Derive a class "
+            f"from {cls.__name__} to add attributes."
         )
 
 
@@ -204,9 +204,9 @@ def adopt(module: Hull, name: str, value: Any) -> None:
         variables = plan_of(value).variables
     elif not variables and not now.outside:
         warnings.warn(
-            f"{type(module).__name__}.{name} is set inside a transform: that happens once, while "
-            "the function is traced, not at each call. Keep what changes in a variable "
-            "(nb.Buffer), or return it.",
+            f"{type(module).__name__}.{name} is set inside a transform: this happens once, while "
+            "the function is traced, not at each call. Keep the value in a variable (nb.Buffer), "
+            "or return it.",
             stacklevel=5,
         )
     for variable in variables:
@@ -292,7 +292,7 @@ def warn_of_untrained_parts(model: Hull) -> None:
                 if fix is not None:
                     _warn(
                         inner,
-                        f"{name}.{attribute} uses a {type(part).__name__} that is no part of the "
+                        f"{name}.{attribute} uses a {type(part).__name__} that is not part of the "
                         f"model: it is neither trained nor saved. {fix}",
                     )
                     return

@@ -95,7 +95,7 @@ def make_config(
             f"'on_call' (at the first call), got {build_mode!r}."
         )
     if device is not None and devices is not None:
-        raise ArgumentError("give device= (one device) or devices= (several, or a mesh), not both.")
+        raise ArgumentError("give either device= (one) or devices= (several, or a mesh).")
     sharding = replicated(devices) if devices is not None else None
     choices |= {name: as_stateful_option(name, choices[name]) for name in STATEFUL}
     config = Config(find_device(device), sharding, find_dtype(dtype), build_mode, **choices)

@@ -141,8 +141,8 @@ class StateEntry:
 
     def __hash__(self) -> int:
         raise NotExportedError(
-            "a StateEntry is no key: call `model, state = nb.export_state(model)` first, and use "
-            "the exported model, whose attributes are the keys of `state`."
+            "a StateEntry is not a key: call `model, state = nb.export_state(model)` first, and "
+            "use the exported model, whose attributes are the keys of `state`."
         )
 
     def __eq__(self, other: object) -> bool:

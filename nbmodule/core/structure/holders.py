@@ -164,9 +164,9 @@ def refuse_hidden(obj: Any, name: str) -> None:
     # Whether it holds modules cannot be seen without using it up, so each one is refused.
     if _is_builtin_iterator(cls):
         raise StructureError(
-            f"{name} is a {cls.__name__}: an iterator is used up when it is read, so modules in it "
-            "could be neither trained nor saved. Put list(...) around it, or keep an iterator over "
-            "data outside of the model."
+            f"{name} is a {cls.__name__}: reading an iterator uses it up, so modules in it could "
+            "be neither trained nor saved. Wrap it in list(...), or keep an iterator over data "
+            "outside of the model."
         )
     contents = [getattr(obj, slot, None) for slot in _slots_of(cls)]
     if isinstance(obj, Collection):
@@ -184,7 +184,7 @@ def refuse_keys(obj: Mapping[Any, Any], name: str) -> None:
     """Refuse a dict whose keys are modules or variables."""
     if any(type(key) is not str and _is_part(key) for key in obj):
         raise StructureError(
-            f"{name} is a {type(obj).__name__} with modules as keys, which have no path. Hold them "
+            f"{name} is a {type(obj).__name__} with modules as keys, which have no path. Use them "
             "as values."
         )
 
@@ -323,8 +323,8 @@ def _buffer_of(value: Any, old: Any, collection: Any, home: Home | None) -> Vari
     if is_traced and not is_local:
         raise TracerLeakError(
             f"a traced value ({describe_shape(value)}) was put into a {type(collection).__name__} "
-            "of a module inside a transform, where no buffer of its shape stood; it was taken out "
-            "again. Put an array there before, outside, or return the value."
+            "of a module inside a transform, where no buffer of its shape stood; it was removed. "
+            "Put an array there before the call, or return the value."
         )
     if is_traced or is_local or trace == EAGER:
         return Buffer(value)

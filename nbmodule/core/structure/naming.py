@@ -181,8 +181,8 @@ def find_modules(root: Hull, entry: object) -> list[Any]:
     if is_module(entry):
         if entry is not root and entry not in plan_of(root).modules:
             raise PathError(
-                f"{type(entry).__name__} is no part of {type(root).__name__}. A copy of a "
-                "submodule, or a module that was replaced, is another one."
+                f"{type(entry).__name__} is not part of {type(root).__name__}. A copy, or a module "
+                "that was replaced, is a different module."
             )
         return [entry]
     if not isinstance(entry, str):
@@ -454,7 +454,7 @@ def show_marked(tree: object, marked: Iterable[str]) -> None:
 def show_v_in_top_v(self: Any, *, depth: int | None = None) -> None:
     """Show the variables of the module `depth` levels above, with this module's own part marked."""
     if parent_of(self) is None:
-        _print_about(self, " is a root: all of its variables are its own.")
+        _print_about(self, " is a root and has all of its variables itself.")
         return
     local = v_with_top_v_key_chains(self, depth=depth)
     show_marked(top_v(self, depth), local.cont_all_key_chains())
@@ -471,7 +471,7 @@ def show_mod_in_top_mod(
     one marked.
     """
     if parent_of(self) is None:
-        _print_about(self, " is a root: there is no module above it.")
+        _print_about(self, " is a root and has no parent.")
         return
     line = line_of(self, _depth(upper_depth, "upper_depth"))
     down = _depth(lower_depth, "lower_depth")
@@ -488,7 +488,7 @@ def show_structure(self: Any) -> None:
     ensure_built(self)
     modules, levels = plan_of(self).modules, depths(self)
     if not modules:
-        _print_about(self, " has no modules below it.")
+        _print_about(self, " has no submodules.")
         return
     print(printable(type(self).__name__))
     for child, location in modules.items():

@@ -62,7 +62,7 @@ def frozen_copy(value: Any) -> Any:
         return value
     if isinstance(value, jax.ShapeDtypeStruct):
         raise NotBuiltError(
-            "cannot read the state of a model that holds shapes alone, as nb.eval_shape makes it: "
+            "cannot read the state of a model that has only shapes, as nb.eval_shape returns it: "
             f"{describe_shape(value)} has no value. Make the model itself."
         )
     array = np.array(value)
@@ -116,10 +116,10 @@ def load_state_dict(
             provided = flat
     if isinstance(provided, Container) and provided and not any(name in names for name in provided):
         raise UnexpectedKeysError(
-            f"{title}: it is a Container with the chains of a weights file, and a state dict has "
-            "names. model.load_weights(path) or nb.load(path, model) takes the file, "
-            "nb.from_torch(variables, like=model) takes variables of PyTorch; "
-            "model.v = variables sets nested parameters."
+            f"{title}: it is a Container with the key chains of a weights file, not a state dict. "
+            "model.load_weights(path) or nb.load(path, model) takes the file, "
+            "nb.from_torch(variables, like=model) takes variables of PyTorch; model.v = variables "
+            "sets nested parameters."
         )
     is_torch = layout is None and is_of_torch(provided, names)
     result = None
@@ -188,7 +188,7 @@ def checked(
             f"{plain(title, 300)}: none of its {len(provided)} names fits, so nothing was loaded. "
             f'{source} has "{plain(next(iter(provided)))}", the model '
             f'"{plain(next(iter(names)))}". '
-            "Does a prefix stand before them? load_weights(path, prefix=...) takes one off.",
+            "Do the names have a prefix? load_weights(path, prefix=...) removes it.",
             stacklevel=level_of_user_code(),
         )
     return arrays

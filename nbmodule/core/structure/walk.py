@@ -423,7 +423,7 @@ def _refuse_clash(root: object, pairs: Iterable[tuple[Location, Location]]) -> N
         if a is not b:
             text = "/".join(min(a.chain, b.chain, key=len))
             raise StructureError(
-                f'{type(root).__name__} has two places that are both spelled "{text}": '
+                f'{type(root).__name__} has two locations with the same path "{text}": '
                 f"{jax.tree_util.keystr(a.path)} and {jax.tree_util.keystr(b.path)}. Rename one of "
                 "them."
             )

@@ -175,10 +175,10 @@ def _batched(run: Callable[[Any], Any]) -> list[Variable]:
 def _refusal(variables: list[Variable]) -> BatchedWriteError:
     written = ", ".join(map(name_in_plan, variables))
     return BatchedWriteError(
-        f"nb.vmap: {written} would be written with a batched value, a different one for each row, "
-        "and can hold only one. Average over the axis before writing (give axis_name='rows' and "
-        "write jax.lax.pmean(value, 'rows')), call the module on the whole batch, or pass a "
-        "stacked copy (nb.stack makes one) as a mapped argument, with a row for each."
+        f"nb.vmap: {written} would be written with one value for each row, and it holds only one. "
+        "Average over the axis before writing (give axis_name='rows' and write "
+        "jax.lax.pmean(value, 'rows')), call the module on the whole batch, or pass a stacked "
+        "copy (nb.stack makes one) as a mapped argument, with a row for each."
     )
 
 

@@ -66,10 +66,10 @@ def check_names(what: str, options: Mapping[str, Any], names: Iterable[str] = OP
     near = closest(unknown[0], names)
     if _KERAS.intersection(unknown):
         fix = (
-            "Here compiling is about speed alone, and a training step is written out: "
-            "optimizer = nb.Adam(1e-3); loss, grads = nb.value_and_grad("
-            "lambda model, x, y: nb.mse_loss(model(x), y))(model, x, y); "
-            "optimizer.update(model, grads), in a function under nb.jit. nb.Live follows the loop."
+            "nb.jit only compiles; write the training step yourself: optimizer = nb.Adam(1e-3); "
+            "loss, grads = nb.value_and_grad(lambda model, x, y: nb.mse_loss(model(x), y))(model, "
+            "x, y); optimizer.update(model, grads), in a function under nb.jit. nb.Live follows "
+            "the loop."
         )
     elif unknown[0] in OPTIONS:
         fix = (
@@ -300,6 +300,6 @@ def check_function(
         )
     else:
         fix = (
-            f". An object needs a `__call__`; or pass a method, as in {transform}(obj.method, ...)"
+            f". Give the object a `__call__`, or pass a method, as in {transform}(obj.method, ...)"
         )
     raise ArgumentTypeError(f"{transform} takes {role}; got {type(fn).__name__}{fix}.")

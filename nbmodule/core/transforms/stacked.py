@@ -74,8 +74,8 @@ def _check_member(member: Any, first: object) -> None:
     waiting = [part for part in (member, *plan_of(member).modules) if not part._nbm.built]
     if waiting:
         raise NotBuiltError(
-            f"nb.stack: {type(waiting[0]).__name__} has no variables yet, it builds at its first "
-            "call. Let make() call its module once, with arguments of the right shapes."
+            f"nb.stack: {type(waiting[0]).__name__} has no variables yet, it is built at its first "
+            "call. Call the module once inside make(), with arguments of the right shapes."
         )
     for row, first_row in zip_longest(_rows(member), _rows(first), fillvalue="nothing"):
         if row != first_row:

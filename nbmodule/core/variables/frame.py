@@ -172,7 +172,7 @@ class Missed(BaseException):
     """
 
     def __init__(self, variable: Variable, frame: Frame, modules: Iterable[Any] = ()) -> None:
-        super().__init__("a variable was met that is not yet an input")
+        super().__init__("a variable is read that is not yet an input")
         self.variable, self.frame, self.modules = variable, frame, tuple(modules)
 
 
@@ -434,10 +434,10 @@ def leak(variable: Variable) -> TracerLeakError:
     name = socket("named")(variable, now.stack)
     return TracerLeakError(
         f"cannot write {name} inside a raw JAX transform (jax.jit, grad, vmap, scan, cond, ...): "
-        "the new value could not come out of it. The variable was left unchanged. Use the "
-        "transform of the same name from nbmodule (nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, "
-        f"...), or {variable.remedy}. To look at what would run: nb.eval_shape(fn, x), "
-        "nb.make_jaxpr(fn)(x), nb.jit(fn).lower(x)."
+        "the new value would be lost. The variable is unchanged. Use the transform of the same "
+        "name from nbmodule (nb.jit, nb.grad, nb.vmap, nb.scan, nb.cond, ...), or "
+        f"{variable.remedy}. To inspect the program: nb.eval_shape(fn, x), nb.make_jaxpr(fn)(x), "
+        "nb.jit(fn).lower(x)."
     )
 
 
@@ -460,9 +460,9 @@ def warn_of_constant(read: Any) -> None:
     is_variable = hasattr(type(read), "_is_variable")
     name = socket("named")(read, now.stack) if is_variable else f"the model {type(read).__name__}"
     warnings.warn(
-        f"{name} is read inside a raw jax.jit without being an argument of it: its value becomes a "
-        "constant of the compiled function, which later changes do not reach. Use nb.jit, or pass "
-        "the model in. (This warning is shown once.)",
+        f"{name} is read inside a raw jax.jit without being an argument of it: its value becomes "
+        "a constant of the compiled function, and later changes have no effect. Use nb.jit, or "
+        "pass the model in. (This warning is shown once.)",
         stacklevel=level_of_user_code(),
     )
 

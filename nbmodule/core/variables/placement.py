@@ -81,9 +81,7 @@ def find_dtype(dtype: object) -> Any:
     try:
         return jnp.dtype(spelled(dtype))
     except TypeError:
-        raise DtypeError(
-            f"{dtype!r} is not a dtype; give one such as 'float32' or jnp.bfloat16."
-        ) from None
+        raise DtypeError(f"{dtype!r} is not a dtype such as 'float32' or jnp.bfloat16.") from None
 
 
 def find_place_and_dtype(location: object, dtype: object) -> tuple[Any, Any]:

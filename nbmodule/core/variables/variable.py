@@ -388,7 +388,7 @@ class Variable(_LikeArray):
                 raise _no_array(self, value) from None
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        hint = array_hint(name) or ", neither of its own nor of its array."
+        hint = array_hint(name) or ", and neither has its array."
         raise AttributePathError(f'{self.describe()} has no attribute "{name}"{hint}')
 
     if not TYPE_CHECKING:  # the base names the attributes of an array; this would allow every name
@@ -501,7 +501,7 @@ def _array_of(cls: str, value: Any, dtype: Any) -> Any:
     """Return a copy, since JAX would alias a NumPy array on the CPU."""
     if is_of_no_numbers(value):
         is_text = value.dtype.kind in "OSUVMm"
-        as_list = "A module keeps words as a list: self.classes = classes.tolist()."
+        as_list = "Keep text in a list: self.classes = classes.tolist()."
         fix = as_list if is_text else made_numbers(value, "x")
         raise ArgumentTypeError(f"{cls} takes an array of numbers, got dtype {value.dtype}. {fix}")
     try:
@@ -538,9 +538,9 @@ def _restore_key(cls: type[Variable], data: np.ndarray, impl: str, frozen: bool)
 def _no_array(variable: Variable, content: object) -> AttributePathError:
     """Make the error for a leaf that a tree function of another library has replaced."""
     return AttributePathError(
-        f"this {type(variable).__name__} holds a {type(content).__name__} where its array was: a "
-        "function over PyTrees has put it there. The array is the leaf, not the variable: name it "
-        "by `.value`, as in eqx.tree_at(lambda m: m.weight.value, model, array)."
+        f"this {type(variable).__name__} holds a {type(content).__name__} in place of its array, "
+        "set by a function over PyTrees. The leaf is the array, not the variable: use `.value`, "
+        "as in eqx.tree_at(lambda m: m.weight.value, model, array)."
     )
 
 
@@ -569,8 +569,8 @@ register(Variable)
 def _refuse(variable: Variable) -> Any:
     """Refuse a variable in JAX's inner functions: their own error would name `__jax_array__`."""
     raise ArgumentError(
-        f"JAX takes no {type(variable).__name__} here: functions of jax.lax and jax.core want the "
-        f"array itself, and were given the {variable.describe()}. Give them its `.value`, as in "
+        f"JAX takes no {type(variable).__name__} here: functions of jax.lax and jax.core need the "
+        f"array itself, got the {variable.describe()}. Give them its `.value`, as in "
         "jax.lax.dot(x, p.value); functions of jax.numpy and nb take the variable as it is."
     )
 

@@ -125,7 +125,7 @@ class _Writer:
     def notes(self, graph: Computation) -> list[str]:
         notes = []
         if graph.failure is not None:
-            notes.append(f"could not be traced to its end. {graph.failure}")
+            notes.append(f"could not be traced completely. {graph.failure}")
             if graph.failure.code:
                 notes.append(
                     f"line {graph.failure.source.line}: {graph.failure.code}"

@@ -92,7 +92,7 @@ def render(text: str, form: str, seconds: float = SECONDS) -> bytes:
     except subprocess.TimeoutExpired as error:
         raise TraceError(
             f"Graphviz did not finish the .{form} picture within {seconds:g} s and was stopped. "
-            f"Show less of the graph (depth=, focus=), or save it as .svg, which needs no Graphviz."
+            "Draw less of the graph (depth=, focus=), or save it as .svg, which needs no Graphviz."
         ) from error
     if done.returncode:
         reason = done.stderr.decode(errors="replace").strip()

@@ -138,7 +138,7 @@ def chosen(graph: Computation, options: Mapping[str, Any]) -> Options:
         if name not in existing:
             near = closest(name, existing)
             hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(existing)}."
-            raise ArgumentTypeError(f'a graph is drawn with no option "{name}".{hint}')
+            raise ArgumentTypeError(f'drawing a graph has no option "{name}".{hint}')
     return replace(graph.options or Options(), **options)
 
 

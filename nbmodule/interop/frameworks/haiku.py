@@ -78,7 +78,7 @@ class HaikuFunction(Function):
         self.takes_key = takes_key(transformed, self.has_state)
         if with_rng and not self.takes_key:
             raise ArgumentError(
-                "nb.from_haiku: with_rng=True, and hk.without_apply_rng has taken the random key "
+                "nb.from_haiku: with_rng=True, and hk.without_apply_rng has removed the random key "
                 "from apply. Pass the return of hk.transform, or omit with_rng."
             )
         self.name = "Transformed"

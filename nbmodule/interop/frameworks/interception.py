@@ -73,7 +73,7 @@ class ModuleReporter(Function):
         self.known = {id(module): path for path, module in reversed(list(modules.items()))}
         self.copies: list[tuple[Any, dict[int, Path]]] = []
         self.depth = 0  # calls of the model that are running
-        # Parts whose class was called on an object that is no part of the model, as `lax.scan` over
+        # Parts whose class was called on an object outside of the model, as `lax.scan` over
         # stacked layers does.
         self.copied: dict[str, None] = {}
 

@@ -39,8 +39,8 @@ def number_in(array: Array | np.ndarray) -> Any:
     """Return the only element of an array as a Python number."""
     if isinstance(array, Tracer):
         raise TraceError(
-            "the forward of PyTorch asks for the value of a tensor (in an if, a loop or .item()), "
-            "which is not known while JAX traces it. Call the model without nb.jit, or write the "
+            "the forward of PyTorch needs the value of a tensor (in an if, a loop or .item()), "
+            "which is unknown while JAX traces it. Call the model without nb.jit, or write the "
             "condition with torch.where."
         )
     return np.asarray(array).item()

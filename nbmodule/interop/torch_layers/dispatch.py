@@ -245,9 +245,8 @@ def compute(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None
         except (NonConcreteBooleanIndexError, ConcretizationTypeError) as error:
             raise TraceError(
                 f"the shape of the result of {func} depends on the values of a tensor, which are "
-                f"not known "
-                "while JAX traces it. Call the converted model without nb.jit, or view the model "
-                "unconverted."
+                "unknown while JAX traces it. Call the converted model without nb.jit, or view "
+                "the model unconverted."
             ) from error
     return map_tensors(_decomposed(func, args, kwargs, mode), array_in)
 
@@ -320,9 +319,8 @@ def _changed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | Non
         target = args[0]
         if not isinstance(target, (ArrayTensor, Placeholder)):
             raise ArgumentError(
-                f"nb.from_torch: {func} changes a tensor that is no variable of the model. "
-                f"Register it "
-                "with register_buffer, so that the converted model holds it too."
+                f"nb.from_torch: {func} changes a tensor that is not a variable of the model. "
+                "Register it with register_buffer, so that the converted model has it too."
             )
         new = _new_value(name[:-1], func._overloadname, target, args[1:], kwargs, mode)
         _tensor_in(target)._assign(new)

@@ -187,7 +187,7 @@ def _storage_of_variable(variable: Variable) -> Storage:
 
 
 def submodule_at(module: object, path: str) -> Any:
-    """Return what stands at a path of PyTorch below a module, None where nothing does."""
+    """Return the value for a path of PyTorch below a module, None where nothing does."""
     for step in path.split("."):
         try:
             if isinstance(module, (list, tuple)) or (

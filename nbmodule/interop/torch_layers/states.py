@@ -293,7 +293,7 @@ def layout_by_shapes(
     if both and not only_ours and not only_theirs:
         name, variable = both[0]
         raise ArgumentError(
-            f'{title}: nothing says how the axes of "{name}", {describe_shape(variable)}, lie. '
+            f'{title}: the order of the axes of "{name}", {describe_shape(variable)}, is unknown. '
             f"PyTorch orders those of a {otherwise[variable]} otherwise, and both orders fit. Say "
             "layout='torch' or layout='nbmodule'; `nb.from_torch(state, like=model)` takes a state "
             "dict of PyTorch."

@@ -42,7 +42,7 @@ def first_nonfinite(
             )
             if not hasattr(total, "backward"):
                 raise ArgumentError(
-                    "nb.first_nonfinite(backward=True): there is nothing to differentiate by."
+                    "nb.first_nonfinite(backward=True): there is no argument to differentiate."
                 )
             total.backward()
     return search.found or _from_the_start(without_compiled(model), args, kwargs, outputs)

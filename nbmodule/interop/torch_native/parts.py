@@ -37,8 +37,8 @@ def check_viewable(model: torch.nn.Module, verb: str, *, needs_values: bool = Tr
         model, torch.jit.TopLevelTracedModule
     ):
         raise ArgumentTypeError(
-            f"{verb}: {name} was compiled by torch.jit.script, which takes no hooks. Give the "
-            f"model that it was made from."
+            f"{verb}: {name} was compiled by torch.jit.script, which takes no hooks. Pass the "
+            "model that it was made from."
         )
     for key, tensor in model.named_parameters():
         if is_unbuilt(tensor):
