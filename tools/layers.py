@@ -66,7 +66,7 @@ SUBPACKAGES: dict[str, list[set[str]]] = {
         {"to_frameworks", "verbs"},
     ],
     "live": [
-        {"run", "diagnosis"},
+        {"run_data", "diagnosis"},
         {"replay", "controls"},
         {"monitors"},
         {"reporting"},

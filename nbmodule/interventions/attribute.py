@@ -18,7 +18,7 @@ from nbmodule.base.sockets import Shown
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, PathError, ShapeError
-from nbmodule.interventions.interventions import Dials, numbers_of
+from nbmodule.interventions.apply_settings import Dials, numbers_of
 from nbmodule.interventions.patch import watched_at
 from nbmodule.interventions.run import Metric, Run, Template, ask, program
 from nbmodule.interventions.targets import Target, heads_of, names_of, targets

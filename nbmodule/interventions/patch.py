@@ -30,7 +30,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
-from nbmodule.interventions.interventions import (
+from nbmodule.interventions.apply_settings import (
     FROM_RUN,
     Intervention,
     by_place,

@@ -28,7 +28,7 @@ from nbmodule.core.structure.structure import Static
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
-from nbmodule.interventions.interventions import (
+from nbmodule.interventions.apply_settings import (
     Dials,
     Intervention,
     by_place,

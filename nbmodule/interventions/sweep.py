@@ -18,7 +18,7 @@ from nbmodule.base.sockets import Shown
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.interventions.interventions import FROM_RUN, Dials, numbers_of
+from nbmodule.interventions.apply_settings import FROM_RUN, Dials, numbers_of
 from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.run import (
     Chosen,

@@ -22,9 +22,9 @@ from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import write_all
 from nbmodule.errors import ArgumentError
+from nbmodule.interventions.apply_settings import Dials, Intervention
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
-from nbmodule.interventions.interventions import Dials, Intervention
 from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.run import Metric, Run, noun_of
 from nbmodule.interventions.sweep import Sweep, swept

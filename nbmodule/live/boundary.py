@@ -19,11 +19,11 @@ from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.controls.pump import find_route, is_marimo
 from nbmodule.live.monitors.watching import Sampling
-from nbmodule.live.run.control import RECEIPT, Command
-from nbmodule.live.run.messages import guard
-from nbmodule.live.run.progress import rest_after
-from nbmodule.live.run.series import is_training_loss
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.control import RECEIPT, Command
+from nbmodule.live.run_data.messages import guard
+from nbmodule.live.run_data.progress import rest_after
+from nbmodule.live.run_data.series import is_training_loss
+from nbmodule.live.run_data.state import RunState
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.keeper import StepKeeper
@@ -228,7 +228,7 @@ class Boundary:
             "at": ("repeating a step", lambda: self._show_step(message)),
             "rewind": ("rewinding", lambda: verbs.rewind(int(message.get("step", 0)))),
             "what_if": ("looking ahead", lambda: self._branch(message)),
-            "take": ("looking ahead", lambda: verbs.take(int(message.get("future", -1)))),
+            "take": ("looking ahead", lambda: verbs.take(int(message.get("branch", -1)))),
         }
         label, action = actions[kind]
         _, failure = guard(label, action)

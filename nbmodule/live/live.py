@@ -1,8 +1,8 @@
 """`Live`: a training loop that can be watched and steered while its cell is busy.
 
-This file ties the parts together and holds no mechanism of its own: `run/state` is the data of a
-run, which every part takes; `controls/loop` acts between the steps, `controls/log_queue` reads what
-was logged, `monitors` measure the model, `reporting` shows the run, `replay` repeats its steps.
+This file ties the parts together and holds no mechanism of its own: `run_data/state` is the data of
+a run, which every part takes; `controls/loop` acts between the steps, `controls/log_queue` reads
+was logged, `monitors` measure the model, `reporting` shows the run, `replay` repeats steps.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from nbmodule.live.controls.loop import Loop
 from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.monitors.sources import title_of, trained_module
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
-from nbmodule.live.run.control import RECEIPT, Controls
-from nbmodule.live.run.history import History
-from nbmodule.live.run.in_memory import (
+from nbmodule.live.run_data.control import RECEIPT, Controls
+from nbmodule.live.run_data.history import History
+from nbmodule.live.run_data.in_memory import (
     KeptRun,
     current_cell,
     earlier_runs,
     forget_earlier,
     keep_run,
 )
-from nbmodule.live.run.messages import describe_caught, guard
-from nbmodule.live.run.progress import Progress
-from nbmodule.live.run.series import Best, improves
-from nbmodule.live.run.state import RunState, describe_settings
+from nbmodule.live.run_data.messages import describe_caught, guard
+from nbmodule.live.run_data.progress import Progress
+from nbmodule.live.run_data.series import Best, improves
+from nbmodule.live.run_data.state import RunState, describe_settings
 from nbmodule.scale.hosts import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.live.run.strips import FIELDS
+from nbmodule.live.run_data.strips import FIELDS
 
 X = np.linspace(-1.0, 1.0, 15, dtype=np.float32).reshape(5, 3)
 OTHER = X[::-1].copy()

@@ -12,7 +12,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.live.controls.knobs import add_knobs
-from nbmodule.live.run.control import Controls
+from nbmodule.live.run_data.control import Controls
 
 
 def test_controls_describe_themselves_as_json():

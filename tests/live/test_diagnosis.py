@@ -352,9 +352,9 @@ def test_the_fix_of_a_verdict_is_tried_beside_the_run():
             live.log(loss=1 + i / 10)
             if i == 50:
                 before = np.asarray(model[0].weight.value)
-                futures = live.try_fix("diverges", 3)
+                branches = live.try_fix("diverges", 3)
                 np.testing.assert_array_equal(before, np.asarray(model[0].weight.value))
-    assert [future.label for future in futures] == ["x 0.1", "x 1"]
+    assert [branch.label for branch in branches] == ["x 0.1", "x 1"]
     with pytest.raises(nb.errors.ArgumentError, match="has found nothing"):
         live.try_fix("overfits")
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError, PathError
-from nbmodule.live.run.history import History, MediaStore
+from nbmodule.live.run_data.history import History, MediaStore
 
 
 @pytest.fixture

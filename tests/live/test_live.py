@@ -28,9 +28,9 @@ from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
 from nbmodule.live.reporting.terminal import ProgressLine
-from nbmodule.live.run import in_memory
-from nbmodule.live.run.progress import Progress
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data import in_memory
+from nbmodule.live.run_data.progress import Progress
+from nbmodule.live.run_data.state import RunState
 
 
 def quiet(*args, **options) -> Live:

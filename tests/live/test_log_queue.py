@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from nbmodule.live.controls.log_queue import LogQueue
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.state import RunState
 
 
 @pytest.fixture

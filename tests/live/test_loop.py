@@ -11,7 +11,7 @@ import pytest
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls import loop as loop_module
 from nbmodule.live.controls.loop import LOOK_EVERY, Loop, steps
-from nbmodule.live.run.progress import Meter
+from nbmodule.live.run_data.progress import Meter
 
 
 class Batches:

@@ -16,8 +16,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
 from nbmodule.live.live import Live
-from nbmodule.live.run.history import History
-from nbmodule.live.run.series import Outliers
+from nbmodule.live.run_data.history import History
+from nbmodule.live.run_data.series import Outliers
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.random((128, 8), np.float32), RNG.integers(0, 4, 128)
@@ -277,36 +277,36 @@ def test_after_a_rewind_with_another_rate_the_curve_parts_from_where_it_was():
     assert losses[30] == losses[19] and losses[32] != losses[21]
 
 
-def test_futures_are_what_the_run_then_does():
+def test_branches_are_what_the_run_then_does():
     model, optimizer, step = make()
-    futures = []
+    branches = []
 
     def each(live, done):
         if done == 17:
-            futures.extend(live.what_if(3, rates=(0.3, 1, 3)))
+            branches.extend(live.what_if(3, rates=(0.3, 1, 3)))
             assert optimizer.lr == pytest.approx(0.01)
             live.take(2)
 
     live, losses = train(model, optimizer, step, each=each)
-    assert [future.label for future in futures] == ["x 0.3", "x 1", "x 3"]
+    assert [branch.label for branch in branches] == ["x 0.3", "x 1", "x 3"]
     _, straight = train(*make())
-    assert futures[1].curves["loss"].values.tolist() == straight[17:20]
-    assert futures[1].curves["loss"].steps.tolist() == [18, 19, 20]
-    assert losses[17:20] == futures[2].curves["loss"].values.tolist() != straight[17:20]
-    assert live.futures == [] and any(m.mark == "changed" for m in live._state.messages)
+    assert branches[1].curves["loss"].values.tolist() == straight[17:20]
+    assert branches[1].curves["loss"].steps.tolist() == [18, 19, 20]
+    assert losses[17:20] == branches[2].curves["loss"].values.tolist() != straight[17:20]
+    assert live.branches == [] and any(m.mark == "changed" for m in live._state.messages)
 
 
-def test_futures_of_a_loop_over_tensors_use_the_batches_that_follow():
+def test_branches_of_a_loop_over_tensors_use_the_batches_that_follow():
     torch = pytest.importorskip("torch")
     model, optimizer, step = make()
-    futures = []
+    branches = []
     with quiet(model, optimizer, returns=None) as live:
         for x in live.steps([torch.as_tensor(X[k : k + 8]) for k in range(14)]):
             live.log(loss=step(x.numpy(), Y[:8]))
             if live.step == 9:
-                futures = live.what_if(3, rates=[1.0])
-    assert futures[0].note == ""
-    np.testing.assert_array_equal(futures[0].curves["loss"].values, live.history.loss.values[9:12])
+                branches = live.what_if(3, rates=[1.0])
+    assert branches[0].note == ""
+    np.testing.assert_array_equal(branches[0].curves["loss"].values, live.history.loss.values[9:12])
 
 
 def test_a_step_whose_recorded_form_is_another_computation_says_so():
@@ -375,7 +375,7 @@ def test_a_run_inside_of_a_step_says_which_run_can_repeat_it():
     assert inner.at(1).is_exact
 
 
-def test_futures_of_two_optimizers_change_the_rate_of_each():
+def test_branches_of_two_optimizers_change_the_rate_of_each():
     nb.seed(0)
     parts, optimizers = (
         {"g": nb.Linear(8, 6), "d": nb.Linear(6, 4)},
@@ -389,27 +389,27 @@ def test_futures_of_two_optimizers_change_the_rate_of_each():
             optimizer.update(parts[name], grads[name])
         return loss
 
-    futures, rates = [], []
+    branches, rates = [], []
 
     def each(live, done):
         if done == 17:
-            futures.extend(live.what_if(3, rates=(0.5, 3)))
+            branches.extend(live.what_if(3, rates=(0.5, 3)))
             rates.append([float(o.lr) for o in optimizers.values()])
             live.take(1)
         if done == 19:
             rates.append([float(o.lr) for o in optimizers.values()])
 
     _, losses = train(parts, optimizers, step, steps=20, each=each)
-    assert [future.label for future in futures] == ["x 0.5", "x 3"]
+    assert [branch.label for branch in branches] == ["x 0.5", "x 3"]
     np.testing.assert_allclose(rates, [[0.01, 0.02], [0.03, 0.06]], rtol=1e-6)
     assert (
         losses[17:20]
-        == futures[1].curves["loss"].values.tolist()
-        != futures[0].curves["loss"].values.tolist()
+        == branches[1].curves["loss"].values.tolist()
+        != branches[0].curves["loss"].values.tolist()
     )
 
 
-def test_futures_end_with_the_epoch_and_say_so():
+def test_branches_end_with_the_epoch_and_say_so():
     seen = []
 
     def each(live, done):
@@ -423,7 +423,7 @@ def test_futures_end_with_the_epoch_and_say_so():
     )
 
 
-def test_futures_of_a_loop_that_makes_its_arguments_itself_use_the_last_batches_again():
+def test_branches_of_a_loop_that_makes_its_arguments_itself_use_the_last_batches_again():
     model, optimizer, step = make()
     seen = []
     with quiet(model, optimizer, returns=None) as live:
@@ -437,7 +437,7 @@ def test_futures_of_a_loop_that_makes_its_arguments_itself_use_the_last_batches_
     assert len(seen[0].curves["loss"].values) == 4
 
 
-def test_futures_of_a_loop_that_carries_its_state_by_hand():
+def test_branches_of_a_loop_that_carries_its_state_by_hand():
     params = {"a": jnp.ones((8, 4)), "b": jnp.ones((4, 1))}
     velocity = jax.tree.map(jnp.zeros_like, params)
     scale, seen, losses = nb.Buffer(1.0), [], []

@@ -10,7 +10,7 @@ import nbmodule.live
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of, text_form
 from nbmodule.live.reporting.stream import Stream
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.state import RunState
 
 ROOM = Path(nbmodule.live.__file__).parent
 
@@ -25,10 +25,12 @@ def test_no_part_of_a_run_knows_live_and_what_is_known_of_it_knows_no_part():
         ]
         imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
         assert not holds and "nbmodule.live.live" not in imported, path
-    below = ast.parse((ROOM / "run" / "state.py").read_text(encoding="utf-8")).body
+    below = ast.parse((ROOM / "run_data" / "state.py").read_text(encoding="utf-8")).body
     taken = [node.module or "" for node in below if isinstance(node, ast.ImportFrom)]
     assert all(
-        name.startswith("nbmodule.live.run.") for name in taken if name.startswith("nbmodule.live")
+        name.startswith("nbmodule.live.run_data.")
+        for name in taken
+        if name.startswith("nbmodule.live")
     )
 
 

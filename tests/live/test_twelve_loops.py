@@ -285,12 +285,12 @@ def test_every_verb_is_right_or_refused_before_anything_changes(kind):
     with nb.Live(loop.model, loop.optimizer, display=False, keep_every=EVERY) as live:
         before, _ = train(loop, live)
         last = loop.state()
-        futures = attempt(
+        branches = attempt(
             lambda: live.what_if(3, changes={"as it is": lambda: None}), loop, "what_if"
         )
         assert same(last, loop.state())
-        if futures:
-            assert np.isfinite(futures[0].curves["loss"].values).all()
+        if branches:
+            assert np.isfinite(branches[0].curves["loss"].values).all()
     exact = {}
     for step in (2, 15, 30, 35):
         found = attempt(lambda step=step: live.at(step), loop, f"at({step})")
@@ -312,7 +312,7 @@ def test_every_verb_is_right_or_refused_before_anything_changes(kind):
     else:
         assert exact[35], exact
     assert ("rewind" in refused) != bool(has_rewound)
-    assert ("what_if" in refused) != bool(futures)
+    assert ("what_if" in refused) != bool(branches)
 
 
 @pytest.mark.parametrize("kind", LOOPS)

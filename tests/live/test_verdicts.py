@@ -13,7 +13,7 @@ from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.reporting.verdicts import findings_of
-from nbmodule.live.run.strips import FIELDS, Sample
+from nbmodule.live.run_data.strips import FIELDS, Sample
 
 
 def quiet(*args, **options) -> Live:

@@ -21,7 +21,7 @@ from nbmodule.live.reporting import view as view_module
 from nbmodule.live.reporting.payload import plain_form, record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.reporting.view import NotebookView, bundle_of
-from nbmodule.live.run.strips import FIELDS, Sample
+from nbmodule.live.run_data.strips import FIELDS, Sample
 
 
 def quiet(**options) -> Live:

@@ -13,8 +13,8 @@ import pytest
 from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.monitors.weights import WeightWatch
-from nbmodule.live.run.progress import CostMeter
-from nbmodule.live.run.strips import FIELDS, MOST_SAMPLES, Sample, Strips
+from nbmodule.live.run_data.progress import CostMeter
+from nbmodule.live.run_data.strips import FIELDS, MOST_SAMPLES, Sample, Strips
 
 
 def measured(variables, step=None):
@@ -253,7 +253,7 @@ class CostlyLine:
 @pytest.mark.parametrize("step", [0.0005, 0.005, 0.05, 3.0])
 def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step, monkeypatch):
     clock = FakeTime()
-    for room in ("boundary", "controls.loop", "run.progress", "live"):
+    for room in ("boundary", "controls.loop", "run_data.progress", "live"):
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
     line = CostlyLine(clock)
     with Live(budget=0.02, display=False, keep=False) as live:

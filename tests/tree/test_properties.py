@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.live.run.history import History
+from nbmodule.live.run_data.history import History
 
 
 def with_property(kind):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from nbmodule.live.controls.pump import is_marimo
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.state import RunState
 
 
 class BackgroundRun:

@@ -13,7 +13,7 @@ from functools import partial, wraps
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.live.run.control import FACTOR, RATE, Controls
+from nbmodule.live.run_data.control import FACTOR, RATE, Controls
 from nbmodule.optim.rate import is_of_step
 
 MOST_SWITCHES = 24

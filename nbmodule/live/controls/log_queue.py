@@ -24,9 +24,9 @@ import numpy as np
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.errors import ArgumentTypeError, TracerLeakError
 from nbmodule.live.controls.interrupt import shield
-from nbmodule.live.run.history import normalize_media
-from nbmodule.live.run.series import is_training_loss
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.history import normalize_media
+from nbmodule.live.run_data.series import is_training_loss
+from nbmodule.live.run_data.state import RunState
 from nbmodule.tree.leaf import without_torch
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from nbmodule.base.notebook import running_kernel
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.pump import CommPump
-from nbmodule.live.run.control import RECEIPT, Command, CommandQueue
-from nbmodule.live.run.progress import ENDED, Meter, StepCount
+from nbmodule.live.run_data.control import RECEIPT, Command, CommandQueue
+from nbmodule.live.run_data.progress import ENDED, Meter, StepCount
 
 T = TypeVar("T")
 LOOK_EVERY = 0.05

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbmodule.live.controls.interrupt import shield
-from nbmodule.live.run.control import Route
+from nbmodule.live.run_data.control import Route
 
 _WIDGET = frozenset({"comm_open", "comm_msg", "comm_close"})
 _RELOAD = frozenset({"kernel_info_request", "comm_info_request"})

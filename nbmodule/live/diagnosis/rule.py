@@ -41,7 +41,7 @@ class Fix:
 
 
 TRIED_STEPS = 50
-"""Steps of a future that tries a fix."""
+"""Steps of a branch that tries a fix."""
 
 
 def scale_rate(factor: float) -> list[Fix]:

@@ -26,7 +26,7 @@ from nbmodule.calls.reduction import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.structure.walk import is_module
 from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
 from nbmodule.live.monitors.sources import source_of
-from nbmodule.live.run.strips import Sample, grouped, groups_of, norm, owner_of
+from nbmodule.live.run_data.strips import Sample, grouped, groups_of, norm, owner_of
 from nbmodule.tree.leaf import without_torch
 
 _MOST_ON_HOST = 2**22

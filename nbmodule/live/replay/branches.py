@@ -16,8 +16,8 @@ from nbmodule.errors import ArgumentError
 from nbmodule.live.replay.iterations import Iteration, Mode, Output, RecordedCall, Switch, Write
 from nbmodule.live.replay.repeat import Repeat
 from nbmodule.live.replay.tape import Tape
-from nbmodule.live.run.branches import Attempt, Future
-from nbmodule.live.run.series import Curve
+from nbmodule.live.run_data.branches import Attempt, Branch
+from nbmodule.live.run_data.series import Curve
 
 
 def run_branches(
@@ -27,7 +27,7 @@ def run_branches(
     attempts: Sequence[Attempt],
     steps: int,
     step_of: Callable[[int], int],
-) -> list[Future]:
+) -> list[Branch]:
     """Run the next steps once for each change; variables are left in any state.
 
     Args:
@@ -58,7 +58,7 @@ def run_branches(
             logged = [repeat.make(iteration) for iteration in iterations]
         finally:
             attempt.undo()
-        branches.append(Future(attempt, _curves(logged, newest.number, step_of), note))
+        branches.append(Branch(attempt, _curves(logged, newest.number, step_of), note))
     return branches
 
 

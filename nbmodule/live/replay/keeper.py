@@ -39,9 +39,9 @@ from nbmodule.live.replay.repeat import (
 from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
-from nbmodule.live.run.branches import Attempt, Future
-from nbmodule.live.run.series import Outliers
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.branches import Attempt, Branch
+from nbmodule.live.run_data.series import Outliers
+from nbmodule.live.run_data.state import RunState
 from nbmodule.views.panels.inspected_run import ran_of
 
 _NOT_TRAINING = frozenset({"watch"})
@@ -427,7 +427,7 @@ class StepKeeper:
             if name in controls and controls[name].value != value:
                 controls.set(name, value)
 
-    def what_if(self, attempts: Sequence[Attempt], steps: int) -> list[Future]:
+    def what_if(self, attempts: Sequence[Attempt], steps: int) -> list[Branch]:
         """Run the next steps once for each change, and leave the run as it is."""
         self._check_thread("look ahead")
         segments = self.tape.segments
@@ -447,7 +447,7 @@ class StepKeeper:
         coming = self._peek(steps)
         with self._repeating(step):
             branches = run_branches(self.tape, newest, coming, attempts, steps, self._run.step_of)
-        self._run.futures = branches
+        self._run.branches = branches
         return branches
 
     def _peek(self, count: int) -> list[Any]:
@@ -467,7 +467,7 @@ class StepKeeper:
 
     def forget_branches(self) -> None:
         """Drop the branches."""
-        self._run.futures = []
+        self._run.branches = []
 
     def _check_thread(self, action: str) -> None:
         """Refuse while a step runs in another thread, which would find its variables changed."""

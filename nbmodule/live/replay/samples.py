@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import format_number
-from nbmodule.live.run.media import Media, samples
+from nbmodule.live.run_data.media import Media, samples
 
 _EXTREME = 10.0
 """Ratio of the largest number of an extreme sample to that of all others, at least."""

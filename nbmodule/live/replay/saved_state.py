@@ -16,7 +16,7 @@ from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.live.replay.copies import OnHost, copies_of, digest_of
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.state import RunState
 
 MOST_BYTES = 256 * 2**20
 """Bytes of variables above which no state is saved."""

@@ -60,7 +60,7 @@ from nbmodule.live.replay.iterations import (
     Switch,
     Write,
 )
-from nbmodule.live.run.progress import SampledCost
+from nbmodule.live.run_data.progress import SampledCost
 
 _value = attrgetter("_value")
 _ITERATION_BYTES = 1024

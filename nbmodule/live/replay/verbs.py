@@ -10,15 +10,15 @@ from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import bytes_of, format_count, format_number, plain
 from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError
-from nbmodule.live.run.branches import Attempt, EarlierRun, Future, reduced_curves
-from nbmodule.live.run.control import RATE
-from nbmodule.live.run.in_memory import keep_branch, rewound
+from nbmodule.live.run_data.branches import Attempt, Branch, EarlierRun, reduced_curves
+from nbmodule.live.run_data.control import RATE
+from nbmodule.live.run_data.in_memory import keep_branch, rewound
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.keeper import Kept, StepKeeper
     from nbmodule.live.replay.replayed_step import ReplayedStep
-    from nbmodule.live.run.control import Control
-    from nbmodule.live.run.series import Outliers
+    from nbmodule.live.run_data.control import Control
+    from nbmodule.live.run_data.series import Outliers
 
 ROOM = 64 * 2**20
 """Bytes that a run keeps of values, and as many of batches; of a large model one set of values."""
@@ -123,7 +123,7 @@ class ReplayVerbs:
         control: str | None = None,
         values: Sequence[Any] = (),
         changes: Mapping[str, Callable[[], Any]] | None = None,
-    ) -> list[Future]:
+    ) -> list[Branch]:
         """Run the next steps from here once for each of several changes, without touching the run.
 
         The branches are drawn pale after the curves; a click takes one, and so does
@@ -161,12 +161,12 @@ class ReplayVerbs:
                 self._attempt(f"x {_words(rate)}", {n: v * rate for n, v in steered.items()})
                 for rate in (RATES if rates is None else rates)
             ]
-        futures = keeper.what_if(attempts, max(int(steps), 1))
-        for future in futures:
-            keep_branch(self._state, future.label, future.curves, "what if")
-        return futures
+        branches = keeper.what_if(attempts, max(int(steps), 1))
+        for branch in branches:
+            keep_branch(self._state, branch.label, branch.curves, "what if")
+        return branches
 
-    def try_fix(self: Any, rule: str, steps: int = 50) -> list[Future]:
+    def try_fix(self: Any, rule: str, steps: int = 50) -> list[Branch]:
         """Try the fix of a verdict: the next steps with it and without it, as `what_if` runs them.
 
         Args:
@@ -215,10 +215,10 @@ class ReplayVerbs:
         Raises:
             ArgumentError: If there is no such branch.
         """
-        count = len(self._state.futures)
+        count = len(self._state.branches)
         if not 0 <= number < count:
             raise ArgumentError(f"there is no branch {number}: live.what_if() returned {count}.")
-        self._loop.commands.put("page", message={"kind": "take", "future": number})
+        self._loop.commands.put("page", message={"kind": "take", "branch": number})
 
     def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Make calls of a function repeatable that is no `nb.jit`: a `jax.jit`, or plain code on
@@ -267,9 +267,9 @@ class ReplayVerbs:
         return self._kept_steps("live.outliers").outliers
 
     @property
-    def futures(self: Any) -> list[Future]:
+    def branches(self: Any) -> list[Branch]:
         """The branches of the last `what_if`, until one is taken."""
-        return self._state.futures
+        return self._state.branches
 
     def _kept_steps(self: Any, verb: str) -> StepKeeper:
         if self._keeper is None:
@@ -297,11 +297,11 @@ class ReplayVerbs:
     def _take_now(self: Any, number: int) -> None:
         """Make the change of a branch, at a boundary."""
         keeper = self._kept_steps("live.take")
-        futures = self._state.futures
-        if 0 <= number < len(futures):
+        branches = self._state.branches
+        if 0 <= number < len(branches):
             keeper.forget_branches()
-            futures[number].take()
-            text = f"goes on with {plain(futures[number].label)}"
+            branches[number].take()
+            text = f"goes on with {plain(branches[number].label)}"
             self._state.messages.add(self.step, "note", text, mark="changed")
 
     def _leave_behind(self: Any, step: int) -> None:

@@ -35,10 +35,10 @@ from nbmodule.base.format import format_bytes, format_count, printable_repr
 from nbmodule.base.notebook import running_shell
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError, NbModuleError
-from nbmodule.live.run.history import History
-from nbmodule.live.run.media import Media
-from nbmodule.live.run.state import RunState, origin
-from nbmodule.live.run.strips import Sample, Strips
+from nbmodule.live.run_data.history import History
+from nbmodule.live.run_data.media import Media
+from nbmodule.live.run_data.state import RunState, origin
+from nbmodule.live.run_data.strips import Sample, Strips
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.saved_state import SavedState

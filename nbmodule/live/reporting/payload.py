@@ -19,11 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbmodule.base.format import format_count, format_number, group_of, plain
 from nbmodule.live.reporting.verdicts import findings_of, recent_findings
-from nbmodule.live.run.epochs import epoch_table
-from nbmodule.live.run.history import MOST_SERIES, MediaItem
-from nbmodule.live.run.series import Curve, Series, reduce_curve
-from nbmodule.live.run.state import RunState
-from nbmodule.live.run.strips import FIELDS, Strips
+from nbmodule.live.run_data.epochs import epoch_table
+from nbmodule.live.run_data.history import MOST_SERIES, MediaItem
+from nbmodule.live.run_data.series import Curve, Series, reduce_curve
+from nbmodule.live.run_data.state import RunState
+from nbmodule.live.run_data.strips import FIELDS, Strips
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 from nbmodule.views.renderers.columns import picture_payload
@@ -130,7 +130,7 @@ def small_parts_of(run: RunState) -> dict[str, Any]:
                 "note": plain(branch.note),
                 "series": _curves_of(branch.curves),
             }
-            for branch in run.futures
+            for branch in run.branches
         ],
     }
 

@@ -25,10 +25,10 @@ from nbmodule.live.reporting.payload import (
     small_parts_of,
     to_float32,
 )
-from nbmodule.live.run.history import MOST_SERIES
-from nbmodule.live.run.series import reduce_curve
-from nbmodule.live.run.state import RunState
-from nbmodule.live.run.strips import Strips
+from nbmodule.live.run_data.history import MOST_SERIES
+from nbmodule.live.run_data.series import reduce_curve
+from nbmodule.live.run_data.state import RunState
+from nbmodule.live.run_data.strips import Strips
 
 _LEAST_ROOM = 800
 _MOST_MEDIA_BYTES = 8_000

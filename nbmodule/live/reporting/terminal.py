@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from nbmodule.base.format import format_count, format_number, plain
-from nbmodule.live.run.messages import Message
-from nbmodule.live.run.progress import Progress
+from nbmodule.live.run_data.messages import Message
+from nbmodule.live.run_data.progress import Progress
 from nbmodule.views.renderers.text_layout import cut_end
 
 LOG_EVERY = 60.0

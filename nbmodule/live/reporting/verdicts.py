@@ -23,9 +23,9 @@ from nbmodule.live.diagnosis.evidence import (
 )
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.diagnosis.rule import RuleVerdict
-from nbmodule.live.run.control import FACTOR, RATE
-from nbmodule.live.run.messages import Remedy, RunFinding
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.control import FACTOR, RATE
+from nbmodule.live.run_data.messages import Remedy, RunFinding
+from nbmodule.live.run_data.state import RunState
 
 SAMPLES = 5
 """Newest samples of updates that are judged where no step is observed."""

@@ -31,8 +31,8 @@ from nbmodule.live.reporting.payload import (
 )
 from nbmodule.live.reporting.send import Sender
 from nbmodule.live.reporting.stream import Stream
-from nbmodule.live.run.messages import guard
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.messages import guard
+from nbmodule.live.run_data.state import RunState
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.display.show import chosen_form

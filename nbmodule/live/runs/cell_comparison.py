@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from nbmodule.base.format import count_noun
-from nbmodule.live.run.in_memory import current_execution, kept_runs
+from nbmodule.live.run_data.in_memory import current_execution, kept_runs
 from nbmodule.live.runs.run import RecordedRun, RunInMemory
 from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views.display.show import chosen_form

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmodule.base.format import count_noun, format_seconds, plain
-from nbmodule.live.run.epochs import when
+from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.listing import Runs
 from nbmodule.live.runs.page import outline_of
 from nbmodule.live.runs.run import RecordedRun

@@ -10,8 +10,8 @@ from typing import Any, SupportsIndex, overload
 from nbmodule.base.format import format_count, format_number, format_seconds, plain, printable_repr
 from nbmodule.errors import NbModuleError, PathError
 from nbmodule.live.reporting.journal import SUFFIX, folders_of
-from nbmodule.live.run.epochs import text_table, when
-from nbmodule.live.run.in_memory import kept_runs
+from nbmodule.live.run_data.epochs import text_table, when
+from nbmodule.live.run_data.in_memory import kept_runs
 from nbmodule.live.runs.run import (
     RecordedRun,
     RunInMemory,

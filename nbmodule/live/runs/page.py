@@ -11,7 +11,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count, format_seconds, group_of, plain
 from nbmodule.base.version import __version__
-from nbmodule.live.run.epochs import when
+from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.run import RecordedRun
 from nbmodule.views import html_of
 from nbmodule.views.records.outline import Outline

@@ -14,7 +14,7 @@ from nbmodule.live.controls.log_queue import logged_values
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.replay.saved_state import digest_of_item, stateful_roots
 from nbmodule.live.reporting.journal import LastRun
-from nbmodule.live.run.state import RunState
+from nbmodule.live.run_data.state import RunState
 
 
 class Resumed:

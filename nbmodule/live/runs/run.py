@@ -19,8 +19,8 @@ from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependenc
 from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve, number_or_none
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import LastRun
-from nbmodule.live.run.epochs import EpochTable, epoch_table, times_of
-from nbmodule.live.run.in_memory import KeptRun, branch_of, rewound
+from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
+from nbmodule.live.run_data.in_memory import KeptRun, branch_of, rewound
 
 _NOTES = "notes.json"
 

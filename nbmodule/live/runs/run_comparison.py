@@ -11,7 +11,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count, format_number, format_seconds, plain, printable_repr
 from nbmodule.errors import ArgumentError, PathError
-from nbmodule.live.run.epochs import text_table
+from nbmodule.live.run_data.epochs import text_table
 from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
 
 

@@ -114,6 +114,6 @@ export class ReplayPanel {
     const names = ends.join("\n");
     if (this.takes.dataset.names === names) return;
     this.takes.dataset.names = names;
-    this.takes.replaceChildren(...run.branches.map((branch, k) => button(`take ${ends[k]}`, `Go on with ${branch.label}${branch.note ? ` (${branch.note})` : ""}`, () => this.send({ kind: "take", future: k }))));
+    this.takes.replaceChildren(...run.branches.map((branch, k) => button(`take ${ends[k]}`, `Go on with ${branch.label}${branch.note ? ` (${branch.note})` : ""}`, () => this.send({ kind: "take", branch: k }))));
   }
 }

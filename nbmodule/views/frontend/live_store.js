@@ -14,10 +14,10 @@ import { sampleAt } from "./scale.js";
  * @typedef {{ name: string, kind: string, value: number | string | boolean, group: string, error: string | null, low?: number, high?: number,
  *   log?: boolean, type?: string, choices?: string[] | null }} Control
  * @typedef {{ step: number, kind: string, text: string, detail: string, times: number, number: number, mark?: string }} Message
- * @typedef {{ label: string, note: string, curves: Curve[] }} Future
+ * @typedef {{ label: string, note: string, curves: Curve[] }} Branch
  * @typedef {{ name: string, n: number, entries: import("./messages.js").MediaEntry[] }} Media
  * @typedef {{ run: string, name: string, progress: Progress, series: Map<string, Series>, earlier: Earlier[],
- *   strips: Map<string, Strips>, controls: Control[], messages: Message[], media: Media[], about: string[], branches: Future[],
+ *   strips: Map<string, Strips>, controls: Control[], messages: Message[], media: Media[], about: string[], branches: Branch[],
  *   route: { kind: string, text: string }, cost: { share: number, budget: number, rate: number, kept?: number, why?: string }, findings: import("./base.js").Finding[] }} Run
  */
 

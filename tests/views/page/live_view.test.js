@@ -213,14 +213,14 @@ test("without a kernel a click says how to open the step in code", () => {
   assert.ok(button("Replay this step and open its batch, returns and gradients").disabled);
 });
 
-test("futures are drawn ahead of the curve, and a button takes one; events are marks", () => {
+test("branches are drawn ahead of the curve, and a button takes one; events are marks", () => {
   live(record({ messages: [{ step: 10, kind: "note", text: "rate: 0.1 → 0.03", detail: "", times: 1, mark: "changed" }] }));
   tick({ branches: [{ label: "x 0.3", note: "", series: [{ name: "loss", ...points([21, 22, 30], [0.2, 0.1, 0.05]) }] }] });
   assert.equal($$(".nbm-run-plots text").filter((node) => node.textContent === "x 0.3").length, 1);
   assert.match($(".nbm-event").textContent, /◆step 10: rate: 0\.1 → 0\.03/);
   assert.equal(button("Go on with x 0.3").textContent, "take x 0.3 → loss 0.05");
   button("Go on with x 0.3").click();
-  assert.deepEqual([sent.at(-1).kind, sent.at(-1).future], ["take", 0]);
+  assert.deepEqual([sent.at(-1).kind, sent.at(-1).branch], ["take", 0]);
   tick({ branches: [] });
   assert.ok(!button("Go on with x 0.3"));
 });

@@ -1,4 +1,4 @@
-"""Interventions on returns while a model runs: one for each setting at a place.
+"""Apply settings to returns while a model runs: one intervention for each setting at a place.
 
 The numbers of an intervention are buffers (`Dials`), kept on the module. Compiled functions take
 them as inputs, so the same kind of setting with another number or head reuses the program.

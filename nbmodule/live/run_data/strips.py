@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.statistics import BINS, Statistics, join_statistics
-from nbmodule.live.run.history import Downsampled
+from nbmodule.live.run_data.history import Downsampled
 
 FIELDS = ("mean", "std", "low", "high", "nonfinite", "zero")
 """`nonfinite` is a count of elements, `zero` the share of elements that are exactly 0."""

@@ -23,7 +23,7 @@ from nbmodule.errors import ArgumentError
 if TYPE_CHECKING:
     from jax.typing import DTypeLike
 
-    from nbmodule.live.run.history import History
+    from nbmodule.live.run_data.history import History
 
 _FIRST_ROOM = 64
 MOST_OUTLIERS = 8
@@ -282,7 +282,7 @@ class Outliers:
         room: Bytes that their batches may take; that of the worst step is always kept.
 
     Example:
-        >>> from nbmodule.live.run.history import History
+        >>> from nbmodule.live.run_data.history import History
         >>> history = History()
         >>> for step in range(1, 40):
         ...     history.add(step, {"loss": 50.0 if step == 30 else 1.0 + step % 3 / 10})

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count
 from nbmodule.base.notebook import running_cell_id, running_request
-from nbmodule.live.run.branches import EarlierRun, reduced_curves
-from nbmodule.live.run.history import History
-from nbmodule.live.run.series import Curve
-from nbmodule.live.run.state import notebook_cell
+from nbmodule.live.run_data.branches import EarlierRun, reduced_curves
+from nbmodule.live.run_data.history import History
+from nbmodule.live.run_data.series import Curve
+from nbmodule.live.run_data.state import notebook_cell
 
 if TYPE_CHECKING:
-    from nbmodule.live.run.state import RunState
+    from nbmodule.live.run_data.state import RunState
 
 MOST_RUNS = 200
 MOST_BYTES = 2**28

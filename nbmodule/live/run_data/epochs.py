@@ -19,7 +19,7 @@ from nbmodule.base.format import (
     printable,
     printable_repr,
 )
-from nbmodule.live.run.history import History
+from nbmodule.live.run_data.history import History
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.text_layout import Line, align
 

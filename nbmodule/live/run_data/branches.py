@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import count_noun, format_number, printable_repr
-from nbmodule.live.run.history import History
-from nbmodule.live.run.series import Curve, reduce_curve
+from nbmodule.live.run_data.history import History
+from nbmodule.live.run_data.series import Curve, reduce_curve
 
 _COLUMNS = 200
 
@@ -30,7 +30,7 @@ class Attempt(NamedTuple):
     take: Callable[[], Any]
 
 
-class Future:
+class Branch:
     """A branch: some steps that would follow from a change.
 
     Attributes:
@@ -50,7 +50,7 @@ class Future:
             if len(curve.values)
         )
         count = max((len(curve.values) for curve in self.curves.values()), default=0)
-        return f"Future({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"
+        return f"Branch({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"
 
 
 def reduced_curves(history: History, step: int = 0) -> dict[str, Curve]:

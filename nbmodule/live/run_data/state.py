@@ -21,13 +21,19 @@ from nbmodule.base.notebook import names_of_notebook, running_shell
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.live.run.branches import EarlierRun, Future
-from nbmodule.live.run.control import Controls, Route
-from nbmodule.live.run.history import MOST_SERIES, History
-from nbmodule.live.run.messages import Messages, RunFinding
-from nbmodule.live.run.progress import CostMeter, Progress, SampledCost, ScannedSteps, StepCount
-from nbmodule.live.run.series import Outliers, is_training_loss
-from nbmodule.live.run.strips import Strips, Watcher
+from nbmodule.live.run_data.branches import Branch, EarlierRun
+from nbmodule.live.run_data.control import Controls, Route
+from nbmodule.live.run_data.history import MOST_SERIES, History
+from nbmodule.live.run_data.messages import Messages, RunFinding
+from nbmodule.live.run_data.progress import (
+    CostMeter,
+    Progress,
+    SampledCost,
+    ScannedSteps,
+    StepCount,
+)
+from nbmodule.live.run_data.series import Outliers, is_training_loss
+from nbmodule.live.run_data.strips import Strips, Watcher
 
 _LONGEST = 300
 _MOST_CODE = 20_000
@@ -114,7 +120,7 @@ class RunState:
         self.no_calls = ""
         """Why no call of its steps is seen, and what to do."""
         self._input_faults: dict[int, str] = {}
-        self.futures: list[Future] = []
+        self.branches: list[Branch] = []
 
     @property
     def step(self) -> int:

@@ -25,8 +25,8 @@ from nbmodule.errors import (
     MissingDependencyError,
     PathError,
 )
-from nbmodule.live.run.media import Media
-from nbmodule.live.run.series import Curve, Series, reduce_curve
+from nbmodule.live.run_data.media import Media
+from nbmodule.live.run_data.series import Curve, Series, reduce_curve
 from nbmodule.tree.nested import is_of_class
 
 T = TypeVar("T")
