@@ -275,14 +275,14 @@ plt.show()
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
-# **1. Count them.** How many numbers does `model.shapes` learn, the second round? Work it out by hand; the tables above can confirm it.
+# **1. Count parameters.** How many numbers does the second block, `model.shapes`, learn? Compute it by hand; the tables above can confirm it.
 #
 # <details><summary>A hint</summary>
 #
-# The kernel of a convolution has a weight for each pixel of its window, each channel that comes in and each that goes out; and there is
-# a bias for each channel that goes out. The normalization learns two numbers for each channel; its running statistics are not learned.
+# The kernel of a convolution has a weight for each pixel of its window, each input channel and each output channel; there is
+# a bias for each output channel. The normalization learns two numbers for each channel; its running statistics are not learned.
 #
 # </details>
 
@@ -300,13 +300,13 @@ learned_solved = 3 * 3 * 16 * 32 + 32 + 2 * 32
 nb.check(learned_solved, sum(parameter.value.size for parameter in model.shapes.parameters()))
 
 # %% [markdown]
-# **2. The loss by hand.** `nb.cross_entropy` turns scores into shares that add up to one, by *softmax*, and takes minus the natural logarithm of the share of
-# the right class. Do so for each image, with NumPy alone.
+# **2. The loss by hand.** `nb.cross_entropy` turns scores into probabilities by *softmax* and takes minus the natural logarithm of the probability of
+# the right class. Compute it for each image with NumPy.
 #
 # <details><summary>A hint</summary>
 #
-# The share of class `k` is `exp(score k)` over the sum of all `exp(score)` of that image. `shares[np.arange(len(labels)), labels]`
-# takes one share from each row.
+# The probability of class `k` is `exp(score k)` over the sum of all `exp(score)` of that image. `shares[np.arange(len(labels)), labels]`
+# takes one entry from each row, if `shares` are the probabilities.
 #
 # </details>
 
@@ -334,11 +334,11 @@ nb.check(
 )
 
 # %% [markdown]
-# **3. What is taken for what.** Make a table of ten rows and ten columns that counts how often the digit of the row was read as the digit of the column.
+# **3. Confusion matrix.** Make a table of ten rows and ten columns that counts how often the digit of the row was predicted as the digit of the column.
 #
 # <details><summary>A hint</summary>
 #
-# Begin with `np.zeros((10, 10), int)` and go through the pairs of a label and what was read. `np.add.at(table, (rows, columns), 1)` counts all at
+# Begin with `np.zeros((10, 10), int)` and go through the pairs of label and prediction. `np.add.at(table, (rows, columns), 1)` counts all of them at
 # once.
 #
 # </details>

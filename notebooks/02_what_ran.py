@@ -351,7 +351,7 @@ for part in ("attention", "mlp"):
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
 # **1. Who is looked at.** `weights`, of the first block's attention, has the shape (images, line, line looked at). How much attention does each line *get* in each
 # image, as a mean over the lines that look?

@@ -241,10 +241,10 @@ nb.view_for("stem", None)  # take it back
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
-# **1. How far is moved.** A difference says how much of its own size a variable has moved. Compute that for one array: the norm of what changed over the norm of
-# what was.
+# **1. Relative change.** A difference shows the change of a variable relative to its size. Compute it for one array: the norm of the change over the norm of
+# the old value.
 #
 # <details><summary>A hint</summary>
 #
@@ -278,13 +278,13 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. The strongest channel.** A grid of feature maps shows all channels; which one says the most? For each image, give the number of the channel whose values have
+# **2. The strongest channel.** A grid of feature maps shows all channels; which one is the strongest? For each image, give the number of the channel whose values have
 # the largest sum of absolute values.
 #
 # <details><summary>A hint</summary>
 #
 # The maps have the shape (images, height, width, channels). Sum over the two axes of the pixels, then look for the
-# largest along the channels that are left.
+# largest along the remaining axis.
 #
 # </details>
 

@@ -227,7 +227,7 @@ print(f"{float(right.mean()):.0%} of the test digits are read rightly")
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
 # **1. A curve that can be read.** Losses of single batches jump. The pale curve behind a smooth one is what was logged; the smooth one keeps 0.9 of what it was and
 # takes 0.1 of what is new, and begins with the first value. Compute it.

@@ -26,7 +26,7 @@
 # In this notebook the same network is written in each way. All three start from the same numbers and train on the same
 # rows. At the end they must agree in every weight.
 #
-# *Goal:* to say any of the three ways in the words of the other two. About 60 minutes.
+# *Goal:* translate each of the three ways into the other two. About 60 minutes.
 
 # %% tags=["hide-cell"]
 import importlib.util
@@ -58,10 +58,10 @@ nb.seed(0)  # the same numbers in each run
 #
 # 178 wines of three growers. Each was measured in a laboratory: alcohol, acids, color and ten more. Who grew it?
 #
-# The network is small: 13 measurements, 16 hidden features, three scores. Between them stands a piece of *state*: the
-# running mean of the hidden features, which is subtracted. It is not trained. It moves with each batch.
+# The network is small: 13 measurements, 16 hidden features, three scores. Between them is a piece of *state*: the
+# running mean of the hidden features, which is subtracted. It is not trained. It is updated by each batch.
 #
-# The first numbers are drawn once, here, so that all three models start alike. A `Container` is a tree of arrays.
+# The initial values are drawn once, here, so that all three models start equal. A `Container` is a tree of arrays.
 
 # %%
 wine = load_wine()
@@ -81,7 +81,7 @@ start
 # %% [markdown]
 # ## First way: stateful
 #
-# `_create_variables` says which variables there are, and `_forward` reads them from `self.v`. An array that is assigned
+# `_create_variables` returns the variables, and `_forward` reads them from `self.v`. An array that is assigned
 # to an attribute, as `mean` here, becomes a *buffer*: a variable that is not trained. Assigning to it again changes it.
 #
 # `v=start` gives the model its variables. Without it, those of `_create_variables` are used.
@@ -141,7 +141,7 @@ print(
 # ## Second way: a tensor library
 #
 # Layers are attributes, each layer owns its `Parameter`s, and what is not trained is a `Buffer`. `state_dict` and
-# `load_state_dict` speak of all of them by dotted name. Readers of PyTorch are at home.
+# `load_state_dict` use dotted names, as in PyTorch.
 
 
 # %%
@@ -189,7 +189,7 @@ print(
 )
 
 # %% [markdown]
-# Hooks look at a call, or change it. This one counts how many hidden features are nearly saturated, and is gone after
+# Hooks observe or change a call. This one counts nearly saturated hidden features and is removed after
 # the `with` block.
 
 # %%
@@ -235,7 +235,7 @@ for key, value in state.items():
 
 # %% [markdown]
 # `partition` splits the model into a *definition*, which is static, and dictionaries of arrays. Here we ask for the
-# parameters. The definition builds the model again from any such dictionary, so we give it our first numbers.
+# parameters. The definition builds the model again from any such dictionary, so we pass our initial values.
 
 # %%
 definition, leaves = exported.partition()
@@ -243,7 +243,7 @@ leaves = {f".{name}": array for name, array in long_names.items()}
 definition
 
 # %% [markdown]
-# With that, the training step needs nothing of ours: it is plain JAX, from `jax.jit` to `jax.tree.map`.
+# The training step needs nothing of nbmodule: it is plain JAX, from `jax.jit` to `jax.tree.map`.
 
 
 # %%
@@ -269,7 +269,7 @@ print(
 # %% [markdown]
 # ## The proof
 #
-# Same losses on the way, same weights, same state, same answers on wines that none of them has seen. `nb.check` compares
+# Same losses, same weights, same state, same predictions on held-out wines. `nb.check` compares
 # an answer with the right one, array by array.
 
 # %% tags=["example"]
@@ -297,7 +297,7 @@ print(f"{right:.0%} of the unseen wines are given to the right grower")
 nb.check([answers["tensor library"], answers["functional"]], [answers["stateful"]] * 2)
 
 # %% [markdown]
-# The state agrees as well. (A cell shows only what stands last in it, so here we insist.)
+# The state agrees as well. (A cell displays only its last expression, so these checks are asserted.)
 
 # %% tags=["example"]
 assert nb.check([layered.mean.value, mean], [stateful.mean.value] * 2)
@@ -343,7 +343,7 @@ for (name, variable), chain, (path, leaf) in ways:
     print(f"{name:16} v.{chain.replace('/', '.'):10} {jax.tree_util.keystr(path):16} {same}")
 
 # %% [markdown]
-# So a change by one way is seen by the others at once.
+# So a change by one way is visible to the others at once.
 
 # %%
 layered.v.scores.b = jnp.array([1.0, 2.0, 3.0])  # stateful

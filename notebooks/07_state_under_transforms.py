@@ -98,7 +98,7 @@ model
 # What is state here? The two *buffers* of `norm`: a running mean and a running variance. Random numbers come from one
 # stream, which `nb.seed` sets.
 #
-# A call in training moves them. A call after `eval()` reads them and leaves them alone.
+# A call in training mode updates them. A call after `eval()` only reads them.
 
 
 # %%
@@ -132,7 +132,7 @@ model.v = saved
 _ = model.train()
 
 # %% [markdown]
-# Training is stricter: what `norm` wants to write cannot leave a pure function. All raw transforms refuse the write before it
+# Training is stricter: the update of `norm` cannot leave a pure function. All raw transforms refuse the write before it
 # happens, and the error names the variable.
 
 # %%
@@ -177,8 +177,8 @@ gradients
 #
 # ## vmap
 #
-# `vmap` runs a function for many rows at once. Here comes a real conflict, which no library can settle by itself: each row
-# wants to write *its* mean into the one buffer that all of them share. Which one shall win?
+# `vmap` runs a function for many rows at once. Here is a conflict that no library can resolve by itself: each row
+# would write *its* mean into the one buffer that all rows share. Which one counts?
 
 # %%
 groups = x.reshape(4, 128, 30)
@@ -198,7 +198,7 @@ nb.check(
 )
 
 # %% [markdown]
-# *Each row is a model of its own*: then there must be a buffer for each: stack the model, map over it, and return it. Four
+# *Each row is a separate model*: each needs its own buffer. Stack the model, map over it, and return it. Four
 # norms, each of which has seen another quarter of the samples:
 
 # %% tags=["example"]
@@ -207,8 +207,8 @@ _, stack = nb.vmap(lambda norm, group: (norm(group), norm))(stack, groups)
 nb.check(stack.running_mean.value, 0.1 * groups.mean(axis=1))
 
 # %% [markdown]
-# *Nothing is to be learned now*: then `eval()`. This is how gradients of single samples are made: no sample can change
-# the statistics for another one. Each leaf has an axis more, the samples: how strongly does each of them pull?
+# *Nothing is learned now*: use `eval()`. This is how gradients of single samples are made: no sample can change
+# the statistics for another one. Each leaf has an axis more, the samples: how large is the gradient of each?
 
 
 # %%
@@ -310,13 +310,13 @@ for name, value in scanned.state_dict().items():
     print(f"{name:18} {'unchanged' if np.array_equal(value, before[name]) else 'CHANGED'}")
 
 # %% [markdown]
-# The weights are safe. But look at the statistics of `norm`: the loss was computed before anything was asked, and that
+# The weights are safe. But look at the statistics of `norm`: the loss was computed before the condition, and that
 # moved them, to infinity. A branch protects only what happens inside it. Exercise 2 is about this.
 #
 # ## What a transform runs only once
 #
 # The body of a compiled function is Python that runs while it is traced, and not again. So a plain attribute must not
-# count calls. This is warned of.
+# count calls. A warning says so.
 
 
 # %%

@@ -65,7 +65,7 @@ assert len(jax.devices()) == 8, "JAX was imported before: restart the kernel and
 # %% [markdown]
 # ## The model and one device
 #
-# A small transformer reads handwritten digits, line by line. This is the run that all others must repeat.
+# A small transformer reads handwritten digits, line by line. All other runs must reproduce this one.
 
 # %%
 digits = load_digits()
@@ -119,7 +119,7 @@ print(f"loss {expected[0]:.4f} -> {expected[-1]:.4f}")
 # ## A mesh
 #
 # Devices are arranged in a grid whose axes have names. Rules then speak of names, never of device numbers. Here eight
-# devices stand in one row, along the axis `data`.
+# devices are in one row, along the axis `data`.
 
 # %%
 mesh = nb.make_mesh(data=8)
@@ -165,7 +165,7 @@ nb.check(np.array(losses), np.array(expected), rtol=1e-3)
 nb.check(copied.norm.running_mean.value, alone.norm.running_mean.value, rtol=1e-2, atol=1e-3)
 
 # %% [markdown]
-# `nb.layout` tells how the variables lie. `whole` is a copy on each device: eight devices, and not one byte saved.
+# `nb.layout` shows the placement of the variables. `whole` is a copy on each device, which saves no memory.
 
 # %%
 nb.layout(copied)
@@ -208,7 +208,7 @@ draw_parts(weight.value, "linear1.weight, fsdp")
 #
 # The third way splits the work inside a layer. Attention is split by heads, and the two linear layers after it by
 # hidden features, so that the devices talk only once for each pair. Now the mesh has two axes: two groups share the batch,
-# and the four devices in a group share each layer. Rules can be joined: the first that speaks decides for an axis.
+# and the four devices in a group share each layer. Rules can be combined: the first that matches decides for an axis.
 
 # %% tags=["example"]
 grid = nb.make_mesh(data=2, model=4)
@@ -228,7 +228,7 @@ print(weight.shape, weight.sharding.spec)
 draw_parts(weight.value, "linear1.weight, tensor_parallel and fsdp")
 
 # %% [markdown]
-# What has it brought? The bytes of variables that each device holds, and the losses of all four runs.
+# The result: the bytes of variables on each device, and the losses of all four runs.
 
 # %%
 ways = {"one device": alone, "data_parallel": copied, "fsdp": split, "tensor_parallel + fsdp": both}
@@ -244,7 +244,7 @@ plt.show()
 # ## Rules of your own
 #
 # A rule is a path pattern and a `PartitionSpec`: for each axis of the array, the axis of the mesh that splits it, or None.
-# What no rule speaks of stays whole.
+# A variable without a rule stays whole.
 
 # %%
 own = nb.shard(
@@ -295,13 +295,13 @@ print(
 nb.check(scores, scores_of(both.eval(), nb.shard_batch(images[-496:], grid)), rtol=1e-3, atol=1e-4)
 
 # %% [markdown]
-# On real devices nothing of this changes but the first cell. Several machines begin with `nb.join_hosts()`, and each passes
+# On real devices only the first cell changes. Several machines begin with `nb.join_hosts()`, and each passes
 # its own rows to `nb.shard_batch`.
 #
 # ## Exercises
 #
-# **1. Foresee it.** Give the shape of the part of a weight of `(256, 64)` that each device holds under the spec
-# `P("data", "model")` on `grid`. Then see whether JAX agrees.
+# **1. Predict a shape.** Give the shape of the part of a weight of `(256, 64)` that each device holds under the spec
+# `P("data", "model")` on `grid`. Then compare with JAX.
 #
 # <details><summary>A hint</summary>
 #
@@ -324,11 +324,11 @@ nb.check(np.array([256 // 2, 64 // 4]), np.array(laid_out.addressable_shards[0].
 
 # %% [markdown]
 # **2. By hand.** Write rules that lay out the two linear layers of the encoder as `nb.tensor_parallel()` does: `linear1` is
-# split by what it gives, `linear2` by what it takes. Weights are `(out, in)`. Which bias is split, and which is whole?
+# split by its outputs, `linear2` by its inputs. Weights are `(out, in)`. Which bias is split, and which is whole?
 #
 # <details><summary>A hint</summary>
 #
-# A rule is a pattern of a path and a `P`. What a layer gives is the first axis of its weight: `P("model", None)`. The
+# A rule is a pattern of a path and a `P`. The outputs of a layer are the first axis of its weight: `P("model", None)`. The
 # bias of the layer whose results are added up must be added once.
 #
 # </details>

@@ -236,7 +236,7 @@ print(tried.code)
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
 # **1. A sweep of your own.** `nb.sweep` ablated each head alone. Do it by hand: return the loss on some `texts` while one head of `blocks.1.attention` returns zeros.
 #

@@ -173,7 +173,7 @@ nb.what_if(model, x, {worst.path: nb.scale_by(0.5, channel=worst.setting.parts[0
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
 # **1. Gradient times input.** The quickest answer to *why* is the gradient of the score by each pixel, times that pixel. Compute it for the score of class 4.
 #

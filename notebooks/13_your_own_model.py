@@ -178,9 +178,9 @@ assert live.history.loss.last < 1
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
-# **1. Find it.** Chance has changed one variable of this reader of Flax. Which one?
+# **1. Find it.** One variable of this Flax model was changed at random. Which one?
 #
 # <details><summary>A hint</summary>
 #
@@ -214,7 +214,7 @@ nb.check(change.path, f"head/{variable}")
 #
 # <details><summary>A hint</summary>
 #
-# A change knows its `largest` difference, and `where` it is.
+# A change has the attributes `largest` (the difference) and `where`.
 #
 # </details>
 

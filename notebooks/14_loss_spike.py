@@ -108,7 +108,7 @@ moment
 print(*moment.changes[:4], sep="\n")
 
 # %% [markdown]
-# So the batch is the cause. It is stored, and one look at it is enough:
+# So the batch is the cause. It is stored:
 
 # %%
 x, y = moment.batch
@@ -141,14 +141,14 @@ print(live.outliers)
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
-# **1. What stands out.** A loss falls and jitters, so no fixed limit finds a spike. Take the median of the `window` losses before, and how far these lie from it in the
-# median: what lies more than ten times that above it stands out. Give the steps, beginning with the first that has a whole window before it.
+# **1. Outliers.** A loss falls and fluctuates, so no fixed limit finds a spike. Take the median of the `window` losses before, and the median of their distances from
+# it: a loss more than ten such distances above the median is an outlier. Give the steps, beginning with the first that has a whole window before it.
 #
 # <details><summary>A hint</summary>
 #
-# `before = losses[step - window : step]`; the median of `np.abs(before - np.median(before))` says how far they lie from it. The loss itself does not belong to
+# `before = losses[step - window : step]`; the median of `np.abs(before - np.median(before))` is their median distance. The loss itself does not belong to
 # its own window.
 #
 # </details>
@@ -189,11 +189,11 @@ nb.check(
 )
 
 # %% [markdown]
-# **2. Let none through.** Write a `prepare` that brings pictures of both sources to 0 ... 1. A picture of 12 bits goes up to 4095; none of those of the other source goes beyond 16.
+# **2. Scale both sources.** Write a `prepare` that scales pictures of both sources to 0 ... 1. A 12-bit picture has values up to 4095; those of the other source are at most 16.
 #
 # <details><summary>A hint</summary>
 #
-# Each picture has a range of its own: `images.max(axis=1, keepdims=True) > 16` tells which are of 12 bits, and `np.where` takes one of two
+# Each picture has its own range: `images.max(axis=1, keepdims=True) > 16` marks the 12-bit pictures, and `np.where` chooses one of two
 # scales for each.
 #
 # </details>

@@ -227,9 +227,9 @@ view.findings[0].text
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
-# **1. The eleventh.** Chance has planted a mistake into this model. Look at it, and give the path of the module where it begins.
+# **1. The eleventh.** This model has a fault at a random place. Inspect it, and give the path of the module where it begins.
 #
 # <details><summary>A hint</summary>
 #
@@ -258,13 +258,13 @@ print(dead.text)
 nb.check(dead.text.split()[-1], f"layers.{place}.act")
 
 # %% [markdown]
-# **2. The mask.** Write a mask that lets each position see itself and what stands before it, and nothing else: a square of True and False, rows look at
+# **2. The mask.** Write a mask that lets each position attend to itself and to earlier positions only: a square of True and False, in which rows attend to
 # columns.
 #
 # <details><summary>A hint</summary>
 #
-# `np.arange(length)` twice, once standing and once lying: `[:, None]` makes it stand. What has to hold between the place that looks and the
-# place that is looked at?
+# `np.arange(length)` twice, once as a column (`[:, None]`) and once as a row. Which relation must hold between the position that attends and the
+# position that it attends to?
 #
 # </details>
 
@@ -288,11 +288,11 @@ def causal_mask_solved(length):
 nb.check(causal_mask_solved(6), np.tri(6, dtype=bool))
 
 # %% [markdown]
-# **3. The first of two.** Two parts of this model make `nan`. Mending the later one would change nothing. Which is the first?
+# **3. The first of two.** Two parts of this model make `nan`. A repair of the later one would change nothing. Which is the first?
 #
 # <details><summary>A hint</summary>
 #
-# The finding speaks of the *first* module whose return is not finite while its input is.
+# The finding names the *first* module whose return is not finite while its input is.
 #
 # </details>
 

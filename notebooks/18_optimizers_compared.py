@@ -177,12 +177,12 @@ nb.show(rules["Adam"].state)
 # %% [markdown]
 # ## Exercises
 #
-# **1. Momentum by hand.** Give all places that momentum comes to in the valley, from `(-3, 1)` on: the velocity is 0.8 of the last one plus the
+# **1. Momentum by hand.** Give all positions that momentum visits in the valley, from `(-3, 1)` on: the velocity is 0.8 of the last one plus the
 # gradient, and a step is minus the rate times the velocity.
 #
 # <details><summary>A hint</summary>
 #
-# The gradient at a place is `np.array([1.0, 30.0]) * place`. Two variables go through the loop: the place and the velocity, which begins
+# The gradient at a position is `np.array([1.0, 30.0]) * place`. Two variables are carried through the loop: the position and the velocity, which starts
 # as zeros.
 #
 # </details>
@@ -240,7 +240,7 @@ nb.check(first_move_solved, np.abs(paths["Adam"][1] - paths["Adam"][0]), rtol=1e
 #
 # <details><summary>A hint</summary>
 #
-# In one direction a step multiplies the place by `1 - rate * steepness`. When does the absolute value of that exceed one?
+# In one direction a step multiplies the position by `1 - rate * steepness`. When does the absolute value of that exceed one?
 #
 # </details>
 

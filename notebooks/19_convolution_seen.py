@@ -260,7 +260,7 @@ nb.show(nb.relu(calls["strokes"].returns))
 # ## Exercises
 #
 # Replace `None` with your answer and run that cell and the next one: `nb.check` reports whether it is right, and if not, what is wrong.
-# The solution is folded away below.
+# The solution is folded below.
 #
 # **1. Convolve.** Write what the layer does: put the kernel on every position where it fits, multiply, add up. No padding, one channel.
 #
