@@ -1,5 +1,7 @@
 """The functional way: a model is a PyTree, its state can be passed in and out."""
 
+import concurrent.futures
+import copy
 import warnings
 
 import jax
@@ -63,6 +65,11 @@ SHOWN = {
     "arrays": lambda m: {k: np.asarray(x) for k, x in m.v.cont_to_iterator()},
     "structure": jax.tree.structure,
     "outputs": lambda m: np.asarray(m(X)),
+    "flag": lambda m: m.training,
+    "copy": lambda m: np.asarray(copy.deepcopy(m)(X)),
+    "directory": dir,
+    "missing": lambda m: hasattr(m, "absent"),
+    "partition": lambda m: m.partition()[1],
 }
 
 
@@ -70,11 +77,57 @@ SHOWN = {
 def test_a_model_that_jax_unflattens_shows_what_the_model_shows(show):
     model = Net()
     model.again = model.layers[0]
-    copy = jax.tree.map(lambda leaf: leaf, model)
-    assert copy.again is copy.layers[0]
-    jax.tree.map(np.testing.assert_array_equal, show(copy), show(model))
-    copy.name = "other"
-    assert jax.tree.structure(copy) != jax.tree.structure(model)
+    other = jax.tree.map(lambda leaf: leaf, model)
+    jax.tree.map(np.testing.assert_array_equal, show(other), show(model))
+    assert other.again is other.layers[0]
+    other.name = "other"
+    assert jax.tree.structure(other) != jax.tree.structure(model)
+
+
+class Shadowing(nb.Module):
+    rate = 1.0  # an attribute of the object stands before it
+
+    def __init__(self):
+        self.rate, self.layer = 3.0, nb.Linear(3, 2)
+
+    def forward(self, x):
+        return self.rate * self.layer(x)
+
+
+class Delegating(Shadowing):
+    def __getattr__(self, name):
+        return getattr(vars(self)["layer"], name)
+
+
+@pytest.mark.parametrize("cls", [Shadowing, Delegating])
+def test_attributes_of_an_unflattened_model_are_found_before_those_of_its_class(cls):
+    other = jax.tree.map(lambda leaf: leaf, cls())
+    assert other.rate == 3.0
+    assert cls is Shadowing or other.in_features == 3
+
+
+def test_layers_of_an_unflattened_sequential_go_by_their_names():
+    model = nb.Sequential({"first": nb.Linear(3, 2), "second": nb.ReLU()})
+    other = jax.tree.map(lambda leaf: leaf, model)
+    assert other.first is other[0]
+
+
+def test_threads_that_read_from_an_unflattened_model_first_see_one_model():
+    structure, leaves = jax.tree.structure(Net()), jax.tree.leaves(Net())
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            model = jax.tree.unflatten(structure, leaves)
+            weights = pool.map(lambda _, m=model: m.layers[0].weight, range(8))
+            assert len(set(weights)) == 1
+
+
+def test_an_unflattened_model_has_the_structure_that_its_forward_has_now(monkeypatch):
+    model = Net()
+    structure, leaves = jax.tree.structure(model), jax.tree.leaves(model)
+    other = jax.tree.unflatten(structure, leaves)
+    code = (lambda self, x: x).__code__
+    monkeypatch.setattr(Net.forward, "__code__", code)  # what autoreload does
+    assert jax.tree.structure(other) == jax.tree.structure(model) != structure
 
 
 def test_layers_stacked_are_scanned():

@@ -29,7 +29,7 @@ from nbmodule.core.structure.linked import set_v, v_of
 from nbmodule.core.variables.commit import freeze
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import birthplace
-from nbmodule.core.variables.inner import Hull, Inner, living_modules, switch
+from nbmodule.core.variables.inner import Hull, Inner, attributes_of, living_modules, switch
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.container import Container
@@ -225,6 +225,12 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         attributes.delete(self, name)
 
     if not TYPE_CHECKING:  # a checker would take every name for one that exists
+
+        @property
+        def __dict__(self) -> dict[str, Any]:
+            """The attributes; those of a module that JAX has unflattened are made now."""
+            structure.make_attributes(self)
+            return attributes_of(self)
 
         def __getattr__(self, name: str) -> Any:
             return attributes.missing(self, name)

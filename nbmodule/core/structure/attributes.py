@@ -24,6 +24,7 @@ from nbmodule.base.foreign import (
 from nbmodule.base.migration import attribute_hint, uncalled_method_hint
 from nbmodule.base.paths import hint
 from nbmodule.core.structure.holders import has_array_items, is_branch, with_buffers
+from nbmodule.core.structure.structure import make_attributes
 from nbmodule.core.structure.walk import is_module, items, plan_of, remember_parent
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import EAGER, here, now
@@ -156,7 +157,8 @@ def missing(module: Hull, name: str) -> Any:
     Raises:
         AttributePathError: There is none; the message has the closest name.
     """
-    if is_of_class(module, name):
+    make_attributes(module)
+    if name in module.__dict__ or is_of_class(module, name):
         return object.__getattribute__(module, name)
     if name.startswith("__"):
         raise AttributeError(f"{type(module).__name__!r} object has no attribute {name!r}")

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import threading
 import types
 import weakref
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -32,11 +33,8 @@ from nbmodule.core.structure.holders import (
 )
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.frame import Home, birthplace, now, warn_of_constant
-from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.inner import Hull, Inner, attributes_of
 from nbmodule.core.variables.variable import Variable, released
-
-if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
 
 _SAFE = (int, float, bool, complex, str, bytes, type(None))
 
@@ -112,7 +110,7 @@ class Structure:
     between them by index.
     """
 
-    __slots__ = ("__weakref__", "absent", "keys", "objects", "variables")
+    __slots__ = ("__weakref__", "absent", "can_wait", "codes", "keys", "objects", "variables")
 
     def __init__(
         self,
@@ -120,9 +118,12 @@ class Structure:
         variables: tuple[Any, ...],
         absent: tuple[Any, ...],
         keys: tuple[Any, ...],
+        codes: tuple[Any, ...],
     ) -> None:
         self.objects, self.variables = objects, variables
         self.absent, self.keys = absent, keys
+        self.codes = codes  # forwards and hooks, each with its code
+        self.can_wait = _can_wait(*objects[0])  # see `rebuild`
 
     def __repr__(self) -> str:
         """Return a line for each object: JAX shows by these how two structures differ."""
@@ -158,17 +159,9 @@ _interned: weakref.WeakValueDictionary[Any, Structure] = weakref.WeakValueDictio
 def structure_of(root: Any) -> Structure:
     """Return the interned structure of `root`, made anew only if structure or code changed."""
     plan = plan_of(root)
-    if plan.structure is not None:
-        codes, structure = plan.structure
-        if codes_hold(codes):
-            return structure
-    # By id, since a function of the user may define `__eq__`.
-    functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
-    # A reloader swaps the code of a function and keeps the function.
-    codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
-    structure = _intern(root, plan)
-    plan.structure = (codes, structure)
-    return structure
+    if plan.structure is None or not codes_hold(plan.structure.codes):
+        plan.structure = _intern(root, plan)
+    return plan.structure
 
 
 def functions_of(module: object) -> tuple[Any, ...]:
@@ -188,7 +181,11 @@ def _intern(root: Hull, plan: Plan) -> Structure:
     structure = _interned.get(key)
     if structure is None:
         keys = tuple(CompositeKey(location.path) for location in plan.places.values())
-        structure = _interned[key] = Structure(*key, keys)
+        # By id, since a function of the user may define `__eq__`.
+        functions = {id(fn): fn for module in (root, *plan.modules) for fn in functions_of(module)}
+        # A reloader swaps the code of a function and keeps the function.
+        codes = tuple((fn, fn.__code__) for fn in functions.values() if hasattr(fn, "__code__"))
+        structure = _interned[key] = Structure(*key, keys, codes)
     return structure
 
 
@@ -276,10 +273,47 @@ def _header(module: Any) -> Any:
 
 
 def rebuild(structure: Structure, leaves: Any) -> Any:
-    """Return the module that `structure` describes, around any leaves: arrays, tracers, None."""
+    """Return the module that `structure` describes, around any leaves: arrays, tracers, None.
+
+    Its attributes are made when one is first read. A program that passes a model through raw JAX
+    functions flattens most of these modules next and reads nothing of them: that takes a
+    microsecond, where 200 variables and their modules take 250. Only the root waits, without `_nbm`
+    and attributes, so Python itself calls `__getattr__` for whatever is read first, and `vars` the
+    property of `CoreModule`. Both call `make_attributes`.
+    """
     # Outside of traces a rebuilt model is like any other; inside, its variables are local.
     home = None if now.frame is None and is_eager() else birthplace()
-    return _Builder(structure, leaves, home).build()
+    module = object.__new__(structure.objects[0][1])
+    _set(module, "_waiting", (structure, tuple(leaves), home))
+    if not structure.can_wait:
+        make_attributes(module)
+    return module
+
+
+_set = object.__setattr__
+_inner_of = vars(Hull)["_nbm"].__get__  # absent as long as a module waits
+_waiting_of = vars(Hull)["_waiting"].__get__
+_lock = threading.RLock()  # two threads may read from one waiting module first
+
+
+def _can_wait(category: str, cls: Any, _: object, *parts: Any) -> bool:
+    """Return True if our `__getattr__` is called for each attribute of a row that is absent: the
+    class has none of that name, and no `__getattr__` of the user's.
+    """
+    if category != "module" or not cls.__getattr__.__module__.startswith("nbmodule."):
+        return False
+    return not any(hasattr(cls, name) for name, _ in parts)
+
+
+def make_attributes(module: Hull) -> None:
+    """Make the attributes of a module that waits since `rebuild`."""
+    try:
+        _inner_of(module)
+    except AttributeError:
+        with _lock:
+            if _waiting_of(module) is not None:
+                _Builder(*_waiting_of(module)).build(module)
+                _set(module, "_waiting", None)
 
 
 class _Builder:
@@ -295,16 +329,18 @@ class _Builder:
         self.absent = [released(*arguments) for arguments in structure.absent]
         self.objects: list[Any] = []
 
-    def build(self) -> Any:
-        """Return the first object, with all others below it."""
-        rows = self.structure.objects
-        self.objects = list(map(self._blank, rows))
-        for i, (category, cls, _, *parts) in enumerate(rows):
+    def build(self, root: Any) -> None:
+        """Give the first object its attributes, with all others below it."""
+        first, *rows = self.structure.objects
+        self.objects = [root, *map(self._blank, rows)]
+        for obj, (category, cls, _, *parts) in zip(self.objects[1:], rows):
             if category == "module":
-                self._fill_module(self.objects[i], parts)
+                self._fill_module(obj, obj._nbm, parts)
             elif not issubclass(cls, tuple):
-                fill(self.objects[i], *self._contents(parts))
-        return self.objects[0]
+                fill(obj, *self._contents(parts))
+        inner = self._inner(first[2])
+        self._fill_module(root, inner, first[3:])
+        _set(root, "_nbm", inner)  # last: from now on other threads do not wait
 
     def resolve(self, reference: Any) -> Any:
         if type(reference) is Static:
@@ -346,20 +382,25 @@ class _Builder:
                 obj._revive()
             return obj
         # Neither `__new__` nor the constructor runs: the rows describe what they have made.
-        module, inner = object.__new__(cls), Inner()
-        object.__setattr__(module, "_nbm", inner)
+        module = object.__new__(cls)
+        _set(module, "_nbm", self._inner(header))
+        return module
+
+    def _inner(self, header: Any) -> Inner:
+        """Return the private state of a module."""
+        inner = Inner()
         inner.training, inner.built, hooks, config, arguments, _ = header
         inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
         inner.home = self.home
         for group, same in zip((inner.pre_hooks, inner.hooks), hooks):
             group.update((hook.value.number, hook.value) for hook in same)
-        return module
+        return inner
 
-    def _fill_module(self, module: Any, parts: Any) -> None:
-        attrs = vars(module)
+    def _fill_module(self, module: Any, inner: Inner, parts: Any) -> None:
+        attrs = attributes_of(module)
         for name, reference in parts:
             if name == "_nbm.variables":
-                module._nbm.variables = self.resolve(reference)
+                inner.variables = self.resolve(reference)
             else:
                 attrs[name] = self.resolve(reference)
 
@@ -387,9 +428,16 @@ class CompositeKey:
 
 def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
     """Return the arrays of a module's distinct variables, and its structure."""
+    try:
+        waiting, home = None, _inner_of(module).home
+    except AttributeError:
+        waiting = _waiting_of(module)
+        home = module._nbm.home if waiting is None else waiting[2]
     # JAX flattens here what a raw jax.jit closes over.
-    if module._nbm.home is None and now.frame is None and not is_eager():
+    if home is None and now.frame is None and not is_eager():
         warn_of_constant(module)
+    if waiting is not None and codes_hold(waiting[0].codes):
+        return waiting[1], waiting[0]
     structure = structure_of(module)
     return tuple(_values_of(module._nbm.plan.variables)), structure
 

@@ -6,7 +6,7 @@ The state is kept apart from the attributes, so that `vars(module)` is the user'
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
@@ -62,12 +62,16 @@ def switch(inners: Sequence[Inner], mode: bool) -> None:
 class Hull:
     """The layout of modules, as the layers below `Module` know it."""
 
-    __slots__ = ("__dict__", "__weakref__", "_nbm")
+    __slots__ = ("__dict__", "__weakref__", "_nbm", "_waiting")
 
     if TYPE_CHECKING:
         _nbm: Inner
+        _waiting: Any  # until the attributes are made, see `structure.rebuild`
         _short_names: dict[str, str]
 
+
+attributes_of: Callable[[Any], dict[str, Any]] = vars(Hull)["__dict__"].__get__
+"""Return the attributes that a module has, without making those for which it waits."""
 
 living_modules: weakref.WeakSet[Any] = weakref.WeakSet()
 """Modules that were constructed, so that a message can name their variables."""
