@@ -30,14 +30,7 @@ from nbmodule.core.recording.tracker import Ending, Tracker, describe
 from nbmodule.core.structure.naming import entries_of, find_modules, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import (
-    EAGER,
-    current_log,
-    here,
-    is_captured,
-    now,
-    slot_of,
-)
+from nbmodule.core.variables.frame import EAGER, current_log, here, is_captured, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 
 if TYPE_CHECKING:

@@ -132,12 +132,7 @@ class Graph(Displayed, Computation):
             OSError: if nothing can be written there.
             MissingDependencyError: if Graphviz is needed and not there.
         """
-        return export.write_graph(
-            self,
-            path,
-            html=socket("page"),
-            **options,
-        )
+        return export.write_graph(self, path, html=socket("page"), **options)
 
     def __str__(self) -> str:
         return outline(self, options=self.options)

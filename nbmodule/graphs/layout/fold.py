@@ -369,10 +369,7 @@ def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
 
 
 def _tops(
-    graph: Computation,
-    shown: Sequence[bool],
-    paths: dict[int, tuple[int, ...]],
-    phase: str | None,
+    graph: Computation, shown: Sequence[bool], paths: dict[int, tuple[int, ...]], phase: str | None
 ) -> dict[Ref, int]:
     """For each value the depth of the innermost group that holds its maker and all its readers, or
     those of one pass.

@@ -99,10 +99,7 @@ def is_user_file(name: str) -> bool:
 
 
 def _attempt(
-    fn: Callable[..., Any],
-    arrays: Sequence[Any],
-    context: Callable[[], Any],
-    keep_operands: bool,
+    fn: Callable[..., Any], arrays: Sequence[Any], context: Callable[[], Any], keep_operands: bool
 ) -> tuple[Any, tuple[Scope, ...]] | None:
     scopes: tuple[Scope, ...] = ()
 

@@ -17,12 +17,7 @@ from jax import Array
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.pictures import (
-    FIRST_TILES,
-    LARGEST_SMALL_TILE,
-    draw_tiles,
-    picture_of,
-)
+from nbmodule.views.arrays.pictures import FIRST_TILES, LARGEST_SMALL_TILE, draw_tiles, picture_of
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.scales import SCALES
 from nbmodule.views.arrays.values import exact_text, holds_texts, metadata_of, readable_numbers

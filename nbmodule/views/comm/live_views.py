@@ -20,12 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.base.notebook import (
-    running_cell_id,
-    running_kernel,
-    running_request,
-    running_shell,
-)
+from nbmodule.base.notebook import running_cell_id, running_kernel, running_request, running_shell
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.values import metadata_of

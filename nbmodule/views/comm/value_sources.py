@@ -24,12 +24,7 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.variable import Variable
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.values import is_array_like
-from nbmodule.views.builders.modules import (
-    module_of,
-    parameters_of,
-    variable_card,
-    variable_tree,
-)
+from nbmodule.views.builders.modules import module_of, parameters_of, variable_card, variable_tree
 from nbmodule.views.builders.tracked import (
     call_table,
     called_tree,

@@ -17,13 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbmodule.base.format import (
-    count_noun,
-    cut_middle,
-    format_number,
-    format_seconds,
-    plain,
-)
+from nbmodule.base.format import count_noun, cut_middle, format_number, format_seconds, plain
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 from nbmodule.views.arrays.scales import FIRST, LAST
@@ -370,11 +364,7 @@ def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
 
 
 def draw_bars_down(
-    axes: Axes,
-    names: Sequence[str],
-    values: Sequence[float],
-    label: str,
-    words: Iterable[str] = (),
+    axes: Axes, names: Sequence[str], values: Sequence[float], label: str, words: Iterable[str] = ()
 ) -> None:
     """Draw a horizontal bar for each name, with a word at its end."""
     axes.barh(range(len(values)), values, color=FILL)

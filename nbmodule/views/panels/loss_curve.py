@@ -170,10 +170,7 @@ class LossCurve(Displayed):
         return self
 
     def __exit__(
-        self,
-        cls: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
+        self, cls: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
         if cls is None:
             self.close()

@@ -241,14 +241,7 @@ CALLS = (
     _STATISTICS,
     _PICTURES,
 )
-DIFFERENCES = (
-    _PATH,
-    _text("status"),
-    _text("ca", "a"),
-    _text("cb", "b"),
-    *_CHANGE,
-    _ERROR,
-)
+DIFFERENCES = (_PATH, _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE, _ERROR)
 PAIRS = (
     _PATH,
     ColumnField("place", "string", attrgetter("place"), every),

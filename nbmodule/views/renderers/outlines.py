@@ -20,12 +20,7 @@ from nbmodule.views.records.outline import (
     numbered,
     outline_of_keys,
 )
-from nbmodule.views.records.records import (
-    CallRow,
-    ComparisonTable,
-    DifferenceTree,
-    ModuleTree,
-)
+from nbmodule.views.records.records import CallRow, ComparisonTable, DifferenceTree, ModuleTree
 from nbmodule.views.records.variables import VariableTree
 
 OPEN_MEMBERS = 30
