@@ -21,14 +21,17 @@ _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled ste
 
 
 class CallFact(NamedTuple):
-    """The metadata of one logged call, without values."""
+    """The metadata of one logged call, without values.
+
+    Attributes:
+        number: Position in the log of its step.
+        parent: Position, among the facts, of the call around it; -1 for none.
+    """
 
     number: int
-    """Position in the log of its step."""
     path: str
     info: CallInfo
     parent: int
-    """Position, among the facts, of the call around it; -1 for none."""
 
 
 class Choice:

@@ -52,11 +52,9 @@ class _Place(NamedTuple):
     turns: tuple[int, ...] = ()
 
 
+# Sees each operation after it has run. Its method `derive(values, result)`, if it has one, sees
+# each array that a loop stacks or cuts.
 Watcher = Callable[[Operation], None]
-"""Sees each operation after it has run.
-
-Its method `derive(values, result)`, if it has one, sees each array that a loop stacks or cuts.
-"""
 
 
 def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]:

@@ -31,8 +31,8 @@ _SCOPE = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
 _JOINED = re.compile(r";(?=(?:jit|pjit)\()")  # of instructions made into one, the places of all
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|condition)=%?([\w.\-]+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
+# They last as long as what runs inside them, which is listed by itself.
 CONTAINERS = frozenset(("while", "conditional", "call"))
-"""They last as long as what runs inside them, which is listed by itself."""
 
 
 @dataclass
@@ -270,12 +270,15 @@ def _events(data: Any, module: str) -> Iterable[Event]:
 
 
 class Shares(NamedTuple):
-    """The time of a stretch, given out among those at work in it; in seconds."""
+    """The time of a stretch, given out among those at work in it; in seconds.
+
+    Attributes:
+        idle: In which none was at work, between the first and the last event of each run.
+    """
 
     seconds: dict[str, float]
     counts: dict[str, int]
     idle: float
-    """In which none was at work, between the first and the last event of each run."""
 
 
 def share_out(events: list[Event]) -> Shares:

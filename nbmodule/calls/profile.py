@@ -46,8 +46,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceEr
 PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
 _WARM = 3
 OUTSIDE = "outside modules"
+# Share of a step by which the profiler may change its time before the title doubts the rows.
 MOST_OVERHEAD = 0.25
-"""Share of a step by which the profiler may change its time before the title doubts the rows."""
 _NO_NAMES = (
     "no instruction names a module: models of other frameworks leave no names in compiled "
     "functions; nb.profile(model, x) measures them by module"
@@ -55,31 +55,32 @@ _NO_NAMES = (
 
 
 class ProfileRow(NamedTuple):
-    """What one module, one optimizer, or one kind of operation directly in it takes in one step."""
+    """What one module, one optimizer, or one kind of operation directly in it takes in one step.
+
+    Attributes:
+        path: Dotted path of the module; the name of the optimizer; empty for all together.
+        name: What stands in the row: the last part of the path, or the operation.
+        kind: `module`, `part` (a list of modules), `optimizer`, `operation`, `outside` of modules,
+            or `waiting`.
+        forward: Seconds of one step, with all that is inside.
+        backward: Likewise, with what `nb.checkpoint` computes again.
+        share: Of the whole step.
+        flops: Floating-point operations of one step, counted from shapes as `nb.graph` and
+            `nb.summary` do.
+        bytes: Read and written by its instructions.
+    """
 
     path: str
-    """Dotted path of the module; the name of the optimizer; empty for all together."""
     name: str
-    """What stands in the row: the last part of the path, or the operation."""
     kind: str
-    """`module`, `part` (a list of modules), `optimizer`, `operation`, `outside` of modules, or
-    `waiting`.
-    """
     depth: int
     forward: float
-    """Seconds of one step, with all that is inside."""
     backward: float
-    """Likewise, with what `nb.checkpoint` computes again."""
     optimizer: float
     rest: float
     share: float
-    """Of the whole step."""
     flops: float
-    """Floating-point operations of one step, counted from shapes as `nb.graph` and `nb.summary`
-    do.
-    """
     bytes: float
-    """Read and written by its instructions."""
 
     @property
     def seconds(self) -> float:
@@ -301,25 +302,31 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
 
 # -- what runs --
 class _Words(NamedTuple):
-    """What the scopes of a function mean."""
+    """What the scopes of a function mean.
+
+    Attributes:
+        name: Of the function.
+        roots: Scopes of models: the names of their classes.
+        modules: Paths of modules, of all models.
+    """
 
     name: str
-    """Of the function."""
     roots: frozenset[str] = frozenset()
-    """Scopes of models: the names of their classes."""
     modules: frozenset[str] = frozenset()
-    """Paths of modules, of all models."""
     optimizers: frozenset[str] = frozenset()
 
 
 class _Prepared(NamedTuple):
-    """A compiled function that can be called again and again."""
+    """A compiled function that can be called again and again.
+
+    Attributes:
+        call: Gives a function that runs it once, with copies of what it takes over.
+        module: The name of the compiled program.
+    """
 
     words: _Words
     call: Callable[[], Any]
-    """Gives a function that runs it once, with copies of what it takes over."""
     module: str
-    """The name of the compiled program."""
     instructions: Mapping[str, Instruction]
     jaxpr: Any
 

@@ -28,10 +28,9 @@ from nbmodule.calls.sampled import SAMPLE, read_lightly, reduce_lightly
 from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.variables.frame import current_log
 
+# Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs less
+# than a reduction.
 WHOLE = SAMPLE
-"""Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs
-less than a reduction.
-"""
 
 
 def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:

@@ -26,10 +26,10 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.statistics import Statistics, join_statistics, statistics_of_elements
 
 _RUNS, _RUN = 16, 32
+# Elements that leave as they are.
 SAMPLE = _RUNS * _RUN
-"""Elements that leave as they are."""
+# Elements of a row: so many infinities, and as many NaN, are exact in the 24 bits of a float32.
 _LONGEST = 2047
-"""Elements of a row: so many infinities, and as many NaN, are exact in the 24 bits of a float32."""
 
 
 class _Code(NamedTuple):
@@ -42,12 +42,11 @@ class _Code(NamedTuple):
 
 _SINGLE = _Code(2.0**80, 2.0**100, 2.0**112)
 _DOUBLE = _Code(2.0**800, 2.0**840, 2.0**852)
+# Mean square below which squares have lost digits, or everything.
 _FAINT = {np.float32: 1e-30, np.float64: 1e-290}
-"""Mean square below which squares have lost digits, or everything."""
+# Least mean square, in squares of the sample's mean, at which their difference says how far the
+# elements lie apart.
 _STEEP = 1.01
-"""Least mean square, in squares of the sample's mean, at which their difference says how far the
-elements lie apart.
-"""
 
 
 @jax.jit

@@ -73,13 +73,16 @@ class SummaryRow(NamedTuple):
 
 
 class Summary(tuple[SummaryRow, ...], Shown):
-    """The rows of a model, the model itself first; prints as a table, and is one in a notebook."""
+    """The rows of a model, the model itself first; prints as a table, and is one in a notebook.
+
+    Attributes:
+        others: The other names of shared modules, each with their path.
+        without_calls: Text of a row without calls.
+    """
 
     others: Mapping[str, str] = MappingProxyType({})
-    """The other names of shared modules, each with their path."""
 
     without_calls = "not called"
-    """Text of a row without calls."""
 
     @staticmethod
     def of(model: CoreModule, traced: Mapping[str, _Traced]) -> Summary:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 EXACT = "exact stats"
+# What `returns` may be where only statistics are kept.
 REDUCED = ("stats", EXACT)
-"""What `returns` may be where only statistics are kept."""
 
 
 def track(

@@ -19,8 +19,8 @@ from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.scopes import place_in_code
 
 ROOT = -1
+# Operation of the outputs that are values written into variables.
 WRITTEN = "written"
-"""Operation of the outputs that are values written into variables."""
 
 
 class Value(NamedTuple):

@@ -17,16 +17,20 @@ if TYPE_CHECKING:
 
 
 class LaidOut(NamedTuple):
-    """One variable on its devices."""
+    """One variable on its devices.
+
+    Attributes:
+        split: `data, -`: for each axis of the array the axis of the mesh that splits it; or
+            `whole`.
+        per_device: Bytes on each of its devices.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     split: str
-    """`data, -`: for each axis of the array the axis of the mesh that splits it; or `whole`."""
     nbytes: int
     per_device: int
-    """Bytes on each of its devices."""
     devices: tuple[Any, ...]
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from nbmodule.base.format import format_number
 from nbmodule.graphs.layout.forms import Child
 
+# For each path one entry for each call: `text`, the number of `bad` elements, `bars`.
 Returns = Mapping[str, Sequence[Mapping[str, Any]]]
-"""For each path one entry for each call: `text`, the number of `bad` elements, `bars`."""
 
 
 def return_of(path: str, child: Child, returns: Returns) -> str:

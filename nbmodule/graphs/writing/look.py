@@ -12,6 +12,7 @@ from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group
 from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
 
 LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
+# Fill and border of each kind of box.
 PAINT = {
     "group": ("#e6edf7", "#7d96b8"),
     "function": ("#eef0f2", "#8b97a7"),
@@ -20,7 +21,6 @@ PAINT = {
     "end": ("#eaf3ec", "#7fa88b"),
     "failure": ("#fdeceb", "#c4302b"),
 }
-"""Fill and border of each kind of box."""
 
 
 @dataclass(frozen=True)

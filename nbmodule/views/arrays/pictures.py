@@ -22,20 +22,20 @@ from nbmodule.views.arrays.scales import FIRST, Coded, Limits, most_of, quantize
 from nbmodule.views.arrays.values import exact_bytes, holds_texts, metadata_of, readable_numbers
 from nbmodule.views.records.records import Picture
 
+# Cells along one side of a single overview.
 LARGEST_TILE = 120
-"""Cells along one side of a single overview."""
+# Cells along one side of a tile in a grid.
 LARGEST_SMALL_TILE = 48
-"""Cells along one side of a tile in a grid."""
 FIRST_TILES = 16
 MOST_BARS = 256
 LARGEST_WINDOW = 11
 MOST_COLORS = 4  # of an image, with opacity
 HUES, PHASE_LEVELS = 36, 7  # of complex values: 252 colors in all
 FIRST_OF_MANY = 64  # tiles of an array of five and more axes
+# An extreme is so many times farther from the mean of its block than in nine blocks of ten.
 FAR = 3.0
-"""An extreme is so many times farther from the mean of its block than in nine blocks of ten."""
+# How many extremes are named; all are counted.
 MOST_EXTREMES = 64
-"""How many extremes are named; all are counted."""
 
 
 def picture_of(
@@ -129,13 +129,16 @@ def _window(shape: tuple[int, ...]) -> int | None:
 
 # -- tiles --
 class _Tiles(NamedTuple):
-    """An array as `[tile, row, column]`."""
+    """An array as `[tile, row, column]`.
+
+    Attributes:
+        axes: Which axes of the array the rows, the columns and the tiles are.
+        notes: The omitted entries.
+    """
 
     values: Any
     axes: tuple[int, ...]
-    """Which axes of the array the rows, the columns and the tiles are."""
     notes: list[str]
-    """The omitted entries."""
 
 
 def _tiles_of(x: Any, layout: str, most: int) -> _Tiles:
@@ -280,18 +283,21 @@ def _phase(x: Any, side: int, *, limits: Limits) -> tuple[Blocks, Coded, dict[in
 
 # -- blocks --
 class Blocks(NamedTuple):
-    """An array `[tile, row, column]` in blocks; each field is `[tile, block row, block column]`."""
+    """An array `[tile, row, column]` in blocks; each field is `[tile, block row, block column]`.
+
+    Attributes:
+        means: Of the finite elements; 0 where there are none.
+        bad: 0 where all elements are finite, else 1 NaN, 2 +Inf, 3 -Inf.
+        low: The lowest finite element, or +Inf.
+        high: The highest finite element, or -Inf.
+        shape: Rows and columns of the array.
+    """
 
     means: np.ndarray
-    """Of the finite elements; 0 where there are none."""
     bad: np.ndarray
-    """0 where all elements are finite, else 1 NaN, 2 +Inf, 3 -Inf."""
     low: np.ndarray
-    """The lowest finite element, or +Inf."""
     high: np.ndarray
-    """The highest finite element, or -Inf."""
     shape: tuple[int, int]
-    """Rows and columns of the array."""
 
     @property
     def sizes(self) -> np.ndarray:

@@ -19,8 +19,8 @@ from nbmodule.views.arrays.values import metadata_of, readable_numbers
 from nbmodule.views.records.records import ShownStatistics
 
 BINS = 32
+# Elements that are read at once.
 BLOCK = 1 << 16
-"""Elements that are read at once."""
 
 
 def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatistics | None]:

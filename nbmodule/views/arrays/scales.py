@@ -14,28 +14,30 @@ from nbmodule.views.arrays.values import is_integer
 MOST_CLASSES = 10
 NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
 LIMIT = 0.995
+# The least size on a logarithmic scale, as a share of the largest.
 DEEPEST = 1e-8
-"""The least size on a logarithmic scale, as a share of the largest."""
+# What a reader can choose: symmetric around zero (or from zero), lowest to highest, logarithmic,
+# each tile by itself.
 SCALES = ("", "range", "log", "tiles")
-"""What a reader can choose: symmetric around zero (or from zero), lowest to highest, logarithmic,
-each tile by itself.
-"""
+# The ends of a scale, None where the values decide. A negative low end makes a scale signed.
 Limits = tuple[float | None, float | None]
-"""The ends of a scale, None where the values decide. A negative low end makes a scale signed."""
 
 
 class Coded(NamedTuple):
-    """Values as bytes, and what the bytes mean."""
+    """Values as bytes, and what the bytes mean.
+
+    Attributes:
+        scale: 'signed', 'positive', 'classes', 'range', 'log' or 'logsigned'; see `Picture`.
+        clipped: Cells outside the limits, without those in `extremes`, which are marked.
+        ends: The end of the scale of each tile, where they differ.
+    """
 
     data: bytes
     scale: str
-    """'signed', 'positive', 'classes', 'range', 'log' or 'logsigned'; see `Picture`."""
     limits: tuple[float, float] = (0.0, 0.0)
     classes: tuple[str, ...] = ()
     clipped: int = 0
-    """Cells outside the limits, without those in `extremes`, which are marked."""
     ends: tuple[float, ...] = ()
-    """The end of the scale of each tile, where they differ."""
 
 
 def quantize(

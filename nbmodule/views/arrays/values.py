@@ -21,8 +21,8 @@ from jax.typing import DTypeLike
 from nbmodule.base.format import format_number, plain
 from nbmodule.views.records.variables import LeafMetadata
 
+# Integers up to here are exact in 64 bits of floating point.
 EXACT_INTEGERS = 1 << 53
-"""Integers up to here are exact in 64 bits of floating point."""
 
 
 def is_array_like(x: object) -> bool:

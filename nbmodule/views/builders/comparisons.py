@@ -18,10 +18,9 @@ from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.source import source_of
 from nbmodule.views.records.records import ComparisonTable, PairRow, Picture
 
+# Of the scale of what was expected; a difference below that has a scale of its own, else nothing of
+# it would be seen.
 SEEN_SHARE = 0.05
-"""Of the scale of what was expected; a difference below that has a scale of its own, else nothing
-of it would be seen.
-"""
 _REMARKS = {
     "input": "carried",
     "inside": "holds what is at fault",

@@ -19,10 +19,10 @@ MEASURED_LEAVES = 200
 MEASURED_ELEMENTS = 1 << 21
 PICTURED_LEAVES = 24
 PICTURED_ELEMENTS = 1 << 20
+# Of an array of texts, so many rows and columns.
 TEXTS = 20
-"""Of an array of texts, so many rows and columns."""
+# Elements of one array up to which its picture holds all values, 16 KiB of them.
 EXACT_ELEMENTS = 4096
-"""Elements of one array up to which its picture holds all values, 16 KiB of them."""
 
 
 def array_card(x: Any, name: str = "") -> ArrayCard:

@@ -14,15 +14,18 @@ MOST_LINES = 60
 
 
 class Lines(NamedTuple):
-    """A stretch of code."""
+    """A stretch of code.
+
+    Attributes:
+        place: `model.py:12`, or `cell [3] line 12`.
+        first: Number of its first line.
+        left_out: Lines that do not fit.
+    """
 
     place: str
-    """`model.py:12`, or `cell [3] line 12`."""
     first: int
-    """Number of its first line."""
     text: str
     left_out: int = 0
-    """Lines that do not fit."""
 
 
 @functools.lru_cache(512)

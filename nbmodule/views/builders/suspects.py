@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from jax import Array
 
 
+# Elements of an array that is looked into.
 LARGEST = 1 << 20
-"""Elements of an array that is looked into."""
+# Elements that are compared with others.
 MOST_EQUAL = 1 << 24
-"""Elements that are compared with others."""
 SAMPLE = 16
 SMALLEST_SQUARE = 4
 TOLERANCE = 1e-3

@@ -45,12 +45,12 @@ from nbmodule.views.records.variables import VariableTree
 
 MEASURED_CALLS = 400
 MEASURED_ELEMENTS = 1 << 22
+# Recorded steps whose numbers a page brings along.
 MOST_SNAPSHOTS = 100
-"""Recorded steps whose numbers a page brings along."""
+# Rows of all of them together.
 MOST_SNAPSHOT_ROWS = 4000
-"""Rows of all of them together."""
+# Cells, a byte each, of the small pictures of earlier steps: those of 12 rows at 10 steps.
 SNAPSHOT_PICTURES = 32_000
-"""Cells, a byte each, of the small pictures of earlier steps: those of 12 rows at 10 steps."""
 SNAPSHOT_SIDE = 16
 
 

@@ -23,13 +23,13 @@ from nbmodule.views.arrays.scales import SCALES
 from nbmodule.views.arrays.values import exact_text, holds_texts, metadata_of, readable_numbers
 from nbmodule.views.renderers.columns import picture_payload, statistics_payload
 
+# Most cells along one side of a picture.
 SIDE = 320
-"""Most cells along one side of a picture."""
+# Elements of a window up to which their values are sent too.
 EXACT = 16_384
-"""Elements of a window up to which their values are sent too."""
 MOST_TILES = 512
+# Of an array of texts, so many at once.
 TEXT_ROWS, TEXT_COLUMNS = 40, 12
-"""Of an array of texts, so many at once."""
 
 
 def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any
 
 from nbmodule.base.notebook import names_of_notebook, running_kernel
 
+# Closed lines for which messages are still taken.
 MOST_CLOSED = 50
-"""Closed lines for which messages are still taken."""
 
 
 def needs_second_output() -> bool:

@@ -35,13 +35,12 @@ from nbmodule.views.renderers.columns import statistics_payload
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.payload import MOST_ROWS, fitted, payload_of
 
+# Seconds after which the widget is opened: when the cell is over, so that its import holds up no
+# output.
 AFTER = 0.05
-"""Seconds after which the widget is opened: when the cell is over, so that its import holds up no
-output.
-"""
 SETTLE_AFTER = 0.5
+# Rows whose statistics one question may ask for.
 MOST_MEASURED = 500
-"""Rows whose statistics one question may ask for."""
 
 
 class LiveView:

@@ -20,8 +20,8 @@ from nbmodule.base.notebook import running_cell_id, running_shell
 from nbmodule.calls.memory import hold
 from nbmodule.views.arrays.reductions import is_remote
 
+# Bytes that all views together may hold.
 BUDGET = 256_000_000
-"""Bytes that all views together may hold."""
 
 
 class Holder(Protocol):

@@ -21,10 +21,9 @@ from nbmodule.views.builders.pytrees import array_card
 from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import ViewRecord
 
+# Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in
+# place.
 READ_AGAIN = 1 << 22
-"""Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in
-place.
-"""
 
 
 class Gone(Exception):

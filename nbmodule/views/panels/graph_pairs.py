@@ -20,8 +20,8 @@ from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import body_of
 from nbmodule.views.renderers.titles import title_parts
 
+# Bytes of each graph.
 BUDGET = 120_000
-"""Bytes of each graph."""
 MOST_CHANGES = 200
 
 

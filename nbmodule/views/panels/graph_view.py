@@ -29,11 +29,11 @@ from nbmodule.views.renderers.static import PRE, body_of, plain_form_of
 from nbmodule.views.renderers.titles import title_parts
 
 MOST_LINES = 150
+# Bytes of the still picture; a larger one is drawn less open, then left out.
 MOST_SVG = 120_000
-"""Bytes of the still picture; a larger one is drawn less open, then left out."""
 MOST_PICTURES = 64
+# Cells along one side of a small picture.
 SIDE = 24
-"""Cells along one side of a small picture."""
 _PAGE = "margin:0 auto;padding:16px;max-width:1400px;font:14px/1.45 system-ui,sans-serif"
 _THEME = (
     "@media (prefers-color-scheme: dark){body{background:#111418;color:#e6e8ea;color-scheme:dark}}"

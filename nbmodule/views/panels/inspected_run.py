@@ -41,10 +41,9 @@ from nbmodule.views.panels.graph_view import graph_of
 from nbmodule.views.records.findings import with_findings
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note
 
+# Seconds: a first run that took less is done again, since its times were those of compiling its
+# operations.
 REPEATED_WITHIN = 2.0
-"""Seconds: a first run that took less is done again, since its times were those of compiling its
-operations.
-"""
 
 
 class NoModules(Exception):
@@ -52,27 +51,32 @@ class NoModules(Exception):
 
 
 class Ran(NamedTuple):
-    """One run of a model that left no trace."""
+    """One run of a model that left no trace.
+
+    Attributes:
+        sources: By path: the code that ran.
+        table: The record of the calls; None where it is made of them.
+    """
 
     calls: Calls
     modules: ModuleTree | Note
     sources: Mapping[str, Lines]
-    """By path: the code that ran."""
     error: Exception | None
     table: CallTable | None = None
-    """The record of the calls; None where it is made of them."""
 
 
 class Parts(NamedTuple):
     """How the parts of a panel are made; each function may raise, its part then says why it is
     missing.
+
+    Attributes:
+        recorder: Whose steps are looked at; nothing runs then, and nothing can be tried.
     """
 
     name: str
     run: Callable[[], Ran]
     graph: Callable[[], Graph]
     recorder: Recorder | None = None
-    """Whose steps are looked at; nothing runs then, and nothing can be tried."""
 
 
 @functools.singledispatch

@@ -23,15 +23,19 @@ from nbmodule.views.renderers.plain_text import lines_of, text_of
 from nbmodule.views.renderers.static import body_of, plain_form_of
 from nbmodule.views.renderers.titles import title_parts
 
+# Letters of code in one panel.
 MOST_SOURCE = 40_000
-"""Letters of code in one panel."""
+# Bytes of pictures: the code of three views and a graph stand beside them.
 PICTURE_BYTES = 60_000
-"""Bytes of pictures: the code of three views and a graph stand beside them."""
 
 
 @dataclass(frozen=True)
 class Panel(ViewRecord):
-    """The parts of an inspection; one that cannot be made is a note that says why."""
+    """The parts of an inspection; one that cannot be made is a note that says why.
+
+    Attributes:
+        most: Lines of text that each part may have.
+    """
 
     name: str
     modules: ModuleTree | Note
@@ -41,7 +45,6 @@ class Panel(ViewRecord):
     sources: Mapping[str, Lines] = field(default_factory=dict)
     root: str = "view"
     most: int | None = None
-    """Lines of text that each part may have."""
 
     def within(self, lines: int) -> Panel:
         """The same, each part with its share of the lines of a text."""

@@ -16,11 +16,11 @@ from nbmodule.views.panels.notebook_modules import part_for
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.payload import payload_of
 
+# The request of a page when the hand has left it.
 SETTLE = "settle"
-"""The request of a page when the hand has left it."""
 DEFAULTS = {"scale": 0.5, "noise": 0.1}
+# The settings that a page can give a place.
 KINDS = tuple(FUNCTIONS)
-"""The settings that a page can give a place."""
 
 
 class WhatIfSource(WeakSource):

@@ -61,13 +61,16 @@ class PlaceRow(NamedTuple):
 
 @dataclass(frozen=True)
 class SweepRecord(ViewRecord):
-    """A heat map: what each place changes."""
+    """A heat map: what each place changes.
+
+    Attributes:
+        cells: None where a module has no such part.
+    """
 
     name: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[float | None, ...], ...]
-    """None where a module has no such part."""
     over: str = ""
     text: tuple[str, ...] = ()
 
@@ -84,7 +87,12 @@ class AttributionRecord(ViewRecord):
 
 @dataclass(frozen=True)
 class WhatIfRecord(ViewRecord):
-    """The settings that were tried, and what they change."""
+    """The settings that were tried, and what they change.
+
+    Attributes:
+        attributes: Of each place the numbers, texts and flags that can be set.
+        parts: Parts that can be put in the place of a module, or beside it, by name.
+    """
 
     name: str
     tried: tuple[TriedRow, ...] = ()
@@ -92,14 +100,12 @@ class WhatIfRecord(ViewRecord):
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     places: tuple[PlaceRow, ...] = ()
     attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Of each place the numbers, texts and flags that can be set."""
     edits: tuple[str, ...] = ()
     code: str = ""
     noun: str = ""
     sweep: SweepRecord | None = None
     attribution: AttributionRecord | None = None
     parts: tuple[str, ...] = ()
-    """Parts that can be put in the place of a module, or beside it, by name."""
     can_undo: bool = False
     can_keep: bool = False
     text: tuple[str, ...] = ()

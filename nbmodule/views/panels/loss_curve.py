@@ -27,8 +27,8 @@ from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 from nbmodule.views.renderers.payload import downsampled
 
+# Values that may wait for the device before the oldest is read whatever it takes.
 MOST_WAITING = 256
-"""Values that may wait for the device before the oldest is read whatever it takes."""
 KEPT_POINTS = 8192
 LOG_EVERY = 60.0
 WHOLE_EVERY = 5.0

@@ -17,17 +17,20 @@ from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines
 from nbmodule.views.renderers.text_layout import Line
 from nbmodule.views.renderers.titles import title_parts
 
+# Rows of one view; the cheapest are left out.
 MOST_ROWS = 4000
-"""Rows of one view; the cheapest are left out."""
 
 
 @dataclass(frozen=True)
 class ProfileTree(ViewRecord):
-    """Where the time of a step goes: rows in the order of the tree, the dearest first."""
+    """Where the time of a step goes: rows in the order of the tree, the dearest first.
+
+    Attributes:
+        best: FLOP/s that the device has been seen to do.
+    """
 
     rows: Sequence[ProfileRow]
     best: float
-    """FLOP/s that the device has been seen to do."""
     root: str = "profile"
 
 

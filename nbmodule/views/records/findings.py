@@ -27,17 +27,18 @@ from nbmodule.views.records.records import (
 )
 from nbmodule.views.records.variables import VariableTree
 
+# From worst to mildest.
 SIGNS = {"wrong": "▲", "doubt": "●", "note": "○"}
-"""From worst to mildest."""
 MOST_FINDINGS = 40
+# Of the elements of an activation; a healthy one has about half of them at zero.
 DEAD_SHARE = 0.9
-"""Of the elements of an activation; a healthy one has about half of them at zero."""
 SMALLEST_SIZE = 16
 SMALLEST_FAMILY = 3
+# From the first to the last of a chain of layers.
 GROWTH = 100.0
-"""From the first to the last of a chain of layers."""
 GROWTH_A_LAYER = 1.4
 OVERFIT = 1.1
+# Arguments that differ from layer to layer for good reasons.
 _SIZES = frozenset(
     (
         "in_features out_features features num_features hidden_features normalized_shape "
@@ -45,7 +46,6 @@ _SIZES = frozenset(
         "padding dilation groups scale_factor"
     ).split()
 )
-"""Arguments that differ from layer to layer for good reasons."""
 
 
 def findings_of(record: object) -> tuple[Finding, ...]:

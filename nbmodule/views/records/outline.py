@@ -16,14 +16,14 @@ from typing import Any
 
 from nbmodule.base.format import ordinal
 
+# As many as are seen in a view before anybody scrolls.
 OPEN_ROWS = 18
-"""As many as are seen in a view before anybody scrolls."""
 SMALLEST_GROUP = 3
+# Times that two or more neighbors come again before they are one line.
 SMALLEST_PATTERN = 4
-"""Times that two or more neighbors come again before they are one line."""
 LONGEST_PERIOD = 4
+# Rows from which neighbors are not grouped: such a tree is searched, not read.
 MOST_GROUPED = 20_000
-"""Rows from which neighbors are not grouped: such a tree is searched, not read."""
 
 
 def occurrences(keys: Iterable[Hashable]) -> list[int]:
@@ -60,6 +60,11 @@ class Outline:
 
     `row[i]` is the index of a row, or -1; `members[i]` says of a group how many it holds and from
     which to which.
+
+    Attributes:
+        period: Of a group whose members alternate: after how many they come again.
+        joined: Of a level that holds one level and nothing else, and shares its line: the names
+            further down.
     """
 
     depth: list[int] = field(default_factory=list)
@@ -67,11 +72,7 @@ class Outline:
     row: list[int] = field(default_factory=list)
     members: dict[int, tuple[int, str]] = field(default_factory=dict)
     period: dict[int, int] = field(default_factory=dict)
-    """Of a group whose members alternate: after how many they come again."""
     joined: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    """Of a level that holds one level and nothing else, and shares its line: the names further
-    down.
-    """
     _ends: list[int] = field(default_factory=list, repr=False, compare=False)
 
     def append(self, depth: int, label: str, row: int) -> None:

@@ -23,19 +23,22 @@ from nbmodule.views.records.records import Picture, ShownStatistics, ViewRecord
 
 
 class LeafMetadata(NamedTuple):
-    """Properties of a leaf that need no reading of its values."""
+    """Properties of a leaf that need no reading of its values.
+
+    Attributes:
+        kind: 'parameter', 'buffer', 'array', or the type name of a leaf that is no array.
+        unreadable: Why the values cannot be shown: a random key, a shape, a tracer.
+        error: Why values that existed are gone: a buffer that was deleted.
+    """
 
     kind: str
-    """'parameter', 'buffer', 'array', or the type name of a leaf that is no array."""
     shape: tuple[int, ...] | None
     dtype: str
     bytes: int = 0
     device: str = ""
     sharding: str | None = None
     unreadable: str | None = None
-    """Why the values cannot be shown: a random key, a shape, a tracer."""
     error: str | None = None
-    """Why values that existed are gone: a buffer that was deleted."""
 
     @property
     def is_readable(self) -> bool:
@@ -49,7 +52,11 @@ class LeafMetadata(NamedTuple):
 
 
 class VariableRow(NamedTuple):
-    """One variable, or one leaf of any PyTree."""
+    """One variable, or one leaf of any PyTree.
+
+    Attributes:
+        keys: The steps from the root. Empty: `chain` split at `/`, or `path` split at `.`
+    """
 
     path: str
     chain: str = ""
@@ -65,7 +72,6 @@ class VariableRow(NamedTuple):
     values: str | Picture | None = None
     error: str | None = None
     keys: tuple[str, ...] = ()
-    """The steps from the root. Empty: `chain` split at `/`, or `path` split at `.`"""
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -210,17 +216,21 @@ class VariableRows(Sequence[VariableRow]):
 
 @dataclass(frozen=True)
 class VariableTree(ViewRecord):
-    """The numbers of a model, of a Container, of any PyTree."""
+    """The numbers of a model, of a Container, of any PyTree.
+
+    Attributes:
+        rows: Stored as `VariableRows`, whatever is passed.
+        spelled: How a step is written in Python where that is not `.name` or `[0]`, as `{"a":
+            "['a']"}`.
+        color: A number for paths, by which rows are tinted.
+    """
 
     name: str
     rows: Sequence[VariableRow]
-    """Stored as `VariableRows`, whatever is passed."""
     root: str = "v"
     noun: str = "variable"
     spelled: Mapping[str, str] = field(default_factory=dict)
-    """How a step is written in Python where that is not `.name` or `[0]`, as `{"a": "['a']"}`."""
     color: Mapping[str, float] = field(default_factory=dict)
-    """A number for paths, by which rows are tinted."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.rows, VariableRows):

@@ -12,21 +12,23 @@ from typing import NamedTuple
 
 from nbmodule.views.records.records import ShownStatistics
 
+# How many times larger than the smallest the largest may be, so that both are seen on a linear
+# axis.
 SEEN = 50.0
-"""How many times larger than the smallest the largest may be, so that both are seen on a linear
-axis.
-"""
+# Of the largest: what is smaller is near zero.
 FINEST = 1e-12
-"""Of the largest: what is smaller is near zero."""
 
 
 class Axis(NamedTuple):
-    """From where to where it goes; zero is always on it."""
+    """From where to where it goes; zero is always on it.
+
+    Attributes:
+        linear: Up to which size it is linear, and logarithmic beyond; 0: it is linear throughout.
+    """
 
     low: float
     high: float
     linear: float = 0.0
-    """Up to which size it is linear, and logarithmic beyond; 0: it is linear throughout."""
 
     def at(self, x: float) -> float:
         """The place of a number, from 0 to 1.

@@ -173,13 +173,16 @@ def every(values: Iterable[Any]) -> list[Any]:
 
 
 class ColumnField(NamedTuple):
-    """One column of a record."""
+    """One column of a record.
+
+    Attributes:
+        type: Of one cell, in TypeScript.
+        cell: The value of a row.
+    """
 
     key: str
     type: str
-    """Of one cell, in TypeScript."""
     cell: Callable[[Any], Any]
-    """The value of a row."""
     pack: Callable[[Any], Any] = texts
 
 
@@ -263,6 +266,7 @@ PROFILE = (
     ColumnField("kind", "string", attrgetter("kind"), list),
     *map(_number, ("share", "flops", "bytes", *PASSES)),
 )
+# Of the distinct metadata of variables, to which each line has a code.
 VARIABLES = (
     _text("type", "text"),
     ColumnField("bytes", "number", attrgetter("bytes"), packed),
@@ -271,7 +275,6 @@ VARIABLES = (
     _text("split", "sharding"),
     _ERROR,
 )
-"""Of the distinct metadata of variables, to which each line has a code."""
 
 
 def columns_of(
@@ -295,21 +298,24 @@ def columns_of(
 
 
 # -- what a reader sees --
+# Of the time; less than that is not worth a word.
 COMPILING_SHARE = 0.1
-"""Of the time; less than that is not worth a word."""
 
 
 class ShownColumn(NamedTuple):
-    """One column beside the names."""
+    """One column beside the names.
+
+    Attributes:
+        text: The words of a row; None for a drawing of the page.
+        style: Classes of its cells on a page; `right` aligns the text too.
+        drop: Columns with low numbers leave first where there is no room; 0 stays.
+    """
 
     name: str
     title: str
     text: Callable[[Any], str] | None
-    """The words of a row; None for a drawing of the page."""
     style: str = ""
-    """Classes of its cells on a page; `right` aligns the text too."""
     drop: int = 0
-    """Columns with low numbers leave first where there is no room; 0 stays."""
 
 
 def spread(stats: ShownStatistics | None, dtype: str | None = "") -> str:
@@ -383,6 +389,7 @@ def _histogram(row: Any) -> str:
     return spark(row.statistics.bins) if row.statistics else ""
 
 
+# By view.
 SHOWN: dict[str, tuple[ShownColumn, ...]] = {
     "modules": (
         ShownColumn(
@@ -453,7 +460,6 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
         ),
     ),
 }
-"""By view."""
 
 
 def written_columns(view: str) -> list[ShownColumn]:

@@ -17,8 +17,8 @@ from typing import Any
 
 from nbmodule.views.frontend.bundle import element_script
 
+# Bytes of JSON beyond which the data are deflated.
 INLINE_DATA = 1200
-"""Bytes of JSON beyond which the data are deflated."""
 
 _VOID = frozenset({"br", "img", "hr", "meta"})
 _TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})

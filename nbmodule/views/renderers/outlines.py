@@ -23,8 +23,8 @@ from nbmodule.views.records.outline import (
 from nbmodule.views.records.records import CallRow, ComparisonTable, DifferenceTree, ModuleTree
 from nbmodule.views.records.variables import VariableTree
 
+# Members of a group that a text lists, one line each.
 OPEN_MEMBERS = 30
-"""Members of a group that a text lists, one line each."""
 
 
 def module_outline(tree: ModuleTree) -> Outline:

@@ -61,6 +61,7 @@ from nbmodule.views.renderers.outlines import (
 )
 from nbmodule.views.renderers.titles import title_of
 
+# The call that makes a view, as it is copied.
 CODE = {
     **dict.fromkeys(("modules", "variables", "array", "table"), "nb.show({root})"),
     "calls": "with nb.track(model) as calls:\n    model(x)\nnb.show(calls)",
@@ -69,9 +70,8 @@ CODE = {
     "difference": "nb.diff(a, b)",
     "comparison": "nb.compare(calls, reference)",
 }
-"""The call that makes a view, as it is copied."""
+# Bytes of picture data in one view, with the values of their cells; base64 makes a third more.
 PICTURE_BYTES = 150_000
-"""Bytes of picture data in one view, with the values of their cells; base64 makes a third more."""
 MOST_ROWS: dict[type, int] = {
     VariableTree: 100_000,
     ModuleTree: 20_000,

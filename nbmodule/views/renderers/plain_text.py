@@ -68,14 +68,13 @@ from nbmodule.views.renderers.text_layout import (
 )
 from nbmodule.views.renderers.titles import title_of
 
+# Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row
+# would be seen.
 MOST_FLOW = 40
-"""Columns of what goes into a call and comes out of it; where it takes more, nothing else of the
-row would be seen.
-"""
+# Variables whose numbers a text joins in one line; of more it names only their type.
 MOST_JOINED = 200
-"""Variables whose numbers a text joins in one line; of more it names only their type."""
+# Findings that a text names.
 MOST_SAID = 6
-"""Findings that a text names."""
 
 
 def text_of(
@@ -409,8 +408,8 @@ def _note(note: Note, _: int, color: bool) -> list[str]:
 
 
 # -- two runs --
+# One letter for each call: it agrees, is at fault, contains the fault, carries it.
 CELLS = {"": "▒", "module": "█", "tap": "█", "inside": "▓", "input": "░"}
-"""One letter for each call: it agrees, is at fault, contains the fault, carries it."""
 
 
 @lines_of.register(ComparisonTable)
