@@ -10,9 +10,10 @@ import pytest
 from nbmodule.base.statistics import join_statistics, statistics_of_elements
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.views import mimebundle
-from nbmodule.views.arrays.reductions import BLOCK, statistics_of, statistics_on_host, union_of
+from nbmodule.views.arrays.reductions import statistics_of, statistics_on_host, union_of
 
-NOISE = np.random.default_rng(0).normal(size=BLOCK + 1000)
+SIZE = 66_536
+NOISE = np.random.default_rng(0).normal(size=SIZE)
 DOUBLE = {
     "vanishing": NOISE * 1e-310,
     "smallest": np.where(NOISE > 0, 5e-324, 0.0),
@@ -51,7 +52,7 @@ def assert_true(found, x, rel):
     assert np.abs(np.array(found.bins) - bins).sum() <= x.size * 1e-3
 
 
-@pytest.mark.parametrize("size", [7, BLOCK + 1000])
+@pytest.mark.parametrize("size", [7, SIZE])
 @pytest.mark.parametrize("kind", DOUBLE)
 def test_doubles_of_any_size_are_measured(kind, size):
     x = DOUBLE[kind][:size]

@@ -35,15 +35,6 @@ def test_every_number_type_is_measured(dtype):
     assert (s.size, s.mean, s.low, s.high) == (12, 1, 1, 1)
 
 
-def test_arrays_longer_than_a_block_are_whole():
-    x = np.random.default_rng(0).normal(size=(3, reductions.BLOCK)).astype("float32")
-    x[1, 7] = np.nan
-    (s,) = statistics_of([x])
-    assert (s.nan, sum(s.bins)) == (1, x.size - 1)
-    assert s.mean == pytest.approx(np.nanmean(x, dtype=np.float64), abs=1e-6)
-    assert s.high_at == np.unravel_index(np.nanargmax(x), x.shape)
-
-
 def test_numbers_near_the_largest_float_do_not_warn():
     (s,) = statistics_of([np.float32([3e38, -3e38, 0])])
     assert sum(s.bins) == 3
@@ -87,16 +78,6 @@ def test_many_elements_are_reduced_as_numpy_does(kind):
     )
     assert sum(s.bins) == x.size - s.nan
     assert np.abs(np.subtract(s.bins, expected)).sum() <= x.size / 1e3
-
-
-@pytest.mark.parametrize("bins", [1, 7, 32, 100])
-def test_any_number_of_bins_counts_every_element(bins):
-    x = np.random.default_rng(2).normal(size=300_000).astype("float32")
-    s = reductions.statistics_on_host(x, bins)
-    assert (
-        np.abs(np.subtract(s.bins, np.histogram(x.astype("f8"), bins, (s.low, s.high))[0])).max()
-        <= 8
-    )
 
 
 @pytest.mark.parametrize("dtype", ["int64", "uint8", "float64", "float16", "bool"])

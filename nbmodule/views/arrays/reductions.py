@@ -1,15 +1,14 @@
 """Mean, deviation, extremes, non-finite counts and a histogram that counts every element.
 
-Arrays in host memory (also those of the CPU backend) are read in place, in blocks that fit the
-cache; those of other devices are fetched together.
+Arrays in host memory (also those of the CPU backend) are read in place; those of other devices are
+fetched together.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 import jax
 import numpy as np
@@ -19,11 +18,9 @@ from nbmodule.views.arrays.values import metadata_of, readable_numbers
 from nbmodule.views.records.records import ShownStatistics
 
 BINS = 32
-# Elements that are read at once.
-BLOCK = 1 << 16
 
 
-def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatistics | None]:
+def statistics_of(arrays: Sequence[Any]) -> list[ShownStatistics | None]:
     """Reduce each array to its statistics; None where there are no numbers to read.
 
     Example:
@@ -34,8 +31,7 @@ def statistics_of(arrays: Sequence[Any], bins: int = BINS) -> list[ShownStatisti
     readable = [x for x in arrays if metadata_of(x).is_readable]
     fetched = iter(jax.device_get(readable))
     return [
-        statistics_on_host(next(fetched), bins) if metadata_of(x).is_readable else None
-        for x in arrays
+        statistics_on_host(next(fetched)) if metadata_of(x).is_readable else None for x in arrays
     ]
 
 
@@ -49,104 +45,36 @@ def without_values(size: int, nan: int, inf: int) -> ShownStatistics:
     return ShownStatistics(size, math.nan, math.nan, math.nan, math.nan, nan, inf)
 
 
-# -- on the host --
-class _Part(NamedTuple):
-    """The sums of one block, over its finite elements."""
-
-    elements: int
-    total: float
-    low: float
-    high: float
-    low_at: int
-    high_at: int
-    nan: int
-    zero: int
-
-
-def statistics_on_host(x: object, bins: int = BINS) -> ShownStatistics:
-    """Reduce one array of the host.
-
-    Args:
-        x: Any array that holds numbers.
-        bins: How many equal intervals the histogram has.
+def statistics_on_host(x: object) -> ShownStatistics:
+    """Reduce one array of numbers of the host.
 
     Example:
-        >>> s = statistics_on_host(np.array([0.0, 1.0, 1.0, 3.0], "float32"), bins=3)
-        >>> s.bins, s.mean, s.zero, s.high_at
-        ((1, 2, 1), 1.25, 1, (3,))
+        >>> s = statistics_on_host(np.array([0.0, 1.0, 1.0, 3.0], "float32"))
+        >>> s.mean, s.zero, s.high_at, sum(s.bins)
+        (1.25, 1, (3,), 4)
     """
     values = readable_numbers(x)
     flat = values.reshape(-1)
-    parts = _each_block(_sums, flat)
-    count, nan, zero = (
-        sum(getattr(part, k) for part in parts) for k in ("elements", "nan", "zero")
-    )
-    inf = flat.size - count - nan
+    flat = flat if flat.dtype.kind == "f" else flat.astype(np.float64)
+    finite = np.isfinite(flat)
+    count, nan = int(np.count_nonzero(finite)), int(np.count_nonzero(np.isnan(flat)))
+    inf, zero = flat.size - count - nan, flat.size - int(np.count_nonzero(flat))
     if not count:
         return without_values(flat.size, nan, inf)
-    lowest, highest = (
-        min(parts, key=lambda part: part.low),
-        max(parts, key=lambda part: part.high),
-    )
-    low, high = lowest.low, highest.high
-    exponent = exponent_of(low, high)
-    if exponent:  # so that no square and no sum is lost or infinite
-        scaled = statistics_on_host(np.ldexp(flat.astype(np.float64), -exponent), bins)
-        mean, std = (math.ldexp(part, exponent) for part in (scaled.mean, scaled.std))
-        counts = scaled.bins
-    else:
-        mean = sum(part.total for part in parts) / count
-        spread = functools.partial(_spread, mean=mean, low=low, high=high, bins=bins)
-        squares, histograms = zip(*_each_block(spread, flat), strict=True)
-        std, counts = (sum(squares) / count) ** 0.5, np.sum(histograms, axis=0).tolist()
-    if not high > low:  # the mean of equal numbers is off by a rounding
-        mean, std = low, 0.0
-    low_at, high_at = (
-        tuple(map(int, np.unravel_index(at, values.shape)))
-        for at in (lowest.low_at, highest.high_at)
-    )
-    counts = tuple(counts)
-    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, counts, low_at, high_at)
-
-
-def _each_block(work: Callable[[np.ndarray, int], Any], flat: np.ndarray) -> list[Any]:
-    """Return `work(block, offset)` for each block of an array."""
-    with np.errstate(all="ignore"):
-        return [
-            work(flat[start : start + BLOCK].astype(np.float64), start)
-            for start in range(0, flat.size, BLOCK)
-        ]
-
-
-def _sums(block: np.ndarray, start: int) -> _Part:
-    zero = block.size - int(np.count_nonzero(block))
-    low_at, high_at = int(block.argmin()), int(block.argmax())
-    low, high, nan = float(block[low_at]), float(block[high_at]), 0
-    if math.isfinite(low) and math.isfinite(high):  # then all elements are: NaN is its own minimum
-        count, total = block.size, float(np.add.reduce(block))
-    else:
-        finite = np.isfinite(block)
-        count, total = int(np.count_nonzero(finite)), float(block[finite].sum())
-        nan = int(np.count_nonzero(np.isnan(block)))
-        low_at = int(np.where(finite, block, np.inf).argmin())
-        high_at = int(np.where(finite, block, -np.inf).argmax())
-        low = float(block[low_at]) if count else math.inf
-        high = float(block[high_at]) if count else -math.inf
-    return _Part(count, total, low, high, start + low_at, start + high_at, nan, zero)
-
-
-def _spread(
-    block: np.ndarray, _: int, mean: float, low: float, high: float, bins: int
-) -> tuple[float, np.ndarray]:
-    """Return the sum of squares around the mean, and the histogram, of one block."""
-    if not math.isfinite(float(np.add.reduce(block))):
-        block = block[np.isfinite(block)]
-    difference = block - mean
-    square = float(np.add.reduce(np.square(difference, out=difference)))
-    scale = bins / (high - low) if high > low else 0.0
-    codes = np.multiply(np.subtract(block, low, out=difference), scale, out=difference)
-    codes = codes.astype(np.int32)
-    return square, np.bincount(np.minimum(codes, bins - 1), minlength=bins)
+    numbers = flat if count == flat.size else flat[finite]
+    ends = [int(numbers.argmin()), int(numbers.argmax())]
+    low, high = (float(numbers[end]) for end in ends)
+    if count < flat.size:
+        ends = np.flatnonzero(finite)[ends]
+    mean, std, counts = low, 0.0, [count, *[0] * (BINS - 1)]
+    if high > low:  # the mean of equal numbers would be off by a rounding
+        exponent = exponent_of(low, high)  # so that no square and no sum is lost or infinite
+        numbers = np.ldexp(numbers.astype(np.float64), -exponent)
+        mean, std = (math.ldexp(float(x), exponent) for x in (numbers.mean(), numbers.std()))
+        reach = (math.ldexp(low, -exponent), math.ldexp(high, -exponent))
+        counts = np.histogram(numbers, BINS, reach)[0].tolist()
+    places = [tuple(map(int, np.unravel_index(end, values.shape))) for end in ends]
+    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), *places)
 
 
 # -- several arrays --
