@@ -35,10 +35,7 @@ VIEWS: dict[str, tuple[tuple[ColumnField, ...], str]] = {
 MORE = {
     "ModulesData": "total?: number; empty?: string; at?: number[]; color?: Record<number, number>; "
     "training?: Packed<string>; snapshot?: SnapshotOfModules",
-    "VariablesData": "codes: number[]; frozen?: Record<number, boolean>; "
-    "color?: Record<number, number>; shared?: Record<number, string>; "
-    "spelled?: Record<string, string>; st?: Record<number, Stats>; val?: Record<number, string>; "
-    "pic?: Record<number, Picture>",
+    "VariablesData": "color?: Record<number, number>; spelled?: Record<string, string>",
     "CallsData": "at?: number[]; groups?: Record<number, [kinds: string, lines: number[]]>; "
     "axis?: [number, number, number]; not_called?: string[]; timing?: string; how?: string; "
     "steps?: number[]; snapshots?: (SnapshotStats | null)[][]; "
@@ -54,7 +51,7 @@ import type { Stats } from "./marks.js";
 import type { Picture } from "./picture.js";
 
 /** A column: a list, values behind codes, or a map from line to value. `cell` exists for types only. */
-export type Packed<T> = ((T | null)[] | { u: (T | null)[]; i?: number[]; of?: string } | Record<number, T>) & { readonly cell?: T };
+export type Packed<T> = ((T | null)[] | { u: (T | null)[]; i: number[] } | Record<number, T>) & { readonly cell?: T };
 
 /** What a column gives for a line. */
 export type Reader<C> = NonNullable<C> extends { readonly cell?: infer T } ? (i: number) => NonNullable<T> | null : never;

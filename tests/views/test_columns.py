@@ -1,6 +1,4 @@
-"""Large trees: one walk, no object for a row that nobody reads, and a place in the notebook that
-stays small.
-"""
+"""Rows and lines of PyTrees, and the room that large ones take in a notebook."""
 
 import collections
 from typing import NamedTuple
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.views import mimebundle, record_for
 from nbmodule.views.arrays.flattening import flatten
-from nbmodule.views.records.variables import VariableRow, VariableRows
+from nbmodule.views.records.outline import outline_of_keys
 
 
 class Pair(NamedTuple):
@@ -59,49 +57,24 @@ def test_the_leaves_are_those_of_jax_in_its_order(tree):
 @given(trees)
 def test_the_lines_lead_to_the_rows(tree):
     rows, _, spelled = flatten(tree)
-    above = []
-    for depth, label, row in zip(
-        rows.outline.depth, rows.outline.label, rows.outline.row, strict=True
-    ):
+    outline, above = outline_of_keys([row.steps for row in rows]), []
+    for depth, label, row in zip(outline.depth, outline.label, outline.row, strict=True):
         del above[depth:]
         above.append(label)
         if row >= 0:
-            assert rows.keys[row] == tuple(above)
+            assert rows[row].keys == tuple(above)
             assert rows[row].path == ".".join(above)
-    assert set(spelled) >= {step for i in range(len(rows)) for step in rows.keys[i]}
-    ends = rows.outline.ends()
-    assert all(row >= 0 or ends[i] > i + 1 for i, row in enumerate(rows.outline.row))
+    assert set(spelled) >= {step for row in rows for step in row.keys}
+    ends = outline.ends()
+    assert all(row >= 0 or ends[i] > i + 1 for i, row in enumerate(outline.row))
 
 
 def test_steps_are_spelled_as_python_that_works():
     tree = {"a": [Pair(np.zeros(1), 2)], "b c": {3: np.ones(2)}, "7": None}
     rows, found, spelled = flatten(tree)
     for i, leaf in enumerate(found):
-        code = "tree" + "".join(spelled[step] for step in rows.keys[i])
+        code = "tree" + "".join(spelled[step] for step in rows[i].keys)
         assert eval(code, {"tree": tree}) is leaf
-
-
-def test_a_row_is_made_when_it_is_read(monkeypatch):
-    made = []
-    monkeypatch.setattr(
-        "nbmodule.views.records.variables.VariableRow",
-        lambda *a, **k: made.append(a) or VariableRow(*a, **k),
-    )
-    mimebundle(tree_of(5_000))
-    assert len(made) < 600
-
-
-def test_what_arrays_have_in_common_is_worked_out_once(monkeypatch):
-    asked = []
-    from nbmodule.views.arrays import flattening
-
-    whole = flattening.metadata_of
-    monkeypatch.setattr(flattening, "metadata_of", lambda x: asked.append(x) or whole(x))
-    rows = flatten(
-        [jnp.ones((2, 3)), jnp.zeros((2, 3)), np.zeros(2), np.ones(2), jnp.ones((2, 3), jnp.int32)]
-    )[0]
-    assert len(asked) == 3
-    assert [row.dtype for row in rows] == ["float32", "float32", "float64", "float64", "int32"]
 
 
 def test_deleted_arrays_keys_and_tracers_are_each_their_own():
@@ -115,10 +88,9 @@ def test_deleted_arrays_keys_and_tracers_are_each_their_own():
 
 def test_an_array_that_occurs_twice_is_counted_once():
     x = np.zeros(4, "float32")
-    rows = record_for({"a": x, "b": x, "c": np.zeros(4, "float32")}).rows
-    assert isinstance(rows, VariableRows)
-    assert rows.bytes == 32
-    assert [row.shared_with for row in rows] == [None, "a", None]
+    tree = record_for({"a": x, "b": x, "c": np.zeros(4, "float32")})
+    assert tree.bytes == 32
+    assert [row.shared_with for row in tree.rows] == [None, "a", None]
 
 
 def test_a_container_is_walked_like_the_mapping_it_is():

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
-import numpy as np
-from jax import Array
-from jax.core import Tracer
 
 from nbmodule.base.format import plain
 from nbmodule.views.arrays.values import metadata_of, short_value
-from nbmodule.views.records.outline import outline_of_keys
-from nbmodule.views.records.variables import LeafMetadata, VariableRows
-
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+from nbmodule.views.records.variables import VariableRow
 
 
-def flatten(tree: Any) -> tuple[VariableRows, list[Any], dict[str, str]]:
+def flatten(tree: Any) -> tuple[list[VariableRow], list[Any], dict[str, str]]:
     """Flatten a PyTree; None is a leaf.
 
     Returns:
@@ -53,40 +46,17 @@ def _step(key: Any) -> str:
     return plain(value if isinstance(value, str) and not value.isdecimal() else repr(value))
 
 
-def _rows(keys: list[tuple[str, ...]], leaves: list[Any]) -> VariableRows:
-    metadata: list[LeafMetadata] = []
-    numbered: dict[Any, int] = {}
-    codes, shared, values = [], {}, {}
-    first: dict[int, int] = {}
+def _rows(keys: list[tuple[str, ...]], leaves: list[Any]) -> list[VariableRow]:
+    rows, first = [], {}
     for i, x in enumerate(leaves):
-        key = _common_key(x)
-        code = numbered.get(key, -1)
-        if code < 0:
-            code = len(metadata)
-            metadata.append(metadata_of(x))
-            if key is not None:
-                numbered[key] = code
-        codes.append(code)
-        about = metadata[code]
+        about, shared, value = metadata_of(x), None, None
         if about.shape is None:
-            values[i] = short_value(x)
+            value = short_value(x)
         elif about.unreadable:
-            values[i] = about.unreadable
+            value = about.unreadable
         elif not about.error and first.setdefault(id(x), i) != i:
-            shared[i] = ".".join(keys[first[id(x)]])
-    return VariableRows(outline_of_keys(keys), keys, metadata, codes, shared, values)
-
-
-def _common_key(x: Array) -> Any:
-    """Return what arrays of the same metadata share; None where each leaf is described alone."""
-    cls = type(x)
-    if cls is np.ndarray:
-        return x.dtype, x.shape
-    if _is_jax_array(cls):
-        return None if x.is_deleted() else (x.dtype, x.shape, id(x.sharding))
-    return cls if cls in _PLAIN else None
-
-
-@functools.lru_cache(256)
-def _is_jax_array(cls: type) -> bool:
-    return issubclass(cls, jax.Array) and not issubclass(cls, Tracer)
+            shared = ".".join(keys[first[id(x)]])
+        path, error = ".".join(keys[i]), about.error
+        more = (False, shared, None, value, error, keys[i])
+        rows.append(VariableRow(path, "", *about[:6], *more))
+    return rows

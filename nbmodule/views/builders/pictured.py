@@ -146,8 +146,7 @@ def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:
     if not isinstance(record, ModuleTree | VariableTree):
         raise ArgumentError(f"color= applies to the rows of a tree, got {type(record).__name__}.")
     if isinstance(record, VariableTree):
-        rows = record.columns
-        names = {name for i in range(len(rows)) for name in rows.spellings(i)}
+        names = {name for row in record.rows for name in row.spellings}
     else:
         names = {row.path for row in record.rows}
     unknown = [path for path in color if path not in names]

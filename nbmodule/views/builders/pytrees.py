@@ -73,23 +73,25 @@ def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
         tree: One row for each leaf.
         leaves: The values.
     """
-    rows = tree.columns
+    rows = list(tree.rows)
+    missing = sum(row.is_readable for row in rows)
     first = range(min(len(leaves), MEASURED_LEAVES))
-    drawn = {i: drawn_by_user(leaves[i], rows.path(i)) for i in first} if has_pictures() else {}
-    values = dict(rows.values)
+    drawn = {i: drawn_by_user(leaves[i], rows[i].path) for i in first} if has_pictures() else {}
     for i, picture in drawn.items():
         if picture is not None:
-            values[i] = picture.notes[0] if picture.kind == "text" else picture
+            shown = picture.notes[0] if picture.kind == "text" else picture
+            rows[i] = rows[i]._replace(values=shown)
     chosen, elements = [], 0
     for i in first:
         if metadata_of(leaves[i]).is_readable and elements + leaves[i].size <= MEASURED_ELEMENTS:
             chosen.append(i)
             elements += leaves[i].size
-    statistics = dict(zip(chosen, statistics_of([leaves[i] for i in chosen]), strict=True))
+    for i, stats in zip(chosen, statistics_of([leaves[i] for i in chosen]), strict=True):
+        rows[i] = rows[i]._replace(statistics=stats)
     for i in chosen[:PICTURED_LEAVES]:
         if 1 < leaves[i].size <= PICTURED_ELEMENTS and drawn.get(i) is None:
-            values[i] = picture_of(leaves[i], weights=True, side=64)
-    missing = rows.total(lambda about: about.is_readable) - len(chosen)
+            rows[i] = rows[i]._replace(values=picture_of(leaves[i], weights=True, side=64))
+    missing -= len(chosen)
     note = f"{count_noun(missing, 'array')} not measured: show one of them"
     notes = (*tree.notes, note) if missing and chosen else tree.notes
-    return dataclasses.replace(tree, rows=rows.with_values(values, statistics), notes=notes)
+    return dataclasses.replace(tree, rows=rows, notes=notes)

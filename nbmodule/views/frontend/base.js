@@ -99,7 +99,7 @@ export function reader(column) {
   if (!column) return () => null;
   if (Array.isArray(column)) return (i) => column[i] ?? null;
   if ("u" in column) {
-    const { u, i: codes = [] } = /** @type {{ u: (T | null)[], i?: number[] }} */ (column);
+    const { u, i: codes } = /** @type {{ u: (T | null)[], i: number[] }} */ (column);
     return (i) => u[codes[i]] ?? null;
   }
   return (i) => /** @type {Record<number, T>} */ (column)[i] ?? null;
@@ -150,7 +150,6 @@ export function bytesOf(base64) {
  * @returns {() => void} cleanup
  */
 export function mountView(root, data, channel, draw) {
-  for (const column of Object.values(data)) if (column?.of && column.u) column.i ??= Reflect.get(data, column.of); // columns behind one column of codes
   const end = new AbortController();
   const host = /** @type {import("./messages.js").ViewHost} */ (root instanceof ShadowRoot ? root.host : root);
   const frame = el("div", "view");

@@ -5,7 +5,7 @@ import type { Stats } from "./marks.js";
 import type { Picture } from "./picture.js";
 
 /** A column: a list, values behind codes, or a map from line to value. `cell` exists for types only. */
-export type Packed<T> = ((T | null)[] | { u: (T | null)[]; i?: number[]; of?: string } | Record<number, T>) & { readonly cell?: T };
+export type Packed<T> = ((T | null)[] | { u: (T | null)[]; i: number[] } | Record<number, T>) & { readonly cell?: T };
 
 /** What a column gives for a line. */
 export type Reader<C> = NonNullable<C> extends { readonly cell?: infer T } ? (i: number) => NonNullable<T> | null : never;
@@ -147,14 +147,13 @@ export interface VariablesData extends Tree {
   dev?: Packed<string>;
   split?: Packed<string>;
   err?: Packed<string>;
-  codes: number[];
-  frozen?: Record<number, boolean>;
+  shared?: Packed<string>;
+  frozen?: Packed<boolean>;
+  val?: Packed<string>;
+  pic?: Packed<Picture>;
+  st?: Packed<Stats>;
   color?: Record<number, number>;
-  shared?: Record<number, string>;
   spelled?: Record<string, string>;
-  st?: Record<number, Stats>;
-  val?: Record<number, string>;
-  pic?: Record<number, Picture>;
 }
 
 export interface CallsData extends Listed {

@@ -16,11 +16,11 @@ const MOST_WITHIN = 2000;
 /** @type {import("./base.js").Draw<VariablesData>} */
 function draw(view, data, channel) {
   const [step, type, size, kind, device, split, error] = readers(data, "step", "type", "bytes", "kind", "dev", "split", "err");
-  const [shared, value] = [data.shared, data.val].map((some) => (/** @type {number} */ i) => some?.[i] ?? null);
-  const frozen = (/** @type {number} */ i) => Boolean(data.frozen?.[i]);
-  const picture = (/** @type {number} */ i) => data.pic?.[i] ?? null;
+  const [shared, value, frozen, picture, sent] = readers(data, "shared", "val", "frozen", "pic", "st");
   const shape = shapeOf(data.depth);
-  const stats = (/** @type {number} */ i) => data.st?.[i] ?? null;
+  /** @type {Record<number, import("./marks.js").Stats>} */
+  const measured = {};
+  const stats = (/** @type {number} */ i) => measured[i] ?? sent(i);
   const isFolded = (/** @type {number} */ i) => shape.end[i] > i + 1 && !(view.rows ? view.rows.isOpen(i) : data.open.includes(i));
   /** @type {Map<number, import("./marks.js").Stats | null>} */
   const unions = new Map();
@@ -69,8 +69,7 @@ function draw(view, data, channel) {
     for (const i of missing) asked.add(i);
     if (missing.length) {
       channel?.measure?.(missing.map(rowOf), (found) => {
-        data.st ??= {};
-        for (const i of missing) if (found[rowOf(i)]) data.st[i] = found[rowOf(i)];
+        for (const i of missing) if (found[rowOf(i)]) measured[i] = found[rowOf(i)];
         unions.clear();
         list.again();
       });

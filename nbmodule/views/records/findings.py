@@ -282,19 +282,20 @@ def _family(path: str, *, last: bool) -> str:
 # -- variables --
 @derived.register
 def _(tree: VariableTree) -> list[Finding]:
-    rows, findings = tree.columns, []
-    for k, stats in rows.statistics.items():
+    findings = []
+    for k, row in enumerate(tree.rows):
+        stats = row.statistics
         if stats is not None and stats.nan + stats.inf:
             word, count = ("NaN", stats.nan) if stats.nan else ("Inf", stats.inf)
-            path, weight = plain(rows.path(k)), stats.nan + stats.inf
+            path, weight = plain(row.path), stats.nan + stats.inf
             text = f"{word} {format_count(count)} in {path}"
             findings.append(Finding(text, path, "wrong", weight, k))
-    if rows.frozen:
-        first = min(rows.frozen)
-        text = path = plain(rows.path(first))
-        if len(rows.frozen) > 1:
-            text = f"{len(rows.frozen)} of {len(rows)} variables, first {path}"
-        findings.append(Finding(f"frozen: {text}", path, "note", 1.0, first))
+    frozen = [k for k, row in enumerate(tree.rows) if row.frozen]
+    if frozen:
+        text = path = plain(tree.rows[frozen[0]].path)
+        if len(frozen) > 1:
+            text = f"{len(frozen)} of {len(tree.rows)} variables, first {path}"
+        findings.append(Finding(f"frozen: {text}", path, "note", 1.0, frozen[0]))
     return findings
 
 

@@ -1,15 +1,11 @@
-"""The rows of variables and PyTrees, stored as columns.
-
-A PyTree of 100,000 leaves creates no object per leaf: what arrays of one type and device have in
-common is stored once, and a `VariableRow` is created when it is read.
-"""
+"""The rows of variables and PyTrees."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, overload
+from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_array
 from nbmodule.views.records.outline import (
@@ -78,140 +74,15 @@ class VariableRow(NamedTuple):
         """The steps from the root."""
         return self.keys or tuple(self.chain.split("/") if self.chain else self.path.split("."))
 
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The names by which a reader may refer to the row."""
+        return self.path, "/".join(self.steps), ".".join(self.steps)
 
-@dataclass(frozen=True, eq=False)
-class VariableRows(Sequence[VariableRow]):
-    """Rows stored as columns.
-
-    Attributes:
-        outline: The lines of the tree, levels included.
-        keys: The steps from the root to each row.
-        metadata: The distinct metadata of the rows.
-        codes: The index into `metadata` of each row.
-        shared: By row: the path of another row or name that has the same array.
-        values: By row: short texts of leaves that are no arrays, and pictures.
-        statistics: By row, of those that were measured.
-        frozen: The rows that are not trained.
-        paths: Attribute paths, where they differ from the steps; then the steps are the chain.
-    """
-
-    outline: Outline
-    keys: list[tuple[str, ...]]
-    metadata: list[LeafMetadata]
-    codes: list[int]
-    shared: Mapping[int, str] = field(default_factory=dict)
-    values: Mapping[int, Any] = field(default_factory=dict)
-    statistics: Mapping[int, ShownStatistics | None] = field(default_factory=dict)
-    frozen: frozenset[int] = frozenset()
-    paths: Sequence[str] | None = None
-
-    @staticmethod
-    def of(rows: Iterable[VariableRow]) -> VariableRows:
-        """Store rows as columns.
-
-        Example:
-            >>> rows = VariableRows.of([VariableRow("0.weight", "v0/w", shape=(2,), dtype="int8")])
-            >>> rows[0].path, rows.keys, rows.metadata[0].text
-            ('0.weight', [('v0', 'w')], 'int8[2]')
-        """
-        rows = list(rows)
-        steps = [row.steps for row in rows]
-        codes: dict[LeafMetadata, int] = {}
-        metadata = [LeafMetadata(*row[2:8], None, row.error) for row in rows]
-
-        def column(name: str) -> dict[int, Any]:
-            return {i: x for i, row in enumerate(rows) if (x := getattr(row, name)) is not None}
-
-        return VariableRows(
-            outline_of_keys(steps),
-            steps,
-            metadata=list(dict.fromkeys(metadata)),
-            codes=[codes.setdefault(one, len(codes)) for one in metadata],
-            shared=column("shared_with"),
-            values=column("values"),
-            statistics=column("statistics"),
-            frozen=frozenset(i for i, row in enumerate(rows) if row.frozen),
-            paths=[row.path for row in rows],
-        )
-
-    def __len__(self) -> int:
-        return len(self.codes)
-
-    def path(self, i: int) -> str:
-        """Return the attribute path of a row, or its steps joined by dots."""
-        return ".".join(self.keys[i]) if self.paths is None else self.paths[i]
-
-    def spellings(self, i: int) -> tuple[str, ...]:
-        """Return the names by which a reader may refer to a row."""
-        keys = self.keys[i]
-        return self.path(i), "/".join(keys), ".".join(keys)
-
-    @overload
-    def __getitem__(self, i: int) -> VariableRow: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[VariableRow]: ...
-    def __getitem__(self, i: Any) -> Any:
-        if isinstance(i, slice):
-            return [self[k] for k in range(*i.indices(len(self)))]
-        i = range(len(self))[i]
-        about, keys = self.metadata[self.codes[i]], self.keys[i]
-        return VariableRow(
-            self.path(i),
-            "" if self.paths is None else "/".join(keys),
-            *about[:6],
-            frozen=i in self.frozen,
-            shared_with=self.shared.get(i),
-            statistics=self.statistics.get(i),
-            values=self.values.get(i),
-            error=about.error,
-            keys=keys,
-        )
-
-    def __iter__(self) -> Iterator[VariableRow]:
-        return (self[i] for i in range(len(self)))
-
-    def first(self, count: int) -> VariableRows:
-        """Return the first rows."""
-        if count >= len(self):
-            return self
-        paths = None if self.paths is None else self.paths[:count]
-        keys = self.keys[:count]
-        return replace(
-            self, outline=outline_of_keys(keys), keys=keys, codes=self.codes[:count], paths=paths
-        )
-
-    def with_values(
-        self, values: Mapping[int, Any], statistics: Mapping[int, Any] | None = None
-    ) -> VariableRows:
-        """Return the rows with other short values and pictures, and with additional statistics."""
-        return replace(self, values=values, statistics={**self.statistics, **(statistics or {})})
-
-    @functools.cached_property
-    def bytes(self) -> int:
-        """Bytes of all arrays, each counted once."""
-        total = self.total(lambda about: about.bytes)
-        if not self.shared:
-            return total
-        listed = {name for i in range(len(self)) for name in self.spellings(i)}
-        twice = [i for i, path in self.shared.items() if path in listed]
-        return total - sum(self.metadata[self.codes[i]].bytes for i in twice)
-
-    def total(self, number: Callable[[LeafMetadata], int]) -> int:
-        """Return the sum of a number of the metadata over all rows."""
-        numbers = [number(about) for about in self.metadata]
-        return sum([numbers[code] for code in self.codes])
-
-    @functools.cached_property
-    def lines(self) -> Outline:
-        """The lines with single-child levels joined, and neighbors of one structure grouped."""
-        if len(self) > MOST_GROUPED:
-            return join_levels(self.outline)
-        alike = [(*about[:3], about.error) for about in self.metadata]
-        signatures = [
-            None if row < 0 else (alike[self.codes[row]], row in self.frozen)
-            for row in self.outline.row
-        ]
-        return join_levels(group_neighbors(self.outline, signatures, leaves=False, longest=1))
+    @property
+    def is_readable(self) -> bool:
+        """Return True for an array whose values can be read."""
+        return self.shape is not None and not self.error and not isinstance(self.values, str)
 
 
 @dataclass(frozen=True)
@@ -219,7 +90,6 @@ class VariableTree(ViewRecord):
     """The numbers of a model, of a Container, of any PyTree.
 
     Attributes:
-        rows: Stored as `VariableRows`, whatever is passed.
         spelled: How a step is written in Python where that is not `.name` or `[0]`, as `{"a":
             "['a']"}`.
         color: A number for paths, by which rows are tinted.
@@ -232,15 +102,23 @@ class VariableTree(ViewRecord):
     spelled: Mapping[str, str] = field(default_factory=dict)
     color: Mapping[str, float] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.rows, VariableRows):
-            object.__setattr__(self, "rows", VariableRows.of(self.rows))
+    @functools.cached_property
+    def bytes(self) -> int:
+        """Bytes of all arrays, each counted once."""
+        shared = any(row.shared_with for row in self.rows)
+        listed = {name for row in self.rows for name in row.spellings} if shared else ()
+        return sum(row.bytes for row in self.rows if row.shared_with not in listed)
 
-    @property
-    def columns(self) -> VariableRows:
-        """The rows, as columns."""
-        assert isinstance(self.rows, VariableRows)
-        return self.rows
+    @functools.cached_property
+    def lines(self) -> Outline:
+        """The lines with single-child levels joined, and neighbors of one structure grouped."""
+        rows = self.rows
+        outline = outline_of_keys([row.steps for row in rows])
+        if len(rows) > MOST_GROUPED:
+            return join_levels(outline)
+        alike = [(row.kind, row.shape, row.dtype, row.error, row.frozen) for row in rows]
+        signatures = [None if row < 0 else alike[row] for row in outline.row]
+        return join_levels(group_neighbors(outline, signatures, leaves=False, longest=1))
 
 
 def mapped_pictures(record: Any, fn: Callable[[Picture], Picture | None]) -> Any:
@@ -248,22 +126,20 @@ def mapped_pictures(record: Any, fn: Callable[[Picture], Picture | None]) -> Any
 
     The record itself is returned where nothing changes.
     """
-    if isinstance(record, VariableTree):
-        rows = record.columns
-        pictures = {i: p for i, p in rows.values.items() if isinstance(p, Picture)}
-        new = {i: fn(p) for i, p in pictures.items()}
-        if all(new[i] is p for i, p in pictures.items()):
-            return record
-        values = {**rows.values, **new}
-        rows = rows.with_values({i: v for i, v in values.items() if v is not None})
-        return replace(record, rows=rows)
     if isinstance(getattr(record, "picture", None), Picture):
         new = fn(record.picture)
         return record if new is record.picture else replace(record, picture=new)
     rows, is_same = list(getattr(record, "rows", ())), True
+    is_tree = isinstance(record, VariableTree)
     for i, row in enumerate(rows):
-        old = getattr(row, "pictures", ())
-        new = tuple(map(fn, old))
-        if any(a is not b for a, b in zip(old, new, strict=True)):
-            rows[i], is_same = row._replace(pictures=tuple(filter(None, new))), False
+        if is_tree:
+            old = (row.values,) if isinstance(row.values, Picture) else ()
+        else:
+            old = getattr(row, "pictures", ())
+        new = tuple(filter(None, map(fn, old)))
+        if len(new) != len(old) or any(a is not b for a, b in zip(old, new, strict=True)):
+            is_same = False
+            rows[i] = row._replace(
+                **({"values": new[0] if new else None} if is_tree else {"pictures": new})
+            )
     return record if is_same else replace(record, rows=rows)

@@ -126,6 +126,10 @@ def picture_payload(p: Picture) -> dict[str, Any]:
     )
 
 
+def _picture(value: Any) -> dict[str, Any] | None:
+    return picture_payload(value) if isinstance(value, Picture) else None
+
+
 def _pictures(pictures: Sequence[Picture]) -> list[dict[str, Any]] | None:
     return [picture_payload(p) for p in pictures] or None
 
@@ -268,12 +272,17 @@ PROFILE = (
 )
 # Of the distinct metadata of variables, to which each line has a code.
 VARIABLES = (
-    _text("type", "text"),
+    ColumnField("type", "string", lambda row: format_array(row.shape, row.dtype)),
     ColumnField("bytes", "number", attrgetter("bytes"), packed),
     _text("kind"),
     _text("dev", "device"),
     _text("split", "sharding"),
     _ERROR,
+    _few("shared", "string", lambda row: row.shared_with and plain(row.shared_with)),
+    _few("frozen", "boolean", lambda row: row.frozen or None),
+    _few("val", "string", lambda row: plain(row.values) if isinstance(row.values, str) else None),
+    _few("pic", "Picture", lambda row: _picture(row.values)),
+    _STATISTICS,
 )
 
 

@@ -79,7 +79,7 @@ def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:
     Returns:
         The lines, and for each line the rows that it stands for.
     """
-    whole = tree.columns.lines
+    whole = tree.lines
     ends = whole.ends()
     out, rows = Outline(), []
 

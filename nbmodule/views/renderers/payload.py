@@ -31,7 +31,7 @@ from nbmodule.views.records.records import (
     UserPicture,
     ViewRecord,
 )
-from nbmodule.views.records.variables import VariableRows, VariableTree, mapped_pictures
+from nbmodule.views.records.variables import VariableTree, mapped_pictures
 from nbmodule.views.renderers.axis import axis_of
 from nbmodule.views.renderers.columns import (
     CALLS,
@@ -222,33 +222,14 @@ def _rarer(modes: Iterable[bool | None]) -> bool:
 
 @payload_of.register
 def _(tree: VariableTree) -> dict[str, Any]:
-    rows, outline = tree.columns, tree.columns.lines
-    count = len(rows.metadata)
-    columns = columns_of(VARIABLES, rows.metadata, [*range(count), -1])
-    flat = {
-        key: [column["u"][k] for k in column["i"]] if isinstance(column, dict) else column
-        for key, column in columns.items()
-    }
-    by_row = {*rows.statistics, *rows.values, *rows.shared, *rows.frozen}
-    line = {r: i for i, r in enumerate(outline.row) if r in by_row} if by_row else {}
-    names = (rows.spellings(r) if r >= 0 else () for r in outline.row)
-    statistics = {line[r]: statistics_payload(s) for r, s in rows.statistics.items() if s}
-    words = {line[r]: plain(v) for r, v in rows.values.items() if isinstance(v, str)}
-    pictures = {
-        line[r]: picture_payload(v) for r, v in rows.values.items() if isinstance(v, Picture)
-    }
+    rows, outline = tree.rows, tree.lines
+    names = (rows[r].spellings if r >= 0 else () for r in outline.row)
     return common(tree, "variables", outline.row) | filled(
         {
             **_tree(outline),
-            "codes": [rows.codes[r] if r >= 0 else count for r in outline.row],
-            **{key: {"u": values, "of": "codes"} for key, values in flat.items()},
-            "frozen": {line[r]: True for r in sorted(rows.frozen)} or None,
+            **columns_of(VARIABLES, rows, outline.row),
             "color": _colors(tree.color, names),
-            "shared": {line[r]: plain(path) for r, path in rows.shared.items()} or None,
             "spelled": dict(tree.spelled) or None,
-            "st": statistics or None,
-            "val": words or None,
-            "pic": pictures or None,
         }
     )
 
@@ -464,8 +445,7 @@ def fitted(record: ViewRecord, pictures: int = PICTURE_BYTES) -> ViewRecord:
     notes = list(record.notes)
     if len(rows) > most:
         notes.append(f"{count_noun(len(rows) - most, 'row')} left out: ask for a part")
-        rows = rows.first(most) if isinstance(rows, VariableRows) else rows[:most]
-        record = dataclasses.replace(record, rows=rows)  # type: ignore[call-arg]
+        record = dataclasses.replace(record, rows=rows[:most])  # type: ignore[call-arg]
     used = dropped = 0
 
     def within(picture: Picture) -> Picture | None:

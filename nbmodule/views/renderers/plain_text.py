@@ -44,7 +44,7 @@ from nbmodule.views.records.records import (
     UserPicture,
     ViewRecord,
 )
-from nbmodule.views.records.variables import VariableRow, VariableRows, VariableTree
+from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.columns import cells_of, flow, spread, written_columns
 from nbmodule.views.renderers.outlines import (
     call_label,
@@ -117,15 +117,10 @@ def text_of(
         limit, _laid_out(record)
     ):  # what will not be shown is not laid out
         cut = len(rows) - limit
-        record = dataclasses.replace(record, rows=first_rows(rows, limit))  # type: ignore
+        record = dataclasses.replace(record, rows=rows[:limit])  # type: ignore
     lines += lines_of(record, width, color)
     lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
     return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
-
-
-def first_rows(rows: Sequence[Any], count: int) -> Sequence[Any]:
-    """Return the first rows, as columns if they are."""
-    return rows.first(count) if isinstance(rows, VariableRows) else rows[:count]
 
 
 def _laid_out(record: ViewRecord) -> int:

@@ -28,7 +28,7 @@ from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline
-from nbmodule.views.renderers.plain_text import bar_of, first_rows, table_lines, text_of, tree_text
+from nbmodule.views.renderers.plain_text import bar_of, table_lines, text_of, tree_text
 from nbmodule.views.renderers.text_layout import Line, align
 from nbmodule.views.renderers.titles import title_of
 
@@ -47,7 +47,7 @@ def plain_form_of(record: Any) -> Markup:
     if (
         len(getattr(record, "rows", ())) > MOST_GROUPED
     ):  # such a tree is not grouped, its first rows are all that is shown
-        record = dataclasses.replace(record, rows=first_rows(record.rows, MOST_ROWS + 1))
+        record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
     head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
     findings = findings_text(findings_of(record))
     bar = [tag("div", "   ".join(findings), style="white-space:pre-wrap")] if findings else []

@@ -56,13 +56,12 @@ def _(tree: ModuleTree) -> list[str]:
 
 @title_parts.register
 def _(tree: VariableTree) -> list[str]:
-    rows = tree.columns
-    measured = [s for s in rows.statistics.values() if s]
+    measured = [row.statistics for row in tree.rows if row.statistics]
     bad = sum(s.nan + s.inf for s in measured)
-    parts = [plain(tree.name), count_noun(len(rows), tree.noun), format_bytes(rows.bytes)]
+    parts = [plain(tree.name), count_noun(len(tree.rows), tree.noun), format_bytes(tree.bytes)]
     if bad:
         parts.append(f"{format_count(bad)} non-finite")
-    elif measured and len(measured) == rows.total(lambda about: about.shape is not None):
+    elif measured and len(measured) == sum(row.shape is not None for row in tree.rows):
         parts.append("all finite")
     return parts
 
