@@ -4,16 +4,16 @@
 lie in buffers, which `nb.jit` carries like any other variable, and reading the attribute returns
 them in the structure in which they were set.
 
-A step may set attributes while it is traced, more than once or in vain. So they are put back when
-the frame of the step closes, and set for good when the step commits (`AttributeChange`).
+An eager step that raises leaves all attributes as they were. Inside a transform arrays that exist
+get new values, and no attribute can be made.
 """
 
 from __future__ import annotations
 
 import operator
 import warnings
-import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -25,8 +25,8 @@ from nbmodule.base.trees import flat
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.commit import Call
-from nbmodule.core.variables.frame import EAGER, here, now, write, write_all
-from nbmodule.core.variables.variable import Buffer, Variable
+from nbmodule.core.variables.frame import EAGER, here, write_all
+from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
 from nbmodule.optim.pairing import Chain, state_variable, values_of
 from nbmodule.tree.container import Container
@@ -37,61 +37,6 @@ if TYPE_CHECKING:
 SLOTS = "_slots"  # the attribute with the state of a rule, see `slots.py`
 _ABSENT = object()
 _PLAIN = (bool, int, float, str, type(None))
-
-
-class AttributeChange(Buffer):
-    """Attributes that a step sets; a variable, so that they are set when the step commits."""
-
-    __slots__ = ("after", "before", "in_jit", "makes_state", "optimizer")
-    is_pending = False  # pyright: ignore  # no array is read for these three
-    shape, dtype = (), np.dtype(np.int32)  # pyright: ignore
-
-    def __init__(self, optimizer: Optimizer, in_jit: bool) -> None:
-        self._frozen, self._home = False, None
-        self.optimizer = weakref.ref(optimizer)
-        self.before = self.after = _user_attributes(optimizer)
-        self.in_jit, self.makes_state = in_jit, False
-
-    def close(self) -> None:
-        """Put the attributes back when the outermost frame of the step closes; again is fine."""
-        optimizer = self.optimizer()
-        if optimizer is not None and optimizer._memo.change is self:
-            self.after = _user_attributes(optimizer)
-            restore_attributes(optimizer, self.before)
-            optimizer._memo.change = None
-
-    def calls(self) -> list[Call]:
-        """Return the calls that set the attributes without running Python."""
-        namespace = vars(self.optimizer())
-        gone = self.before.keys() - self.after.keys()
-        return [
-            *((operator.delitem, namespace, name) for name in gone),
-            *((operator.setitem, namespace, *pair) for pair in self.after.items()),
-        ]
-
-    @property
-    def _value(self) -> Any:  # replaces the slot of other variables
-        return np.int32(0)
-
-    @_value.setter
-    def _value(self, _: Any) -> None:
-        optimizer = self.optimizer()
-        if optimizer is not None:
-            restore_attributes(optimizer, self.after)
-            if self.in_jit:
-                _warn_of_counters(optimizer, self.makes_state)
-
-
-def _warn_of_counters(optimizer: Optimizer, makes_state: bool) -> None:
-    memo = optimizer._memo
-    memo.retraces = 0 if makes_state else memo.retraces + 1
-    if memo.retraces == 3:
-        warnings.warn(
-            f"{type(optimizer).__name__} changes a plain attribute in every step, so nb.jit "
-            "compiles every step anew. Use self._count, which counts steps, or keep the number as "
-            "a JAX array, which becomes a variable.",
-            stacklevel=2,
-        )
 
 
 def check_is_mapping(title: str, state: object) -> None:
@@ -108,7 +53,25 @@ def attributes_of(optimizer: Optimizer) -> dict[str, Any]:
     return {name: value for name, value in vars(optimizer).items() if name not in hidden}
 
 
-def _user_attributes(optimizer: Optimizer) -> dict[str, Any]:
+@contextmanager
+def attributes_of_step(optimizer: Optimizer, calls: list[Call]) -> Iterator[None]:
+    """Run an eager step: attributes that it sets are put back, and `calls` set them for good when
+    the step commits, without running Python.
+    """
+    namespace, before = vars(optimizer), user_attributes(optimizer)
+    try:
+        yield
+    finally:
+        after = user_attributes(optimizer)
+        changed = {name: x for name, x in after.items() if before.get(name, _ABSENT) is not x}
+        gone = before.keys() - after.keys()
+        if changed or gone:
+            restore_attributes(optimizer, before)
+    calls += [(operator.setitem, namespace, *pair) for pair in changed.items()]
+    calls += [(operator.delitem, namespace, name) for name in gone]
+
+
+def user_attributes(optimizer: Optimizer) -> dict[str, Any]:
     """Return the attributes that a step may set; slots of a rule stay once they are made."""
     return {name: x for name, x in attributes_of(optimizer).items() if name != SLOTS}
 
@@ -128,40 +91,21 @@ def note_change(optimizer: Optimizer) -> None:
     clock.structure_changed()
 
 
-def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
-    """Remember the attributes before one changes in a way that compiled code must know."""
-    memo, frame, is_eager = optimizer._memo, now.frame, here() == EAGER
-    is_free = is_eager and (frame is None or not memo.stepping)
-    if frame is None or is_free or optimizer._nbm.home is not None:
+def _check_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
+    """Refuse to make state inside a transform, and warn of other changes there."""
+    if here() == EAGER or optimizer._nbm.home is not None:
         return
-    if memo.change is None:
-        outermost = frame.outside or frame
-        is_direct = outermost.outside is None and frame.trace == outermost.trace == here()
-        is_kept = is_direct and (outermost.wall or is_eager)
-        if not is_kept or not (makes_state or memo.stepping):
-            _refuse(optimizer, name, makes_state)
-            return
-        memo.change = AttributeChange(optimizer, outermost.wall)
-        if outermost.wall:
-            memo.changes.append(memo.change)
-        outermost.closing.append(memo.change.close)
-    memo.change.makes_state |= makes_state
-    if memo.change not in frame.written:
-        write(memo.change, np.int32(1))
-
-
-def _refuse(optimizer: Optimizer, name: str, makes_state: bool) -> None:
     cls = type(optimizer).__name__
     if makes_state:
         raise TraceError(
             f"{cls} makes its attribute {name} in its first step, and this first step is inside "
-            "nb.scan, nb.grad or another transform, where it cannot be kept. "
-            "Take one step outside first (directly in nb.jit will do), or set the state by "
-            "set_state."
+            "nb.jit or another transform, where it cannot be kept. Call `init(model)` of the "
+            "optimizer before, or take one step outside."
         )
     warnings.warn(
         f"{cls}.{name} is set inside a transform: this happens once, while the function is "
-        "traced, not at each step. Keep the value in a JAX array, which becomes a variable.",
+        "traced, not at each step. Keep the value in a JAX array, which becomes a variable; "
+        "self._count counts steps.",
         stacklevel=5,
     )
 
@@ -183,7 +127,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
         before = namespace.get(name, _ABSENT)
         is_equal = type(before) is type(value) in _PLAIN and before == value
         if name in state or not (before is value or is_equal):
-            _begin_change(optimizer, name, False)
+            _check_change(optimizer, name, False)
             namespace["_arrays"] = {key: pair for key, pair in state.items() if key != name}
             namespace[name] = value
             note_change(optimizer)
@@ -192,7 +136,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
     arrays = [_as_array(optimizer, name, leaf) for leaf in leaves]
     existing = state.get(name)
     if existing is None or existing[0] != treedef or not all(map(_fits, existing[1], arrays)):
-        _begin_change(optimizer, name, True)
+        _check_change(optimizer, name, True)
         variables = tuple(
             state_variable(optimizer, lambda x=x: np.zeros(x.shape, x.dtype), x)  # type: ignore
             for x in arrays
@@ -255,7 +199,7 @@ def state_variables(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
 
 def delete(optimizer: Optimizer, name: str) -> None:
     """Delete an attribute."""
-    _begin_change(optimizer, name, False)
+    _check_change(optimizer, name, False)
     state = dict(vars(optimizer)["_arrays"])
     if state.pop(name, None) is None:
         object.__delattr__(optimizer, name)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -57,15 +59,11 @@ if TYPE_CHECKING:
 
 
 class Memo:
-    """Caches of an optimizer, and its open step; no part of the structure or of copies."""
+    """Caches of an optimizer; no part of the structure or of copies."""
 
     def __init__(self) -> None:
         self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
         self.layouts: dict[Any, Any] = {}  # of the last steps, see `slots.py`
-        self.stepping = 0  # number of open calls of `_step`
-        self.change: Any = None  # the open `AttributeChange`
-        self.changes: list[Any] = []  # those that compiled steps may still apply
-        self.retraces = 0  # traces in a row for nothing but a changed plain attribute
 
 
 class Optimizer:
@@ -184,12 +182,33 @@ class Optimizer:
 
         saving.as_one_act(self, apply)
 
-    def init(self, model: CoreModule) -> Self:
-        """Return the optimizer; those of a rule make their state here.
+    def init(self, model: Any) -> Self:
+        """Make the state now, for a module or for variables, and return the optimizer.
 
-        A class of your own makes its state in its first step.
+        An optimizer of your own takes a step with gradients of zero, of which its attributes stay.
+
+        Example:
+            >>> model = nb.Linear(2, 1)
+            >>> optimizer = nb.Adam(1e-3).init(model)
+            >>> list(optimizer.state.mw)
+            ['b', 'w']
         """
+        part, idle = self._part_of(model)
+        zeros = as_container(part.chains, list(map(jnp.zeros_like, part.weights)))
+        self._take_step(part, zeros, False, idle)
+        del part.writes[self._counter]
+        part.commit()
         return self
+
+    def _part_of(self, model: Any) -> tuple[Pairs, frozenset[Chain]]:
+        """Return the variables of a module or of a tree, and the chains that are left alone."""
+        if is_module(model):
+            ensure_built(model)
+            variables, chains, idle = parameters_by_chain(model)
+            return Pairs(chains, values_of(model, variables), model=model), idle
+        leaves, _, chains = flatten_arrays(model, "the argument of init")
+        idle = frozenset(chain for chain, x in zip(chains, leaves) if not has_floats(x))
+        return Pairs(chains, leaves), idle
 
     def _counters(self) -> dict[str, Buffer]:
         """Return the variables of numbers that belong to the state."""
@@ -428,15 +447,13 @@ class Optimizer:
         active = part.active()
         chains = tuple([part.chains[i] for i in active])
         weights, grads = ([column[i] for i in active] for column in (part.weights, part.grads))
-        changed, variables, values = framed(
-            lambda frame: (self._run_step(chains, weights, grads), *frame.writes()),
-            log=current_log(),
-        )
+        is_eager = here() == EAGER
+        with attributes.attributes_of_step(self, part.calls) if is_eager else nullcontext():
+            changed, variables, values = framed(
+                lambda frame: (self._run_step(chains, weights, grads), *frame.writes()),
+                log=current_log(),
+            )
         part.write(variables, values)
-        if now.frame is None and here() == EAGER:
-            for change in variables:
-                if isinstance(change, attributes.AttributeChange):
-                    part.calls += change.calls()
         new = list(part.weights)
         for i, value in zip(active, changed):
             new[i] = value
@@ -446,14 +463,9 @@ class Optimizer:
         self, chains: tuple[Chain, ...], weights: list[Any], grads: list[Any]
     ) -> list[Any]:
         """Return what `_step` returns, where the count is that of this step, in order."""
-        memo = self._memo
-        memo.stepping += 1
-        try:
-            self._counter.value = next_count(self._counter.value)
-            v, gradients = (as_container(chains, column) for column in (weights, grads))
-            returned = self._step(v, gradients)
-        finally:
-            memo.stepping -= 1
+        self._counter.value = next_count(self._counter.value)
+        v, gradients = (as_container(chains, column) for column in (weights, grads))
+        returned = self._step(v, gradients)
         title = f"{type(self).__name__}._step must return the variables that it was given"
         noun = "returned values"
         new = match(title, chains, weights, frozenset(), returned, False, noun=noun)

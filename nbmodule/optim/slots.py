@@ -22,9 +22,8 @@ from nbmodule.base.kinds import DeviceLike, RateLike, is_whole
 from nbmodule.base.migration import attribute_hint
 from nbmodule.base.paths import hint, match
 from nbmodule.base.trees import chunks_of, flat, nest
-from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import in_older_form, in_present_form
-from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import layout_of
@@ -45,9 +44,7 @@ from nbmodule.optim.pairing import (
     Pairs,
     as_container,
     flatten_arrays,
-    has_floats,
     next_count,
-    parameters_by_chain,
     state_variable,
     text,
     values_of,
@@ -123,24 +120,8 @@ class SlotOptimizer(Optimizer):
         return None
 
     def init(self, model: Any) -> Self:
-        """Make the state now, for a module or for variables, and return the optimizer.
-
-        Otherwise the first step makes it; a compiled first step is then traced twice.
-
-        Example:
-            >>> model = nb.Linear(2, 1)
-            >>> optimizer = nb.Adam(1e-3).init(model)
-            >>> list(optimizer.state.mw)
-            ['b', 'w']
-        """
-        if is_module(model):
-            ensure_built(model)
-            variables, chains, idle = parameters_by_chain(model)
-            part = Pairs(chains, values_of(model, variables), model=model)
-            part.grads = [None if chain in idle else 0 for chain in chains]
-        else:
-            leaves, _, chains = flatten_arrays(model, "the argument of init")
-            part = Pairs(chains, leaves, [0 if has_floats(leaf) else None for leaf in leaves])
+        part, idle = self._part_of(model)
+        part.grads = [None if chain in idle else 0 for chain in part.chains]
         self._layout(part)
         return self
 
