@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import operator
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -53,22 +52,29 @@ def attributes_of(optimizer: Optimizer) -> dict[str, Any]:
     return {name: value for name, value in vars(optimizer).items() if name not in hidden}
 
 
-@contextmanager
-def attributes_of_step(optimizer: Optimizer, calls: list[Call]) -> Iterator[None]:
-    """Run an eager step: attributes that it sets are put back, and `calls` set them for good when
-    the step commits, without running Python.
-    """
-    namespace, before = vars(optimizer), user_attributes(optimizer)
-    try:
-        yield
-    finally:
-        after = user_attributes(optimizer)
-        changed = {name: x for name, x in after.items() if before.get(name, _ABSENT) is not x}
-        gone = before.keys() - after.keys()
-        if changed or gone:
-            restore_attributes(optimizer, before)
-    calls += [(operator.setitem, namespace, *pair) for pair in changed.items()]
-    calls += [(operator.delitem, namespace, name) for name in gone]
+class StepAttributes:
+    """The attributes that an eager step sets: put back when it ends, set for good by its commit."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        self.optimizer, self.before = optimizer, user_attributes(optimizer)
+        self.changed: dict[str, Any] | None = None
+
+    def close(self) -> None:
+        """Put the attributes back; again is fine, since an interrupt may cut the first short."""
+        after = user_attributes(self.optimizer)
+        if self.changed is None:
+            before = self.before
+            self.gone = before.keys() - after.keys()
+            self.changed = {k: x for k, x in after.items() if before.get(k, _ABSENT) is not x}
+        if self.changed or self.gone:
+            restore_attributes(self.optimizer, self.before)
+
+    def calls(self) -> list[Call]:
+        """Return the calls that set the attributes without running Python."""
+        namespace = vars(self.optimizer)
+        assert self.changed is not None
+        pairs = [(operator.setitem, namespace, *pair) for pair in self.changed.items()]
+        return [*pairs, *((operator.delitem, namespace, name) for name in self.gone)]
 
 
 def user_attributes(optimizer: Optimizer) -> dict[str, Any]:

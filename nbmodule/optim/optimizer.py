@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -23,7 +23,7 @@ from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
+from nbmodule.core.variables.frame import EAGER, Frame, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -447,12 +447,17 @@ class Optimizer:
         active = part.active()
         chains = tuple([part.chains[i] for i in active])
         weights, grads = ([column[i] for i in active] for column in (part.weights, part.grads))
-        is_eager = here() == EAGER
-        with attributes.attributes_of_step(self, part.calls) if is_eager else nullcontext():
-            changed, variables, values = framed(
-                lambda frame: (self._run_step(chains, weights, grads), *frame.writes()),
-                log=current_log(),
-            )
+
+        def run(frame: Frame) -> Any:
+            return self._run_step(chains, weights, grads), *frame.writes()
+
+        if here() == EAGER:
+            attributes_set = attributes.StepAttributes(self)
+            with closing(attributes_set), closing(attributes_set):
+                changed, variables, values = framed(run, log=current_log())
+            part.calls += attributes_set.calls()
+        else:
+            changed, variables, values = framed(run, log=current_log())
         part.write(variables, values)
         new = list(part.weights)
         for i, value in zip(active, changed):
