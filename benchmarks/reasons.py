@@ -1,69 +1,77 @@
-"""Why targets are missed: one sentence with the figures that back it, for the tables of
+"""Reasons for missed targets: one sentence with figures for each, for the tables of
 `docs/performance.md`.
 
-`python -m benchmarks.report` writes them into the page anew, below the figures that stand there.
+`python -m benchmarks.report` writes them below the figures of the page.
 """
 
 from __future__ import annotations
 
 REASONS: dict[tuple[str, str], str] = {
     ("Tracking a training step, transformer", "statistics"): (
-        "rounds differ by more than what is missing: in the same ones all returns took 0.95 of the plain step, and statistics with "
-        "gradients, which are more than statistics, 1.00."
+        "rounds differ by more than the excess: in the same rounds all returns took 0.95 of the plain "
+        "step, and statistics with gradients 1.00."
     ),
     ("Tracking a training step, MLP", ""): (
-        "entering the context and making the records of 51 calls takes 62 to 74 µs of Python beside a step of 275 µs, 1.2 to 1.5 µs a "
-        "call; what the peers have for it takes 1.26 (NNX) to 1.5 (Linen) of their own steps, hooks of PyTorch 2.1."
+        "entering the context and recording 51 calls takes 62 to 74 µs of Python beside a step of 275 "
+        "µs, 1.2 to 1.5 µs per call; the counterparts of the peers take 1.26 (NNX) to 1.5 (Linen) of "
+        "their own steps, hooks of PyTorch 2.1."
     ),
     ("Statistics of returns", "watched"): (
-        "what is looked at must be there, and would else be fused into what follows: of 4,096 features of a layer the plain pass writes "
-        "1,800. In another comparison, on a busy machine, six layers of width 256 took 1.09 of the CPU time in a pass and 1.07 in a step with gradients, the sample alone 1.03 and "
-        "1.02; norms that cannot count what is not finite, 1.07 and 1.03. First calls took 1.8 of the plain ones for 395 kernels instead of "
-        "195: 1.5 with the sums alone, 1.35 with the sample alone."
+        "an observed array must be written to memory, which the plain pass avoids by fusion: of 4,096 "
+        "features of a layer it writes 1,800. In another comparison, on a busy machine, six layers of "
+        "width 256 took 1.09 of the CPU time in a pass and 1.07 in a step with gradients, the sample "
+        "alone 1.03 and 1.02; norms without counts of non-finite values, 1.07 and 1.03. First calls "
+        "took 1.8 of the plain ones for 395 kernels instead of 195: 1.5 with the sums alone, 1.35 "
+        "with the sample alone."
     ),
     ("Compiled call, 10 leaves", ""): (
-        "comparing code, names, lists of modules and arguments with those of the last call takes 0.1 to 0.35 µs more than JAX's way through "
-        "nested dicts, by the median of 150 rounds; by instructions the call is at 0.98 (the model as an argument) and 0.97 (in a closure), "
-        "at 100 leaves at 0.81."
+        "comparing code, names, lists of modules and arguments with those of the last call takes 0.1 "
+        "to 0.35 µs more than JAX needs for nested dicts, by the median of 150 rounds; by "
+        "instructions the call is at 0.98 (the model as an argument) and 0.97 (in a closure), at 100 "
+        "leaves at 0.81."
     ),
     ("Compiled call, 100 leaves", ""): (
         "both medians are 47 µs; a ratio of 1.01 is half a microsecond, less than rounds differ by."
     ),
     ("Tracing a transformer", "nb.TransformerEncoder"): (
-        "by samples of the stack, finding and writing its 1,092 equations is 0.23 of it, the calls of 173 modules 0.27, what JAX does for the "
-        "197 arrays that go in 0.18, what the program is compared by and what looking puts back 0.20, the model's own jnp 0.08."
+        "by samples of the stack, finding and writing 1,092 equations takes 0.23 of the time, the "
+        "calls of 173 modules 0.27, JAX's work for the 197 input arrays 0.18, the program's key and "
+        "the restored state 0.20, the model's own jnp 0.08."
     ),
     ("Training step of the digits network", "nb.Live"): (
-        "loops of quick sizes last a quarter of a second, in which single looks show; by CPU time of the process, on a busy machine, 200 steps "
-        "took 1.05 of those without a view and 2,000 steps 0.99, with `returns=None` 1.00 and 1.02."
+        "loops of quick sizes last a quarter of a second, in which single measurements show; by CPU "
+        "time of the process, on a busy machine, 200 steps took 1.05 of those without a view and "
+        "2,000 steps 0.99, with `returns=None` 1.00 and 1.02."
     ),
     ("Keeping steps", "keep=True"): (
         "keeping takes 23 µs of a step of 0.35 ms; steps of 6 ms and more are at 1.01 and 1.02."
     ),
     ("A step of", "nb.Live"): (
-        "a loop of quick sizes lasts 0.2 s, and the looks in it took 20 ms of the calling thread (32 steps of 6 ms, on a busy machine); by CPU "
-        "time of the process the rows here are at 1.02 and 1.03."
+        "a loop of quick sizes lasts 0.2 s, and the measurements in it took 20 ms of the calling "
+        "thread (32 steps of 6 ms, on a busy machine); by CPU time of the process the rows here are "
+        "at 1.02 and 1.03."
     ),
     ("Save 50", "nbmodule"): (
-        "the bytes take as long as in the plain file; 3 of the 6 ms that are missing go into putting the finished file in the place of the "
-        "old one, so that none is ever half written, the others into the description of each array and sums to notice damage by."
+        "the bytes take as long as in the plain file; 3 of the 6 ms in excess replace the old file "
+        "atomically, the others write a description and a checksum for each array."
     ),
     ("Save 500", "nbmodule"): (
-        "the bytes take as long as in the plain file; they are flushed into a file of their own that takes the place of the old one, so "
-        "that none is ever half written."
+        "the bytes take as long as in the plain file; they are flushed to a temporary file that "
+        "replaces the old one atomically."
     ),
     ("Save 1,000", "nbmodule"): (
-        "each array takes 42 µs of CPU time (57 before small sums were taken where they fall), of which 25 are HDF5's own for a dataset with a "
-        "name, and the others a description, a sum to notice damage by and an entry of the index; a plain file has none of it. From 1,001 "
-        "arrays on they are packed."
+        "each array takes 42 µs of CPU time, of which HDF5 takes 25 for a named dataset, and a "
+        "description, a checksum and an index entry the others; a plain file has none of these. From "
+        "1,001 arrays on they are packed."
     ),
     ("Save 10,000", "nbmodule"): (
-        "each array has an entry and a description in HDF5, a sum to notice damage by, and is handed to the threads that write, of which a "
-        "plain file has none."
+        "each array has an index entry, a description and a checksum, and is passed to writing "
+        "threads, of which a plain file has none."
     ),
     ("Donated Adam step of a wrapped model", ""): (
-        "the calling thread takes 8 to 16 µs more; the rest of the wall time is that of XLA's threads, for which a native step of this size "
-        "need not wait, although both compile to as many fusions (90 each for Linen)."
+        "the calling thread takes 8 to 16 µs more; the rest of the wall time is in XLA's threads, for "
+        "which a native step of this size does not wait, although both compile to equally many "
+        "fusions (90 each for Linen)."
     ),
     ("Flatten, 200 leaves", "nb.Module"): (
         "a registered node that does nothing at all takes 1.19, which is JAX's own, and reading the values of 200 variables the rest. Keeping "
@@ -71,24 +79,26 @@ REASONS: dict[tuple[str, str], str] = {
         "returned still has its leaves, as its own row shows."
     ),
     ("Start of the process to the first trained step", "nbmodule"): (
-        "importing JAX, tracing and compiling the same step by hand, from arrays of NumPy and with nothing else, is 0.43 of it in CPU time "
-        "already, more than the target allows; of what is ours, the import takes 0.17 s and the model 0.07 s."
+        "importing JAX, tracing and compiling the same step by hand from NumPy arrays takes 0.43 of "
+        "it in CPU time, more than the target allows; of nbmodule's part, the import takes 0.17 s and "
+        "the model 0.07 s."
     ),
     ("Donated Adam step, 10", ""): (
         "finding the program and setting the variables is 1.03 of raw JAX by instructions at 10 leaves; by time, runs of this table on one day "
         "gave 1.04 to 1.11 at 10 leaves, 0.92 to 1.06 at 100 and 1.07 at 1,000."
     ),
     ("Donated Adam step, 3 x", "nb.jit, donate"): (
-        "by less than rounds differ: 1.02 here, 0.94 under load an hour before. The program copies what that of raw JAX copies, two weights "
-        "and a number."
+        "by less than rounds differ: 1.02 here, 0.94 under load an hour before. The program copies "
+        "the same arrays as that of raw JAX, two weights and a number."
     ),
     ("Looking at a tree of 1,000", "nbmodule"): (
-        "half of the time goes into the statistics of all 1,000 leaves and the pictures of those that are seen first, and 37 of the 41 KB "
-        "are the data of the view that opens and filters them without a kernel; the peer takes 340 ms."
+        "half of the time is for the statistics of all 1,000 leaves and the pictures of the first "
+        "visible ones, and 37 of the 41 KB are the data with which the view opens and filters rows "
+        "without a kernel; the peer takes 340 ms."
     ),
     ("Looking at an array", "nbmodule"): (
-        "18 KB are the picture in its plain form, and 48 the data of the view that works without a kernel: picture, numbers and histogram of "
-        "the whole array."
+        "18 KB are the static picture, and 48 KB the data with which the view works without a kernel: "
+        "picture, numbers and histogram of the whole array."
     ),
 }
 """By the beginning of the table's title, and of the variant's name."""
