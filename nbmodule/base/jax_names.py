@@ -48,7 +48,6 @@ __all__ = [
     "scan_counts",
     "source_info_util",
     "trace_context",
-    "trace_settings",
     "unfit",
 ]
 
@@ -247,8 +246,6 @@ def bind(equation: Any, values: Sequence[Any]) -> list[Any]:
         result = equation.primitive.bind(*functions, *values, **params)
     return list(result) if equation.primitive.multiple_results else [result]
 
-
-trace_settings: Any = _find("jax._src.config.trace_context")
 
 _SUMMARY = re.compile(r"^(.*?):(\d+)(?::\d+)? \((.*)\)$", re.DOTALL)
 

@@ -147,5 +147,5 @@ def assert_nothing_is_open() -> None:
     assert now.frame is None
     assert now.tracker is None
     assert not gate.open
-    assert not now.stack and not now.counts and not now.programs
+    assert not now.stack and not now.counts and now.job is None
     assert now.taps is None and now.lent is None

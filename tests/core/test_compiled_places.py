@@ -6,6 +6,7 @@ A model that no name leads to is refused with an error that names the fix.
 
 from __future__ import annotations
 
+import collections
 import contextvars
 import functools
 import gc
@@ -97,11 +98,10 @@ PLACES = {
         "whole.body = Net(1)",
     ),
     "one_name_of_two": ("a = Net(0); b = a", "b", "b = Net(1)"),
-    "named_tuple_in_a_deque": (
-        "Pair = collections.namedtuple('Pair', 'name model')\n"
-        "pairs = collections.deque([Pair('s', Net(0))], maxlen=1)",
+    "named_tuple_in_a_list": (
+        "Pair = collections.namedtuple('Pair', 'name model')\npairs = [Pair('s', Net(0))]",
         "pairs[0].model",
-        "pairs.append(Pair('s', Net(1)))",
+        "pairs[0] = Pair('s', Net(1))",
     ),
     "class_of_an_object": (
         "class Registry:\n    model = Net(0)\nregistry = Registry()",
@@ -222,10 +222,12 @@ def cached():
 
 
 models = iter([nb.Linear(2, 2) for _ in range(9)])
+queue = collections.deque([nb.Linear(2, 2)])
 UNREACHED = {
     "context_variable": lambda x: held.get()(x),
     "cached_getter": lambda x: cached()(x),
     "iterator": lambda x: next(models)(x),
+    "deque": lambda x: queue[0](x),
 }
 
 

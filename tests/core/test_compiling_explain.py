@@ -224,7 +224,7 @@ def test_the_last_sixteen_traces_are_known():
 
     assert nb.explain_retrace(double, jnp.ones(19)).trace == 19
     assert nb.explain_retrace(double, jnp.ones(1)).traces == 19
-    assert len(double.notes) == 16
+    assert len(double.traces) == 16
 
 
 def test_what_is_not_compiled_here_is_refused(model):

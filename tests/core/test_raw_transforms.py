@@ -165,7 +165,7 @@ def assert_whole(model, before):
     assert (
         now.frame is None
         and now.tracker is None
-        and not now.programs
+        and now.job is None
         and not now.stack
         and not gate.open
     )

@@ -15,12 +15,13 @@ from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.paths import entry_text
 from nbmodule.core.call.compiling import step_call
 from nbmodule.core.call.stages import remembered
-from nbmodule.core.compiled.jit import Jit, TraceNote
-from nbmodule.core.compiled.key import SETTINGS, Shapes, cells, signature_of
+from nbmodule.core.compiled.call import Entry
+from nbmodule.core.compiled.jit import Jit
+from nbmodule.core.compiled.key import SETTINGS, CallKey, Signature, cells, signature_of
 from nbmodule.core.structure.building import TRACKING
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.carried import is_stateful, variables_of
+from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.options import refuse_call_options
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
@@ -142,37 +143,26 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return Retrace(name, step.count, True, 0, _NOTHING_COMPILES)
-    call = step.expected(args, kwargs)
+    call, key, entry = step.expected(args, kwargs)
     own_names = _parameters(step.fn)
-    labels = [_label(label, own_names, names) for label in call.names]
-    notes, first = step.notes, step.count - len(step.notes) + 1
+    labels = [_label(label, own_names, names) for label in step.names(call)]
+    traces, first = step.traces, step.count - len(step.traces) + 1
 
-    def facts_of(note: TraceNote) -> Facts:
-        captured = zip(note.guards.texts, note.captured)
-        return _facts(note.structure, note.shapes, captured, labels)
+    def facts_of(trace: Entry) -> Facts:
+        return _facts(trace.key, zip(trace.guards.texts, trace.captured), labels)
 
-    def changes_since(note: TraceNote) -> tuple[RetraceCause, ...]:
-        captured, causes = _check_guards(note)
-        objects = [*call.call.objects, *(value for _, value in captured)]
-        variables = {
-            id(variable): variable for obj in objects for variable in variables_of(obj)
-        }.values()
-        shapes = call.shapes._replace(
-            variables=tuple((variable.shape, variable.dtype) for variable in variables)
-        )
-        signatures = [(text, signature_of(value)) for text, value in captured]
-        return causes + _changes(facts_of(note), _facts(call.structure, shapes, signatures, labels))
+    def changes_since(trace: Entry) -> tuple[RetraceCause, ...]:
+        captured, causes = _check_guards(trace)
+        return causes + _changes(facts_of(trace), _facts(key, captured, labels))
 
-    if not call.is_known:
-        changes, number = _fewest((changes_since(note), i) for i, note in enumerate(notes))
-        return Retrace(name, step.count, True, first + number if notes else 0, changes)
-    keys = (call.structure, call.shapes, tuple(map(signature_of, call.captured)))
-    used = max((i for i, note in enumerate(notes) if note[:3] == keys), default=len(notes) - 1)
-    after = facts_of(notes[used])
-    earlier = [notes[i] for i in range(used)]
+    if entry is None:
+        changes, number = _fewest((changes_since(trace), i) for i, trace in enumerate(traces))
+        return Retrace(name, step.count, True, first + number if traces else 0, changes)
+    used = traces.index(entry) if entry in traces else 0
+    after = facts_of(entry)
     changes, _ = _fewest(
-        (_changes(facts_of(note), after) or _check_guards(note)[1], i)
-        for i, note in enumerate(earlier)
+        (_changes(facts_of(trace), after) or _check_guards(trace)[1], i)
+        for i, trace in enumerate(traces[:used])
     )
     return Retrace(name, step.count, False, first + used, changes)
 
@@ -239,14 +229,11 @@ def _label(label: str, parameters: Sequence[str], names: Names) -> str:
 
 
 # Facts: the keys of a trace, by subject
-def _facts(
-    structure: Any, shapes: Shapes, captured: Iterable[tuple[str, Any]], labels: Sequence[str]
-) -> Facts:
+def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequence[str]) -> Facts:
     """Return the content of the keys of a call."""
     facts: Facts = {}
-    signatures, _, tracker = structure
-    avals, object_labels = iter(shapes.arrays), {}
-    for i, mark in enumerate(shapes.form.marks):
+    avals, object_labels = iter(key.arrays or ()), {}
+    for i, mark in enumerate(key.form.marks):
         label = labels[i] if i < len(labels) else f"[{i}]"
         if mark < 0:
             aval = next(avals)
@@ -254,26 +241,22 @@ def _facts(
             facts["argument", label] = (describe_shape(aval) + weak, aval)
         else:
             object_labels.setdefault(mark, label)
-    for name, fixed in shapes.form.static:
+    for name, fixed in key.form.static:
         facts["argument", str(name)] = (_text(fixed.value), fixed)
-    objects = [(object_labels.get(i, f"argument {i}"), s) for i, s in enumerate(signatures)]
-    variables: list[tuple[str, type, bool]] = []
-    for label, signature in (*objects, *captured):
-        if isinstance(signature, tuple) and not isinstance(signature[0], type):
-            signature, layouts = signature
+    objects = [(object_labels.get(i, f"argument {i}"), s) for i, s in enumerate(key.objects)]
+    for label, (structure, shapes, layouts) in (*objects, *captured):
+        names, variables = [label], [structure]
+        if isinstance(structure, Structure):
+            names = [_joined(label, ".".join(map(entry_text, k.path))) for k in structure.keys]
+            variables = structure.variables
+            facts |= _structure_facts(label, structure, names)
+        for name, (cls, frozen), (shape, dtype) in zip(names, variables, shapes):
+            text = f"{cls.__name__} {describe_shape(jax.ShapeDtypeStruct(shape, dtype))}"
+            facts["", name] = (text + " frozen" * frozen,) * 2
+        if layouts is not None:
             facts["sharding", label] = ("", layouts)
-        if isinstance(signature, Structure):
-            names = [_joined(label, ".".join(map(entry_text, key.path))) for key in signature.keys]
-            facts |= _structure_facts(label, signature, names)
-            variables += [(name, *variable) for name, variable in zip(names, signature.variables)]
-        else:
-            variables.append((label, *signature))
-    for (name, cls, frozen), (shape, dtype) in zip(dict.fromkeys(variables), shapes.variables):
-        text = f"{cls.__name__} {describe_shape(jax.ShapeDtypeStruct(shape, dtype))}"
-        text += " frozen" * frozen
-        facts["", name] = (text, text)
-    facts["", "tracking"] = ("off" if tracker is None else "on", tracker)
-    for name, value in zip(SETTINGS, shapes.settings[1]):
+    facts["", "tracking"] = ("off" if key.tracker is None else "on", key.tracker)
+    for name, value in zip(SETTINGS, key.settings):
         facts["JAX's setting", name] = (str(value), str(value))
     return facts
 
@@ -331,12 +314,13 @@ def _header_facts(header: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
     yield "constructor arguments", (_text(arguments.value), arguments)
 
 
-def _check_guards(note: TraceNote) -> tuple[list[tuple[str, Any]], tuple[RetraceCause, ...]]:
+def _check_guards(trace: Entry) -> tuple[list[tuple[str, Signature]], tuple[RetraceCause, ...]]:
     """Return the objects that the paths of a trace lead to now, and the guards that fail."""
-    guards, causes, captured = note.guards, [], []
-    for path, reference in guards.pinned:
-        if path.value() is not reference():
-            causes.append(RetraceCause(f"the code of {path.text}", "", ""))
+    guards, causes, captured = trace.guards, [], []
+    for path, second in guards.pairs:
+        if path.value() is not second.value():
+            what = path.text if second.text else f"the code of {path.text}"
+            causes.append(RetraceCause(what, "", ""))
     for size in guards.sizes:
         value = size.path.value()
         if hasattr(value, "__len__") and not size.holds():
@@ -349,10 +333,10 @@ def _check_guards(note: TraceNote) -> tuple[list[tuple[str, Any]], tuple[Retrace
             causes.append(RetraceCause(path.text, "there", "gone"))
         elif number not in objects:
             objects[number] = value
-            captured.append((guards.texts[number], value))
+            captured.append((guards.texts[number], signature_of(value)))
         elif objects[number] is not value:
             causes.append(RetraceCause(path.text, guards.texts[number], "another object"))
-    if note.cell != cells.tick and not causes:
+    if trace.cell != cells.tick and not causes:
         causes.append(RetraceCause("the cell", "an earlier one", "this one"))
     return captured, tuple(causes)
 

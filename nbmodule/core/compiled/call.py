@@ -1,7 +1,7 @@
 """The call of a program: check the guards, gather the arrays, call, commit.
 
-An `Entry` holds the programs of a function for objects of one structure: guards, and a program for
-each shape of the arguments. A `Binding` is an entry with the objects of one call. Its steady call
+An `Entry` is one trace of a function: its key, its guards and its program. A `Binding` is an entry
+with the objects of one call. Its steady call
 is the whole of a call that nothing has changed. Plain, donated and tracked calls share both, and
 differ only in how they gather and commit.
 """
@@ -9,8 +9,7 @@ differ only in how they gather and commit.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
 from threading import get_ident
@@ -20,16 +19,16 @@ import jax
 
 from nbmodule.base.foreign import is_native
 from nbmodule.base.jax_names import is_eager
-from nbmodule.core.compiled.capture import LOST, Guards
-from nbmodule.core.compiled.key import CallArguments, aval_of, cells, signature_of
-from nbmodule.core.compiled.program import Traced, TraceFacts, of_these
+from nbmodule.core.compiled.capture import Guards
+from nbmodule.core.compiled.key import CallArguments, CallKey, aval_of, cells, signature_of
+from nbmodule.core.compiled.program import TraceFacts, of_these
 from nbmodule.core.structure.linked import MOST_KEPT
-from nbmodule.core.structure.walk import are_same, is_module, plan_of
-from nbmodule.core.transforms.carried import Packed, sharing_of, unpacked, variables_of
+from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.transforms.carried import Packed, is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
 from nbmodule.core.variables.donation import Cold, held_back, readers, unaliased
-from nbmodule.core.variables.frame import Missed, now, take_over, write_all
+from nbmodule.core.variables.frame import Missed, take_over, write_all
 from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
 
@@ -41,34 +40,31 @@ _chain = chain.from_iterable
 
 
 class Entry:
-    """The programs of a function for objects of one structure.
+    """One trace of a function.
 
     Args:
-        captured: Stateful objects from the surrounding code.
-        objects: Those among the arguments.
+        key: The key of the call.
+        objects: Stateful objects among its arguments.
+        captured: Those from the surrounding code.
         guards: The access paths to the captured ones.
+        program: A `Traced`, or for calls inside other transforms a `jax.jit`.
     """
 
-    def __init__(self, captured: list[Any], objects: list[Any], guards: Guards) -> None:
-        self.guards, self.count = guards, len(captured)
-        self.key = _entry_key(captured, objects)
+    def __init__(
+        self, key: CallKey, objects: list[Any], captured: list[Any], guards: Guards, program: Any
+    ) -> None:
+        self.key, self.guards, self.program = key, guards, program
+        self.captured = tuple(map(signature_of, captured))
+        self.sharing = sharing_of([*objects, *captured])
         self.cell = cells.tick
-        self.traced: dict[Any, Traced] = {}
-        self.inner: dict[Any, Any] = {}
-        """For calls inside other transforms: a `jax.jit` for each form of the arguments."""
 
     def resolve(self, objects: list[Any]) -> list[Any] | None:
         """Return the captured objects; None if the function must be traced again."""
-        if self.cell != cells.tick:
+        captured = self.guards.resolve() if self.cell == cells.tick else None
+        if captured is None or not all(map(is_stateful, captured)):
             return None
-        captured = self.guards.resolve(self.count)
-        is_fitting = captured is not None and _entry_key(captured, objects) == self.key
-        return captured if is_fitting else None
-
-
-def _entry_key(captured: list[Any], objects: list[Any]) -> tuple[Any, tuple[int, ...]]:
-    """Return the structures of the captured objects, and the variables that all objects share."""
-    return tuple(map(signature_of, captured)), sharing_of([*objects, *captured])
+        is_same = tuple(map(signature_of, captured)) == self.captured
+        return captured if is_same and sharing_of([*objects, *captured]) == self.sharing else None
 
 
 def prepared_variables(objects: Sequence[Any]) -> list[Variable]:
@@ -86,10 +82,8 @@ class Binding:
     It holds objects weakly and their variables until one of the objects is gone.
     """
 
-    def __init__(
-        self, entry: Entry, traced: Traced, call: CallArguments, captured: list[Any]
-    ) -> None:
-        self.entry, self.traced, self.form = entry, traced, call.form
+    def __init__(self, entry: Entry, call: CallArguments, captured: list[Any]) -> None:
+        self.entry, self.traced, self.form = entry, entry.program, call.form
         self.epoch = clock.structure
         objects = [*call.objects, *captured]
         self.variables = prepared_variables(objects)
@@ -113,7 +107,7 @@ class Binding:
         self.cached: tuple[int, list[Any]] = (-1, [])
         # A variable that is only written, and that no name leads to, is no input: the state that
         # the first step of an optimizer creates.
-        written = [self.variables[i] if type(i) is int else i() for i in traced.facts.targets]
+        written = [self.variables[i] if type(i) is int else i() for i in self.traced.facts.targets]
         targets, self.attributes = targets_of(written)
         self.targets = list(targets)
         self.infos: tuple[Any, bool] | None = None
@@ -124,6 +118,20 @@ class Binding:
         self.cached = (-1, [])
         for objects in (self.variables, self.module_lists, self.lists, self.targets):
             objects.clear()
+
+    def live_objects(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Return the objects among the arguments, and the captured ones."""
+        arguments = tuple(reference() for reference in self.objects)
+        return arguments, tuple(reference() for reference in self.captured)
+
+    def lowered(self, arrays: Sequence[Any]) -> Any:
+        """Return the program as JAX lowers it for the present values."""
+        values, donated = list(map(_value, self.variables)), self.traced.donated
+        lists: tuple[Any, ...] = (values,)
+        if donated:
+            retained = [x for i, x in enumerate(values) if i not in set(donated)]
+            lists = picker(donated)(values), tuple(retained)
+        return self.traced.program.call.lower(*lists, *arrays)
 
     # -- gather, call, commit --
     def _caller(self) -> Callable[[Sequence[Any]], Any]:
@@ -218,8 +226,7 @@ class Binding:
         if arrays_of is None:
             return None
         program, variables, run = self.traced.program, self.variables, self.call
-        is_donated, module_lists = bool(self.traced.donated), self.module_lists
-        facts = self.traced.facts
+        facts, is_donated = self.traced.facts, bool(self.traced.donated)
         is_single = facts.is_single and not facts.infos
 
         def call(args: tuple[Any, ...]) -> Any:
@@ -233,10 +240,8 @@ class Binding:
             try:
                 if not holds():
                     return SLOW
-            except Exception as error:
-                if type(error) in LOST or not are_same(module_lists):
-                    return SLOW
-                raise
+            except (TypeError, ValueError):  # arrays that replace others cannot be compared
+                return SLOW
             try:
                 outputs = run(arrays)
             except (Missed, Cold, AttributeError) as error:
@@ -283,27 +288,23 @@ class Binding:
 
     def _guards(self) -> Callable[[], bool]:
         """Return the function that checks whether anything has changed around the program."""
-        guards, module_lists, lists = self.entry.guards, self.module_lists, self.lists
-        ends = [
-            (start, steps, id(self.captured[number]())) for (_, start, steps), number in guards.ends
-        ]
-        has_more = bool(lists or guards.pinned or guards.agreeing or guards.sizes)
+        resolve, module_lists, lists = self.entry.guards.resolve, self.module_lists, self.lists
+        captured = self.captured
 
         def holds() -> bool:
             for live, previous in module_lists:
                 if live != previous:
                     return False
-            for value, steps, identity in ends:
-                for get, key in steps:
-                    value = get(value, key)
-                if id(value) != identity:
+            found = resolve()
+            if found is None:
+                return False
+            for value, reference in zip(found, captured):
+                if value is not reference():
                     return False
-            if not has_more:  # the common case: a model in one name, without lists of parts
-                return True
             for live, previous in lists:
                 if len(live) != len(previous) or not all(map(is_, live, previous)):
                     return False
-            return guards.lead()
+            return True
 
         return holds
 
@@ -348,17 +349,3 @@ def picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]
     if len(indices) > 1:
         return itemgetter(*indices)
     return lambda values: tuple([values[i] for i in indices])
-
-
-@contextmanager
-def running(job: Any) -> Iterator[None]:
-    """While a program inside another transform is called: it is traced with this job."""
-    depth = len(now.programs)
-    try:
-        try:
-            now.programs.append(job)
-            yield
-        finally:
-            del now.programs[depth:]
-    finally:  # see `frame.calling`
-        del now.programs[depth:]

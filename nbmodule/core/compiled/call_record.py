@@ -70,11 +70,6 @@ def record_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return function._record(args, kwargs)
 
 
-def last_call_variables(function: Any) -> tuple[Variable, ...]:
-    """Return the variables that were inputs of the last call in the steady state; none before."""
-    return function._last_variables()
-
-
 # -- notification of calls -------------------------------------------------------------------------
 class CallListener(Protocol):
     """Is notified of the outermost calls of compiled functions that one thread makes.

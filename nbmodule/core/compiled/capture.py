@@ -201,7 +201,7 @@ class Search:
             self._class(node)
         elif is_stateful(value):
             self._code_of(value, node)
-        elif issubclass(cls, (list, tuple, deque, dict, types.MappingProxyType)):
+        elif issubclass(cls, (list, tuple, dict)):
             self._items(node)
         elif inner := _inner_of(cls):
             for name, text in inner.items():
@@ -242,7 +242,7 @@ class Search:
         for name in [name for name in vars(fn) if name != "__signature__"]:
             self._reach(node, start.then(name, (_attribute, name)), False)
         # Globals of a library lead through the whole library, and nobody rebinds them to models.
-        if _is_library_file(fn.__code__.co_filename):
+        if _is_of_library(fn.__globals__.get("__name__")):
             return
         names = names_in(fn.__code__)
         for name in sorted(names & fn.__globals__.keys()):
@@ -284,8 +284,7 @@ class Search:
             linked = ((getattr, "_link"), (getattr, "module"), _TARGET)
             self._step(node, "", *linked)
             return
-        is_dict = isinstance(value, (dict, types.MappingProxyType))
-        for key, item in list(value.items()) if is_dict else enumerate(value):
+        for key, item in list(value.items()) if isinstance(value, dict) else enumerate(value):
             if type(item) not in _LEAF_TYPES:
                 path = node.path.then(f"[{key!r}]", (getitem, key))
                 self._reach(node, path, node.is_named, item)
@@ -340,30 +339,22 @@ class Search:
         return sorted(holders, key=lambda obj: -len(variables_of(obj)))
 
 
-class ContainerSize:
+class ContainerSize(NamedTuple):
     """The size of a container: items count unless they are arrays, numbers or text."""
 
-    __slots__ = ("count", "length", "path")
-
-    def __init__(self, path: Path) -> None:
-        value = path.value()
-        self.path, self.length, self.count = path, len(value), _objects_in(value)
+    path: Path
+    length: int
+    count: int
 
     def holds(self) -> bool:
         """Return True if no object was added or removed; items count if the length changed."""
         value = self.path.value()
-        if not hasattr(value, "__len__"):
-            return False
-        if len(value) != self.length:
-            if _objects_in(value) != self.count:
-                return False
-            self.length = len(value)
-        return True
+        has_length = hasattr(value, "__len__")
+        return has_length and (len(value) == self.length or _objects_in(value) == self.count)
 
 
 def _objects_in(container: Any) -> int:
-    is_dict = isinstance(container, (dict, types.MappingProxyType))
-    items = list(container.values() if is_dict else container)
+    items = list(container.values() if isinstance(container, dict) else container)
     return sum(not _is_leaf(type(item)) for item in items)
 
 
@@ -382,10 +373,8 @@ class Guards:
     def __init__(self, search: Search, captured: Sequence[Any], fn: Any) -> None:
         self.ends: list[tuple[Path, int]] = []
         """Paths to captured objects, with the number of the object."""
-        self.pinned: list[tuple[Path, weakref.ref[Any]]] = []
-        """Paths to functions and classes on the way."""
-        self.agreeing: list[tuple[Path, Path]] = []
-        """Pairs of paths to one container."""
+        self.pairs: list[tuple[Path, Path]] = []
+        """Paths to one object on the way; of functions and classes the second has no text."""
         self.sizes: list[ContainerSize] = []
         """Lists, dicts and objects on the way, with their lengths."""
         self.texts: list[str] = []
@@ -412,34 +401,38 @@ class Guards:
         if not node.path.steps or is_stateful(value):
             return
         if isinstance(value, (types.FunctionType, type)):
-            reference = weakref.ref(value)
-            self.pinned += [(path, reference) for path in paths if path.steps != (_TARGET,)]
+            first = Path("", weakref.ref(value), (_TARGET,))
+            self.pairs += [(path, first) for path in paths if path.steps != (_TARGET,)]
             return
-        self.agreeing += [(node.path, path) for path in paths if path is not node.path]
-        if isinstance(value, (list, deque, dict, types.MappingProxyType)):
-            self.sizes.append(ContainerSize(node.path))
-        elif vars_of(value) and not callable(value):
-            self.sizes.append(ContainerSize(node.path.then("", (_apply, vars_of))))
+        self.pairs += [(path, node.path) for path in paths if path is not node.path]
+        path = node.path
+        if vars_of(value) and not callable(value) and not isinstance(value, (list, dict)):
+            path = path.then("", (_apply, vars_of))
+        elif not isinstance(value, (list, dict)):
+            return
+        container = path.value()
+        self.sizes.append(ContainerSize(path, len(container), _objects_in(container)))
 
-    def resolve(self, count: int) -> list[Any] | None:
+    def resolve(self) -> list[Any] | None:
         """Return the objects at the ends of the paths; None if what leads there has changed."""
-        result: list[Any] = [GONE] * count
-        for path, number in self.ends:
-            value = path.value()
-            if value is GONE or (result[number] is not GONE and result[number] is not value):
-                return None
-            result[number] = value
-        return result if all(map(is_stateful, result)) and self.lead() else None
-
-    def lead(self) -> bool:
-        """Return True if functions, classes and containers on the way are as they were."""
-        for path, reference in self.pinned:
-            if path.value() is not reference():
-                return False
-        for path, second in self.agreeing:
+        found = [GONE] * len(self.texts)
+        try:
+            for (_, value, steps), number in self.ends:
+                for get, key in steps:
+                    value = get(value, key)
+                if found[number] is not value:
+                    if found[number] is not GONE:
+                        return None
+                    found[number] = value
+        except LOST:
+            return None
+        for path, second in self.pairs:
             if path.value() is not second.value():
-                return False
-        return all(size.holds() for size in self.sizes)
+                return None
+        for size in self.sizes:
+            if not size.holds():
+                return None
+        return found
 
 
 def unlocated(fn: Any, obj: Any, missed: Missed | None = None) -> TraceError:
@@ -509,16 +502,8 @@ def _lists_variables(cls: type) -> bool:
 
 
 @functools.lru_cache(4096)
-def _is_library_file(name: str) -> bool:
-    return name.startswith(_LIBRARIES)
-
-
-@functools.lru_cache(4096)
 def _is_of_library(module: str | None) -> bool:
     """Return True for modules of Python, of this package, or installed ones: nobody edits them."""
     root = (module or "__main__").partition(".")[0]
-    if root in sys.stdlib_module_names or root in ("nbmodule", "jax", "jaxlib", "builtins"):
-        return True
-    if root == "__main__":
-        return False
-    return (getattr(sys.modules.get(root), "__file__", None) or "").startswith(_LIBRARIES)
+    file = getattr(sys.modules.get(root), "__file__", None) or ""
+    return root != "__main__" and (root in sys.stdlib_module_names or file.startswith(_LIBRARIES))

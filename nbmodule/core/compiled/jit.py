@@ -12,7 +12,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import jax
 import jax.core
@@ -24,7 +24,6 @@ from nbmodule.core.compiled.call import (
     Entry,
     by_shape,
     prepared_variables,
-    running,
     shapes_of_arrays,
     write_targets,
 )
@@ -35,15 +34,7 @@ from nbmodule.core.compiled.call_record import (
     recording,
 )
 from nbmodule.core.compiled.capture import Guards, Search, holds, reachable, unlocated
-from nbmodule.core.compiled.key import (
-    CallArguments,
-    Shapes,
-    cells,
-    shapes_of,
-    signature_of,
-    structure_key,
-    take_apart,
-)
+from nbmodule.core.compiled.key import CallArguments, CallKey, call_key, cells, take_apart
 from nbmodule.core.compiled.program import (
     Job,
     Traced,
@@ -71,10 +62,12 @@ from nbmodule.core.transforms.options import (
     refusal,
     refuse_call_options,
 )
+from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.donation import Cold
 from nbmodule.core.variables.frame import (
     Missed,
     apart,
+    during,
     gate,
     here,
     now,
@@ -90,7 +83,7 @@ from nbmodule.errors import NbModuleError, StructureError, TraceError, TracerLea
 # they differ between versions.
 _PLAIN: set[type] = {int, float, bool, complex}
 # Bounds, so that a function that is called with ever new models or shapes does not grow for ever.
-_MOST_ENTRIES, _MOST_STRUCTURES, _MOST_SHAPES, MOST_TRACES = 8, 32, 64, 16
+_MOST_ENTRIES, _MOST_SHAPES, MOST_TRACES = 8, 64, 16
 # Each repeat captures one object more, unless the function makes new ones in each trace.
 _MOST_REPEATS = 200
 
@@ -99,29 +92,6 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
-
-
-class TraceNote(NamedTuple):
-    """The keys with which one trace was made, for `nb.explain_retrace`."""
-
-    structure: Any
-    shapes: Shapes
-    captured: tuple[Any, ...]
-    """Signatures of the captured objects."""
-    guards: Guards
-    cell: int
-
-
-class ExpectedCall(NamedTuple):
-    """The keys that decide about a call."""
-
-    structure: Any
-    shapes: Shapes
-    call: CallArguments
-    captured: list[Any]
-    names: list[str]
-    is_known: bool
-    """Return True if there is a trace."""
 
 
 class Jit(Generic[P, R]):
@@ -139,13 +109,15 @@ class Jit(Generic[P, R]):
     ) -> None:
         self.fn, self.donate, self.options = fn, donate, options
         self.static, self.donated = static, donated
-        self.entries: dict[Any, list[Entry]] = {}
-        self.notes: list[TraceNote] = []
+        self.entries: dict[CallKey, list[Entry]] = {}
+        """Those of one key have captured objects of other structures."""
+        self.traces: list[Entry] = []
+        """The last traces, for `nb.explain_retrace`."""
         self.count = 0
         """How often it was traced."""
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None
         self._steadies: dict[Any, Any] = {}
-        self._steady_entry: Entry | None = None
+        self._epoch = -1
         self._tracked: tuple[Any, Any] = (None, None)
         """The key of a tracker, and the steady call for it."""
         self._last: Callable[[], Binding | None] = lambda: None
@@ -216,23 +188,11 @@ class Jit(Generic[P, R]):
     def _run(self, call: CallArguments) -> tuple[Binding, Any]:
         __tracebackhide__ = True
         try:
-            binding = Binding(*self._program(call))
+            binding = self.bound(call)
             return binding, binding.run(call.arrays)
         except Cold:  # settings of JAX that no key holds: the program is traced for these
-            binding = Binding(*self._program(call, anew=True))
+            binding = self.bound(call, anew=True)
             return binding, binding.run(call.arrays)
-
-    def _program(
-        self, call: CallArguments, *, anew: bool = False
-    ) -> tuple[Entry, Traced, CallArguments, list[Any]]:
-        """Return what runs these arguments; it is traced if there is none, or `anew`."""
-        __tracebackhide__ = True
-        entry, captured = self._find(call.objects)
-        if entry is not None and not anew:
-            shapes = shapes_of(call, prepared_variables([*call.objects, *captured]))
-            if (traced := entry.traced.get(shapes)) is not None:
-                return entry, traced, call, captured
-        return self._trace(call, entry, captured, anew=anew)
 
     def _settle_steady(self, binding: Binding, args: tuple[Any, ...]) -> None:
         steady = binding.steady(args, _PLAIN)
@@ -240,71 +200,70 @@ class Jit(Generic[P, R]):
             self._tracked = now.tracker.key, steady
             return
         self._last = weakref.ref(binding)
-        entry = binding.entry
-        if self._steady_entry is not entry or len(self._steadies) > _MOST_SHAPES:
-            self._steady_entry, self._steadies = entry, {}
+        # A change of structure ends all steady calls from before.
+        if self._epoch != clock.structure or len(self._steadies) > _MOST_SHAPES:
+            self._epoch, self._steadies = clock.structure, {}
         if steady is None:
             self._steady = None
             return
         self._steadies[shapes_of_arrays(args)] = steady
         # With one trace no shapes are compared: other ones miss JAX's cache, which raises `Cold`.
-        self._steady = steady if len(entry.traced) == 1 else by_shape(self._steadies)
+        self._steady = steady if len(self._steadies) == 1 else by_shape(self._steadies)
 
     # -- entries --
-    def _find(self, objects: list[Any]) -> tuple[Entry | None, list[Any]]:
+    def _find(self, key: CallKey, objects: list[Any]) -> tuple[Entry | None, list[Any]]:
         """Return the entry that fits these objects and the surroundings of the function."""
-        for entry in self.entries.get(structure_key(objects), ()):
+        for entry in self.entries.get(key, ()):
             captured = entry.resolve(objects)
             if captured is not None:
                 return entry, captured
-        return None, []
+        return None, self._seeds(objects)
 
-    def _add(self, entry: Entry, call: CallArguments) -> Entry:
-        key = structure_key(call.objects)
+    def _add(self, entry: Entry) -> bool:
+        """Add an entry; return True unless it takes the place of an equal one."""
         # Entries of earlier cells can match no call any more.
-        older = [old for old in self.entries.pop(key, ()) if old.cell == cells.tick]
-        self.entries[key] = [entry, *older][:_MOST_ENTRIES]
-        while len(self.entries) > _MOST_STRUCTURES:
+        older = [old for old in self.entries.pop(entry.key, ()) if old.cell == cells.tick]
+        others = [
+            old for old in older if (old.captured, old.sharing) != (entry.captured, entry.sharing)
+        ]
+        self.entries[entry.key] = [entry, *others][:_MOST_ENTRIES]
+        while len(self.entries) > _MOST_SHAPES:
             self.entries.pop(next(iter(self.entries)))
-        return entry
+        return len(others) == len(older)
 
     # -- tracing --
-    def _trace(
-        self, call: CallArguments, entry: Entry | None, captured: list[Any], *, anew: bool
-    ) -> tuple[Entry, Traced, CallArguments, list[Any]]:
-        """Trace for these arguments."""
+    def bound(self, call: CallArguments, *, anew: bool = False) -> Binding:
+        """Return what runs these arguments; it is traced if there is none, or `anew`."""
         __tracebackhide__ = True
-        names, options = self._array_names(call), self._flat_options(call)
-        if entry is None:
-            captured = self._seeds(call.objects)
-        with unchanged([*call.objects, *captured], only_on_error=True) as keep:
+        entry, captured = self._find(call_key(call), call.objects)
+        if entry is None or anew:
+            names, options = self._array_names(call), self._flat_options(call)
 
             def run(job: Job) -> Traced:
-                for obj in job.captured:
-                    keep(obj)
                 return trace(job, names, self.donate, options, anew=anew)
 
-            traced, captured = self._capturing(call, captured, run)
-            guards = Guards(Search(self.fn, call.objects), captured, self.fn)
-        # After the trace, which may have given an optimizer its state or built a model.
-        shapes = shapes_of(call, prepared_variables([*call.objects, *captured]))
-        fresh = Entry(captured, call.objects, guards)
-        if entry is None or anew or entry.key != fresh.key:
-            entry = self._add(fresh, call)
-        while len(entry.traced) >= _MOST_SHAPES:
-            entry.traced.pop(next(iter(entry.traced)))
-        entry.traced[shapes] = traced
-        self._note(call, guards, entry, shapes)
-        return entry, traced, call, captured
+            with unchanged(call.objects, only_on_error=True) as keep:
+                traced, captured = self._capturing(call, captured, run, keep)
+                entry = self._entry(call, captured, traced)
+            if self._add(entry):
+                self.count += 1
+                self.traces = [*self.traces[1 - MOST_TRACES :], entry]
+        return Binding(entry, call, captured)
 
     def _capturing(
-        self, call: CallArguments, captured: list[Any], run: Callable[[Job], T]
+        self,
+        call: CallArguments,
+        captured: list[Any],
+        run: Callable[[Job], T],
+        keep: Callable[[Any], object],
     ) -> tuple[T, list[Any]]:
         """Run `run(job)` again until all that its trace meets is captured; returns its result and
-        the captured objects.
+        the captured objects. `keep` is called with each of them.
         """
         __tracebackhide__ = True
         for _ in range(_MOST_REPEATS):
+            for obj in captured:
+                keep(obj)
             variables = prepared_variables([*call.objects, *captured])
             job = Job(self.fn, call, captured, variables)
             try:
@@ -322,30 +281,27 @@ class Jit(Generic[P, R]):
             f"{self!r} uses other captured objects in each trace, so it cannot be compiled."
         )
 
-    def _note(self, call: CallArguments, guards: Guards, entry: Entry, shapes: Shapes) -> None:
-        """Remember the keys of a trace; traces that differ in none count once."""
-        note = TraceNote(structure_key(call.objects), shapes, entry.key[0], guards, entry.cell)
-        if not any(note[:3] == old[:3] and note.cell == old.cell for old in self.notes):
-            self.count += 1
-            self.notes = [*self.notes[1 - MOST_TRACES :], note]
+    def _entry(
+        self, call: CallArguments, captured: list[Any], program: Any, *, inside: bool = False
+    ) -> Entry:
+        """Make the entry of a trace that is over: it may have given an optimizer its state."""
+        guards = Guards(Search(self.fn, call.objects), captured, self.fn)
+        return Entry(call_key(call, inside=inside), call.objects, captured, guards, program)
 
-    def _names(self, call: CallArguments) -> list[str]:
+    def names(self, call: CallArguments) -> list[str]:
+        """Return a name for each leaf of the arguments."""
         return call.names(functools.partial(argument_names, self.fn))
 
     def _array_names(self, call: CallArguments) -> list[str]:
-        return [name for name, mark in zip(self._names(call), call.form.marks) if mark < 0]
+        return [name for name, mark in zip(self.names(call), call.form.marks) if mark < 0]
 
-    def expected(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExpectedCall:
-        """Return the keys that decide about a call, for `nb.explain_retrace`; nothing is traced."""
+    def expected(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[CallArguments, CallKey, Entry | None]:
+        """Return the key of a call and the trace that it would use, for `nb.explain_retrace`."""
         call = take_apart(args, kwargs, self.static)
-        entry, captured = self._find(call.objects)
-        variables = dict.fromkeys(
-            variable for obj in (*call.objects, *captured) for variable in variables_of(obj)
-        )
-        shapes = shapes_of(call, list(variables))
-        is_known = entry is not None and shapes in entry.traced
-        key = structure_key(call.objects)
-        return ExpectedCall(key, shapes, call, captured, self._names(call), is_known)
+        key = call_key(call)
+        return call, key, self._find(key, call.objects)[0]
 
     def _seeds(self, objects: list[Any]) -> list[Any]:
         """Return objects that a first trace will probably use: it need not begin again for each."""
@@ -441,18 +397,17 @@ class Jit(Generic[P, R]):
     ) -> tuple[Any, list[Variable]]:
         """Use the `jax.jit` for calls inside other transforms; returns result and variables."""
         __tracebackhide__ = True
-        entry, captured = self._find(call.objects)
-        first = captured = captured if entry is not None else self._seeds(call.objects)
-        program = None if entry is None else entry.inner.get(call.form)
+        entry, first = self._find(call_key(call, inside=True), call.objects)
         mark = now.taps.mark() if now.taps is not None else None
 
         def run(job: Job) -> Any:
-            inner = program if job.captured is first else None
             if now.taps is not None:
                 now.taps.rewind(mark)
-            if inner is None:
+            if entry is not None and job.captured is first:
+                inner = entry.program
+            else:
                 inner = inner_program(self.fn, self._array_names(call), self._flat_options(call))
-            with running(job):
+            with during(job=job):
                 # In a raw transform the values are constants; a write is refused.
                 values = [
                     variable.settled() if now.frame is None else variable.value
@@ -460,37 +415,28 @@ class Jit(Generic[P, R]):
                 ]
                 return use(inner, values), inner, job.variables
 
-        keeps = entry is None and now.frame is None
-        objects = [*call.objects, *captured]
-        with unchanged(objects, only_on_error=True) if keeps else nullcontext():
-            (result, inner, variables), captured = self._capturing(call, captured, run)
+        restores = entry is None and now.frame is None
+        with unchanged(call.objects, only_on_error=True) if restores else nullcontext(id) as keep:
+            (result, inner, variables), captured = self._capturing(call, first, run, keep)
         # What is local ends with the trace around this call.
-        if entry is None or captured is not first:
-            if any(map(_is_local, captured)):
-                return result, variables
-            guards = Guards(Search(self.fn, call.objects), captured, self.fn)
-            entry = self._add(Entry(captured, call.objects, guards), call)
-        entry.inner[call.form] = inner
+        if (entry is None or captured is not first) and not any(map(_is_local, captured)):
+            self._add(self._entry(call, captured, inner, inside=True))
         return result, variables
 
     # -- records --
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRecord:
         cells.follow()
-        _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
-        variables = prepared_variables([*call.objects, *captured])
+        binding = self.bound(take_apart(args, kwargs, self.static))
+        variables, traced = tuple(binding.variables), binding.traced
+        objects, captured = binding.live_objects()
+        written = tuple(variables[i] for i in traced.facts.targets)
+        donates, program = bool(traced.donated), id(traced.program)
         return CallRecord(
-            self,
-            args,
-            kwargs,
-            tuple(call.objects),
-            tuple(captured),
-            tuple(variables),
-            tuple(variables[i] for i in traced.facts.targets),
-            bool(traced.donated),
-            id(traced.program),
+            self, args, kwargs, objects, captured, variables, written, donates, program
         )
 
-    def _last_variables(self) -> tuple[Variable, ...]:
+    def last_variables(self) -> tuple[Variable, ...]:
+        """Return the inputs of the last call in the steady state; none before."""
         binding = self._last()
         return () if binding is None else tuple(binding.variables)
 
@@ -542,19 +488,15 @@ class Jit(Generic[P, R]):
 
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the key of the program of a call, but for shapes."""
-        objects = take_apart(args, kwargs, self.static).objects
-        _, captured = self._find(objects)
-        return structure_key(objects), tuple(map(signature_of, captured))
+        call = take_apart(args, kwargs, self.static)
+        key = call_key(call, inside=True)
+        entry, _ = self._find(key, call.objects)
+        return key, None if entry is None else entry.captured
 
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace and compile for these arguments, and build models that build at first call."""
-        _, traced, call, captured = self._program(take_apart(args, kwargs, self.static))
-        values = [variable.value for variable in prepared_variables([*call.objects, *captured])]
-        lists: tuple[Any, ...] = (values,)
-        if donated := set(traced.donated):
-            lent = tuple(values[i] for i in traced.donated)
-            lists = lent, tuple(x for i, x in enumerate(values) if i not in donated)
-        traced.program.call.lower(*lists, *call.arrays).compile()
+        call = take_apart(args, kwargs, self.static)
+        self.bound(call).lowered(call.arrays).compile()
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...

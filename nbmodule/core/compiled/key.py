@@ -15,10 +15,9 @@ import jax
 import numpy as np
 
 from nbmodule.base.foreign import as_read, is_native
-from nbmodule.base.jax_names import trace_settings
 from nbmodule.base.notebook import running_shell
-from nbmodule.core.structure.structure import structure_of
-from nbmodule.core.transforms.carried import is_stateful, sharing_of, variables_of
+from nbmodule.core.structure.structure import Static, structure_of
+from nbmodule.core.transforms.carried import is_stateful, variables_of
 from nbmodule.core.transforms.options import Places
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
@@ -60,28 +59,22 @@ class CellClock:
 cells = CellClock()
 
 
-def signature_of(obj: Any) -> Any:
-    """Return the key by which a program serves an object: structure and shardings."""
+class Signature(NamedTuple):
+    """The key by which a program serves a stateful object."""
+
+    structure: Any
+    """A `Structure`, or the class of a variable and whether it is frozen."""
+    shapes: tuple[tuple[Any, Any], ...]
+    """Shape and dtype of each variable."""
+    layouts: Any
+
+
+def signature_of(obj: Any) -> Signature:
+    """Return the key by which a program serves an object."""
     structure: Any = (type(obj), obj._frozen) if isinstance(obj, Variable) else structure_of(obj)
-    layouts = layouts_of(variables_of(obj))
-    return structure if layouts is None else (structure, layouts)
-
-
-class Fixed:
-    """A static argument, compared by type and value."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __eq__(self, second: object) -> bool:
-        if not isinstance(second, Fixed) or type(self.value) is not type(second.value):
-            return False
-        return self.value is second.value or bool(self.value == second.value)
-
-    def __hash__(self) -> int:
-        return hash(self.value)
+    variables = variables_of(obj)
+    shapes = tuple([(variable.shape, variable.dtype) for variable in variables])
+    return Signature(structure, shapes, layouts_of(variables))
 
 
 class ArgumentForm(NamedTuple):
@@ -91,7 +84,7 @@ class ArgumentForm(NamedTuple):
     """Positional and keyword arguments, with None for static ones."""
     marks: tuple[int, ...]
     """For each leaf the number of the stateful object, -1 for an array."""
-    static: tuple[tuple[int | str, Fixed], ...]
+    static: tuple[tuple[int | str, Static], ...]
 
     def filled(self, arrays: Any, objects: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the user's arguments around these arrays and objects."""
@@ -124,17 +117,17 @@ class CallArguments(NamedTuple):
 
 def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) -> CallArguments:
     """Separate arrays, stateful objects and static values of a call."""
-    fixed: list[tuple[int | str, Fixed]] = []
+    fixed: list[tuple[int | str, Static]] = []
     traced, traced_kwargs = args, kwargs
     if static.numbers or static.names:
         numbers = sorted({i % len(args) for i in static.numbers if -len(args) <= i < len(args)})
         names = sorted(name for name in static.names if name in kwargs)
-        fixed += [(i, Fixed(args[i])) for i in numbers]
-        fixed += [(name, Fixed(kwargs[name])) for name in names]
+        fixed += [(i, Static(args[i])) for i in numbers]
+        fixed += [(name, Static(kwargs[name])) for name in names]
         traced = tuple([None if i in numbers else x for i, x in enumerate(args)])
         traced_kwargs = {name: None if name in names else x for name, x in kwargs.items()}
-        for name, value in fixed:
-            _check_hashable(name, value)
+        for name, static_value in fixed:
+            _check_hashable(name, static_value.value)
     leaves, tree = jax.tree.flatten((traced, traced_kwargs), is_leaf=is_stateful)
     marks, arrays, objects = [], [], []
     order: dict[int, int] = {}
@@ -151,21 +144,14 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
     return CallArguments(form, arrays, objects)
 
 
-def _check_hashable(name: object, fixed: Fixed) -> None:
+def _check_hashable(name: object, value: object) -> None:
     try:
-        hash(fixed)
+        hash(value)
     except TypeError:
         raise ValueError(
             f"the static argument {name!r} must be hashable, since it is compared by value; got "
-            f"{type(fixed.value).__name__}. Pass a tuple or a frozen object."
+            f"{type(value).__name__}. Pass a tuple or a frozen object."
         ) from None
-
-
-def structure_key(objects: list[Any]) -> Any:
-    """Return the key of the objects among the arguments, and of tracking."""
-    # Records are outputs of the program: another request needs another program.
-    tracker = now.tracker.key if now.tracker is not None else None
-    return tuple(map(signature_of, objects)), sharing_of(objects), tracker
 
 
 SETTINGS = (
@@ -184,22 +170,31 @@ SETTINGS = (
 """Settings of JAX that a trace depends on."""
 
 
-class Shapes(NamedTuple):
-    """The key of a program for objects of one structure."""
+class CallKey(NamedTuple):
+    """The key of a call, but for the objects that it captures."""
 
+    objects: tuple[Signature, ...]
+    """Of the stateful objects among the arguments."""
     form: ArgumentForm
-    arrays: tuple[Any, ...]
-    variables: tuple[Any, ...]
-    settings: Any
-    """Of JAX: its own key for traces, and those that have names."""
+    arrays: tuple[Any, ...] | None
+    """Shapes and dtypes of the arrays; None inside other transforms, where JAX compares them."""
+    tracker: Any
+    """Of the open tracker: records are outputs of the program."""
+    settings: tuple[Any, ...]
 
 
-def shapes_of(call: CallArguments, variables: list[Variable]) -> Shapes:
-    """Return the form of the arguments, shapes and dtypes of all arrays, and settings of JAX."""
-    named = tuple([getattr(jax.config, name, None) for name in SETTINGS])
-    settings = (None if trace_settings is None else trace_settings(), named)
-    shapes = tuple([(variable.shape, variable.dtype) for variable in variables])
-    return Shapes(call.form, tuple(map(aval_of, call.arrays)), shapes, settings)
+def call_key(call: CallArguments, *, inside: bool = False) -> CallKey:
+    """Return the key of a call; `inside` another transform or not.
+
+    Settings of JAX that it does not hold make the program miss JAX's own cache: see `Cold`.
+    """
+    return CallKey(
+        tuple(map(signature_of, call.objects)),
+        call.form,
+        None if inside else tuple(map(aval_of, call.arrays)),
+        None if now.tracker is None else now.tracker.key,
+        tuple([getattr(jax.config, name, None) for name in SETTINGS]),
+    )
 
 
 def aval_of(array: Any) -> Any:

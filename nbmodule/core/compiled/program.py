@@ -194,10 +194,10 @@ def trace(
 
 def inner_program(fn: Any, names: list[str], options: dict[str, Any]) -> Any:
     """Make the `jax.jit` of a function for calls inside other transforms, with the present job."""
-    flat = _flat(lambda: now.programs[-1], fn, names, options)
+    flat = _flat(lambda: now.job, fn, names, options)
 
     def run(values: Any, *leaves: Any) -> Any:
-        return *flat(values, *leaves), StaticOutput(now.programs[-1].facts)
+        return *flat(values, *leaves), StaticOutput(now.job.facts)
 
     return jax.jit(_named(run, fn, ["variables", *names]), **_shifted(options, 1))
 

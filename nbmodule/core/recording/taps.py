@@ -10,7 +10,7 @@ same one level further in, and hand the zeros on by rows; all other transforms l
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
 
-from nbmodule.core.variables.frame import now
+from nbmodule.core.variables.frame import during, now
 
 
 @jax.custom_jvp
@@ -76,18 +76,9 @@ class Later:
         )
 
 
-@contextmanager
-def serving(taps: Taps | None) -> Iterator[Taps | None]:
+def serving(taps: Taps | None) -> AbstractContextManager[None]:
     """Make `taps` the one that is asked, or let nobody be asked."""
-    before = now.taps
-    try:
-        try:
-            now.taps = taps
-            yield taps
-        finally:
-            now.taps = before
-    finally:  # see `frame.calling`
-        now.taps = before
+    return during(taps=taps)
 
 
 def tapped(outputs: object) -> tuple[Any, Later]:

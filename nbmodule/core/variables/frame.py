@@ -95,14 +95,13 @@ class Now(threading.local):
     # while a model is inspected: is called with each module that builds or has its first call
     keep: Any = None
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
+    job: Any = None  # of the compiled function that is being called inside another transform
 
     def __init__(self) -> None:
         # Modules whose calls, or reads of `v`, are open on the slow path.
         self.stack: list[Any] = []
         # For each of them, how often it has called each name.
         self.counts: list[dict[str, int]] = []
-        # Compiled functions that are being called inside other transforms.
-        self.programs: list[Any] = []
 
     def __reduce__(self) -> str:
         """Pickle by name: there is one, also where cloudpickle copies a function."""
@@ -163,6 +162,20 @@ def calling(module: object) -> Iterator[None]:
             del now.stack[depth:], now.counts[depth:]
     finally:
         del now.stack[depth:], now.counts[depth:]
+
+
+@contextmanager
+def during(**values: object) -> Iterator[None]:
+    """Set attributes of `now` for a while; they are restored twice, see `calling`."""
+    before = {name: getattr(now, name) for name in values}
+    try:
+        try:
+            vars(now).update(values)
+            yield
+        finally:
+            vars(now).update(before)
+    finally:
+        vars(now).update(before)
 
 
 class Missed(BaseException):

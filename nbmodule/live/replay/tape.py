@@ -35,7 +35,6 @@ from nbmodule.core.compiled.call_record import (
     RecordedMethod,
     call_recorded,
     is_recorded,
-    last_call_variables,
     record_call,
 )
 from nbmodule.core.compiled.capture import reachable
@@ -499,7 +498,7 @@ class Tape:
         if begun:  # the old values are freed below: that is time of the step itself
             self._cost.add(time.thread_time() - begun)
         self._note_values()
-        used = last_call_variables(note.function) if type(note.function) is Jit else ()
+        used = note.function.last_variables() if type(note.function) is Jit else ()
         if len(used) > len(self.variables):  # the old value of a new variable is unknown
             self._is_broken = True
 
