@@ -378,7 +378,7 @@ nb.check(twin.eval()(x), layered.eval()(x))
 # ## Exercises
 #
 # Replace `None` with your answer and run the cell: `nb.check` reports whether it is right, and if not, what is wrong. The
-# solution is folded away below.
+# solution is folded below.
 #
 # **1. From one spelling to the other.** `leaves` has the names of the functional way. Make a `Container` of them that
 # `StatefulNet(v=...)` takes. The result must equal `stateful.v`.

@@ -156,7 +156,7 @@ nb.mute_rule("validated-rarely")
 # %% [markdown]
 # ## Exercises
 #
-# Replace `None` with your answer and run that cell and the next one. The solutions are folded away below.
+# Replace `None` with your answer and run that cell and the next one. The solutions are folded below.
 #
 # **1. Name it.** Which rule speaks about this setup? Give its name.
 #

@@ -134,7 +134,7 @@ best.report(f"{journals}/report.html")
 # %% [markdown]
 # ## Exercises
 #
-# Replace `None` with your answer and run that cell and the next one. The solutions are folded away below.
+# Replace `None` with your answer and run that cell and the next one. The solutions are folded below.
 #
 # **1. The best rate.** Of the runs with 8 units, return the rate of the one with the lowest validation loss.
 #

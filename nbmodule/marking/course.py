@@ -15,7 +15,7 @@ from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, FileFormatError, NbModuleError
 
 _SOLUTION = "solution"
-_MENTION = re.compile(r"\s*(?:The|Each)\s+solutions?\s+(?:is|are)\s+folded\s+away(?:\s+below)?\.")
+_MENTION = re.compile(r"\s*(?:The|Each)\s+solutions?\s+(?:is|are)\s+folded\s+below\.")
 
 
 def make_course(lessons: Sequence[Path], out: Path) -> list[Path]:

@@ -36,7 +36,7 @@ def test_students_get_every_lesson_with_its_checks_and_without_solutions(course)
     ]
     for lesson in lessons:
         text = (course / "students" / lesson.name).read_text(encoding="utf-8")
-        assert '"solution"' not in text and "folded away" not in text, lesson.name
+        assert '"solution"' not in text and "folded below" not in text, lesson.name
         handed_out = read_cells(course / "students" / lesson.name)
         checks = [cell.source for cell in read_cells(lesson) if cell.checks]
         assert [cell.source for cell in handed_out if cell.checks] == checks
