@@ -1,20 +1,20 @@
-"""A file appears whole or not at all: written beside its place under another name, synced, then
-renamed.
+"""Write a file whole or not at all: beside its place under another name, synced, then renamed.
 
 A rename within a folder is atomic, so a reader, a second writer and a process that is killed see
-the old file or the new one. A killed process leaves its unfinished file behind. It holds a lock on
-it while it lives, so the next writer in the folder can tell an unfinished file that is being
-written from one that nobody will finish, and removes the latter.
+the old file or the new one. A killed process leaves its unfinished file behind; the next writer of
+the same file removes it once nobody has written to it for an hour.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import hashlib
 import os
 import secrets
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -24,12 +24,11 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError, Nb
 fcntl: Any
 try:
     import fcntl
-except (
-    ImportError
-):  # Windows: unfinished files of killed processes stay until they are deleted by hand
+except ImportError:  # Windows
     fcntl = None
 
 _UNFINISHED = ".unfinished"
+_ABANDONED_AFTER = 3600.0  # seconds
 _FOLDER_ADVICE = " Choose a folder that you may write to."
 _ADVICE = {
     errno.ENOSPC: " Make room on the disk, or save to another one.",
@@ -107,14 +106,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             _keep_permissions(target, descriptor)
             _sync(descriptor)
-            if fcntl is None:  # Windows renames no open file
-                file.close()
-            # others may read the file as soon as it has its name, and HDF5 asks for a lock to read
-            else:
-                with contextlib.suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_SH)
-            os.replace(unfinished, target)
-            in_place = True
+        os.replace(unfinished, target)
+        in_place = True
         for folder in (target.parent, *result):
             _sync_folder(folder)
     except OSError as error:
@@ -167,51 +160,18 @@ def _prefix(target: Path) -> str:
 
 
 def _create(target: Path) -> tuple[int, Path]:
-    """Make a new file beside the target, under a lock."""
-    while True:
-        path = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
-        flags = (
-            os.O_RDWR
-            | os.O_CREAT
-            | os.O_EXCL
-            | getattr(os, "O_CLOEXEC", 0)
-            | getattr(os, "O_BINARY", 0)
-        )
-        descriptor = os.open(path, flags, 0o666)
-        try:
-            if fcntl is None:
-                return descriptor, path
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.path.exists(path):  # else another process took it for abandoned, before the lock
-                return descriptor, path
-        except BaseException:
-            os.close(descriptor)
-            path.unlink(missing_ok=True)
-            raise
-        os.close(descriptor)
+    """Make a new file beside the target, with the permissions of any new file."""
+    path = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.open(path, flags, 0o666), path
 
 
 def remove_abandoned(folder: Path, prefix: str) -> None:
-    """Remove what killed processes have left of files whose hidden names begin like this; whoever
-    still writes holds a lock.
-    """
-    if fcntl is None:
-        return
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for name in [entry.name for entry in entries]:
-            if name.startswith(prefix) and name.endswith(_UNFINISHED):
-                _remove_if_unlocked(folder / name)
-
-
-def _remove_if_unlocked(path: Path) -> None:
+    """Remove unfinished files whose hidden names begin like this and that nobody writes."""
     with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
-        finally:
-            os.close(descriptor)
+        for path in folder.glob(f"{glob.escape(prefix)}*{_UNFINISHED}"):
+            if time.time() - path.stat().st_mtime > _ABANDONED_AFTER:
+                path.unlink(missing_ok=True)
 
 
 def hold(file: BinaryIO) -> None:

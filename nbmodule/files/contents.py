@@ -117,7 +117,12 @@ def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conten
             contents.is_sealed = False
             if is_safetensors(file):
                 rows, contents.metadata = read_safetensors(file, where)
-            elif is_pickle(file) or is_torch_archive(file):
+            elif is_pickle(file):
+                raise FileFormatError(
+                    f"cannot load {where}: it is a pickle, as PyTorch wrote files before version "
+                    "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew."
+                )
+            elif is_torch_archive(file):
                 rows, contents.metadata = read_torch(file, where), {"format": "pt"}
             elif is_npz(file):
                 rows, contents.metadata = read_npz(file, where)

@@ -10,13 +10,12 @@ Source: https://github.com/pytorch/pytorch/blob/main/torch/serialization.py.
 
 from __future__ import annotations
 
-import mmap
+import functools
 import os
 import pickle
 import struct
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import BytesIO, FileIO
 from math import prod
@@ -28,7 +27,7 @@ from nbmodule.errors import DtypeError, FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
-from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at, read_into
+from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count
 from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe_leaf
 
 # A stride of 0 lets a tensor claim more numbers than its file holds; same limits as for `.npz`.
@@ -52,7 +51,6 @@ _STORAGES = {
 }
 _REBUILD, _REBUILD_DTYPE = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 _PARAMETERS = ("torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state")
-_LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +87,10 @@ class _Tensor:
     strides: tuple[int, ...]
 
 
+Storages = Callable[[str], np.ndarray | None]
+"""Reads the bytes of a storage by its key; None where the file has none."""
+
+
 class _RefusedError(Exception):
     """The pickle holds something that is not read."""
 
@@ -106,11 +108,10 @@ def read_torch(file: FileIO, where: str) -> list[SealedRow]:
     """
     size = os.fstat(file.fileno()).st_size
     try:
-        if read_at(file, 0, 2) == b"PK":
-            content, blocks = _read_archive(file, size)
-        else:
-            content, blocks = _read_legacy(file, size)
-        return list(_rows(content, file, blocks, MOST_EXPANSION * size + FREE_CLAIM))
+        file.seek(0)
+        with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+            content, storages = _read_archive(archive, size)
+            return list(_rows(content, storages, MOST_EXPANSION * size + FREE_CLAIM))
     except _RefusedError as error:
         raise FileFormatError(f"cannot load {where}: {error}.") from None
     except (
@@ -126,98 +127,53 @@ def read_torch(file: FileIO, where: str) -> list[SealedRow]:
         NotImplementedError,
         pickle.UnpicklingError,
         struct.error,
+        OSError,
         zipfile.BadZipFile,
     ) as error:
         reason = f"{type(error).__name__}: {error}"[:200]
         raise FileFormatError(f"cannot load {where}: it is damaged ({reason}).") from error
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """The place of a storage in the file."""
+def _read_archive(archive: zipfile.ZipFile, size: int) -> tuple[Any, Storages]:
+    """Interpret the pickle of an archive; return its content, and a function that reads storages.
 
-    offset: int
-    size: int
-    crc: int | None
-
-
-def _read_archive(file: FileIO, size: int) -> tuple[Any, dict[str, _Block]]:
-    """Read the pickle of a zip archive, and locate its storages."""
-    file.seek(0)
-    with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
-        members = archive.infolist()
+    Each storage is read once, with its checksum, in pieces that arrays share.
+    """
+    members = archive.infolist()
     check_count(len(members), "the archive")
-    blocks = {info.filename: _locate(file, info, size) for info in members}
-    if sum(block.size for block in blocks.values()) > size:
+    for info in members:
+        if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+            raise _RefusedError(
+                f"its member {info.filename[:200]!r} is compressed, and torch.save stores members "
+                "uncompressed; `np.load` or unzipping may read it if you trust it"
+            )
+    if sum(info.file_size for info in members) > size:
         raise _RefusedError("its members overlap")
-    names = [name for name in blocks if name.rpartition("/")[2] == "data.pkl"]
+    by_name = {info.filename: info for info in members}
+    names = [name for name in by_name if name.rpartition("/")[2] == "data.pkl"]
     if len(names) != 1:
         raise _RefusedError(f"it has {len(names)} members named data.pkl, expected 1")
-    root, pickled = names[0].removesuffix("data.pkl"), blocks[names[0]]
-    order = blocks.get(f"{root}byteorder")
-    if order and read_at(file, order.offset, min(order.size, 8)) != b"little":
+    root, pickled = names[0].removesuffix("data.pkl"), by_name[names[0]]
+    if f"{root}byteorder" in by_name and archive.read(f"{root}byteorder") != b"little":
         raise _RefusedError("its numbers are big-endian")
-    if pickled.size > _MOST_PICKLE:
-        raise _RefusedError(f"its data.pkl has {pickled.size:,} bytes, at most {_MOST_PICKLE:,}")
-    prefix = f"{root}data/"
-    storages = {
-        name.removeprefix(prefix): block
-        for name, block in blocks.items()
-        if name.startswith(prefix)
-    }
-    return interpret(BytesIO(_read_block(file, pickled, "data.pkl").tobytes())), storages
-
-
-def _read_block(file: FileIO, block: _Block, name: str) -> np.ndarray:
-    """Read the bytes of a member and test its checksum."""
-    data = empty(block.size)
-    if read_into(file, block.offset, data) < block.size:
-        raise _RefusedError(f"the file ends within {name[:200]}")
-    if block.crc is not None and zlib.crc32(data.data) != block.crc:
-        raise _RefusedError(f"{name[:200]} has changed since it was written (wrong checksum)")
-    return data
-
-
-def _locate(file: FileIO, info: zipfile.ZipInfo, size: int) -> _Block:
-    """Find the bytes of a member, which `torch.save` never compresses."""
-    if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+    if pickled.file_size > _MOST_PICKLE:
         raise _RefusedError(
-            f"its member {info.filename[:200]!r} is compressed, and torch.save stores members as "
-            "they are; `np.load` or unzipping may read it if you trust it"
+            f"its data.pkl has {pickled.file_size:,} bytes, at most {_MOST_PICKLE:,}"
         )
-    header = read_at(file, info.header_offset, 30) if info.header_offset >= 0 else b""
-    if len(header) < 30 or header[:4] != b"PK\x03\x04":
-        raise _RefusedError(f"its member {info.filename[:200]!r} has no header")
-    offset = info.header_offset + 30 + sum(struct.unpack("<HH", header[26:30]))
-    if offset + info.file_size > size:
-        raise _RefusedError(f"its member {info.filename[:200]!r} would be outside of the file")
-    return _Block(offset, info.file_size, info.CRC)
 
+    @functools.cache
+    def storages(key: str) -> np.ndarray | None:
+        info = by_name.get(f"{root}data/{key}")
+        if info is None:
+            return None
+        data = empty(info.file_size)
+        with archive.open(info) as stream:
+            view, done = memoryview(data), 0
+            while count := stream.readinto(view[done : done + (1 << 24)]):
+                done += count
+        return data
 
-def _read_legacy(file: FileIO, size: int) -> tuple[Any, dict[str, _Block]]:
-    """Read the format before PyTorch 1.6: five pickles, then the storages one after the other."""
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as stream:
-        if interpret(stream) != _LEGACY_MAGIC:
-            raise _RefusedError(
-                "it is a pickle, which only `pickle` reads, and running it runs code"
-            )
-        if interpret(stream) != 1001:
-            raise _RefusedError("it has an unknown version of the format of torch.save")
-        machine = interpret(stream)
-        if not isinstance(machine, dict) or machine.get("little_endian") is not True:
-            raise _RefusedError("its numbers are big-endian")
-        storages: dict[str, _Storage] = {}
-        content, keys = interpret(stream, storages), interpret(stream)
-        if not isinstance(keys, list):
-            raise _RefusedError("it does not list its storages")
-        at, blocks = stream.tell(), {}
-    for key in map(str, keys):
-        (count,) = struct.unpack("<Q", read_at(file, at, 8))
-        length = count * kinds()[storages[key].dtype].dtype.itemsize
-        if at + 8 + length > size:
-            raise _RefusedError(f"its storage {key[:40]!r} would be outside of the file")
-        blocks[key], at = _Block(at + 8, length, None), at + 8 + length
-    return content, blocks
+    return interpret(BytesIO(archive.read(pickled))), storages
 
 
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
@@ -226,32 +182,22 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
     The loop in Python is Python's own too; the one in C reserves room for any index of the memo.
     """
 
-    def __init__(self, stream: Any, storages: dict[str, _Storage]) -> None:
-        super().__init__(stream)
-        self.storages = storages
-
     def find_class(self, module: str, name: str) -> _Global:
         """Return a record in place of what the pickle imports."""
         return _Global(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> _Storage:
         """Return a record of the storage that a persistent id names."""
-        storage = _storage(pid)
-        self.storages[storage.key] = storage
-        return storage
+        return _storage(pid)
 
 
-def interpret(stream: Any, storages: dict[str, _Storage] | None = None) -> Any:
+def interpret(stream: Any) -> Any:
     """Interpret one pickle without importing or calling anything that it names.
-
-    Args:
-        stream: Bytes, as a file.
-        storages: Filled with the storages that are named, by their key.
 
     Raises:
         _RefusedError: If the pickle does more than build dicts, lists and dense tensors.
     """
-    return _Unpickler(stream, {} if storages is None else storages).load()
+    return _Unpickler(stream).load()
 
 
 def _expect(value: Any, *classes: type) -> Any:
@@ -311,17 +257,14 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _rows(
-    content: Any, file: FileIO, blocks: Mapping[str, _Block], limit: int
-) -> Iterator[SealedRow]:
+def _rows(content: Any, storages: Storages, limit: int) -> Iterator[SealedRow]:
     """Walk nested dicts and lists, with bounds on what is visited and on the bytes it may claim."""
     if not isinstance(content, (dict, list, tuple)):
         raise _RefusedError(
             f"it holds a single {type(content).__name__.strip('_')}, expected tensors by name"
         )
     stack: list[tuple[tuple[str, ...], Any]] = [((), content)]
-    rows: dict[_Tensor, SealedRow] = {}
-    last_read: dict[_Block, np.ndarray] = {}
+    rows: dict[_Tensor, np.ndarray] = {}
     nodes = leaves = claim = 0
     while stack:
         path, value = stack.pop()
@@ -350,11 +293,9 @@ def _rows(
             )
         if isinstance(value, _Tensor):
             if value not in rows:
-                rows[value] = _tensor_row(value, ".".join(path)[:200], file, blocks, last_read)
-            row = rows[value]
-            yield SealedRow(
-                spelled, row.dtype, row.shape, row.offset, row.size, row.crc, data=row.data
-            )
+                rows[value] = _tensor_bytes(value, "/".join(path)[:200], storages)
+            data = rows[value]
+            yield SealedRow(spelled, value.dtype, value.shape, size=data.size, data=data)
         elif value is None or isinstance(value, (str, *SCALARS.values())):
             try:
                 leaf = describe_leaf(value, spelled)
@@ -386,54 +327,29 @@ def _size(value: Any) -> int:
     return len(value) if isinstance(value, str) else 8
 
 
-def _tensor_row(
-    tensor: _Tensor,
-    name: str,
-    file: FileIO,
-    blocks: Mapping[str, _Block],
-    last_read: dict[_Block, np.ndarray],
-) -> SealedRow:
-    """Locate a tensor in the file, or copy it if its strides do not lie in C order."""
-    element, block = kinds().get(tensor.dtype), blocks.get(tensor.storage.key)
-    if element is None or block is None:
-        missing = f"dtype {tensor.dtype[:40]!r}" if element is None else "storage"
-        raise _RefusedError(f'"{name}" has no known {missing}')
+def _tensor_bytes(tensor: _Tensor, name: str, storages: Storages) -> np.ndarray:
+    """Return the bytes of a tensor in C order; those of its storage where these are the same."""
+    element = kinds().get(tensor.dtype)
+    try:
+        data = storages(tensor.storage.key)
+    except zipfile.BadZipFile as error:  # its checksum is wrong
+        raise _RefusedError(f'"/{name}" has changed since it was written ({error})') from error
+    if element is None or element.bits < 8 or data is None:
+        missing = "storage" if data is None else f"dtype {tensor.dtype[:40]!r}"
+        raise _RefusedError(f'"/{name}" has no known {missing}')
     width, shape, strides = element.dtype.itemsize, tensor.shape, tensor.strides
     if (
         len(shape) != len(strides)
         or len(shape) > MOST_AXES
         or not all(map(_is_count, (tensor.offset, *shape, *strides)))
     ):
-        raise _RefusedError(f'"{name}" has a damaged shape')
-    last = tensor.offset + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        raise _RefusedError(f'"/{name}" has a damaged shape')
     claimed = tensor.storage.count * kinds()[tensor.storage.dtype].dtype.itemsize
-    if claimed > block.size or (0 not in shape and (last + 1) * width > block.size):
-        raise _RefusedError(f'"{name}" claims more than the {block.size} bytes of its storage')
-    begin, size = tensor.offset * width, element.nbytes(shape)
-    if 0 in shape:
-        return SealedRow(name, element.name, shape)
-    if _is_in_order(shape, strides) and (begin, size) == (0, block.size):
-        return SealedRow(name, element.name, shape, block.offset, size, block.crc)
-    if block not in last_read:  # views of one storage usually follow each other
-        last_read.clear()
-        last_read[block] = _read_block(file, block, f'the storage of "{name}"')
-    if _is_in_order(shape, strides):
-        return SealedRow(name, element.name, shape, block.offset + begin, size)  # already checked
-    elements = last_read[block][: block.size // width * width].view(element.dtype)[tensor.offset :]
     steps = [step * width for step in strides]
-    view = np.lib.stride_tricks.as_strided(elements, shape, steps, writeable=False)
-    return SealedRow(
-        name,
-        element.name,
-        shape,
-        size=size,
-        data=np.ascontiguousarray(view).reshape(-1).view(np.uint8),
-    )
-
-
-def _is_in_order(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Return True if the elements lie one after the other in C order."""
-    return all(
-        length == 1 or stride == prod(shape[axis + 1 :])
-        for axis, (length, stride) in enumerate(zip(shape, strides, strict=True))
-    )
+    try:
+        view = np.ndarray(shape, element.dtype, data, tensor.offset * width, steps)
+    except (ValueError, TypeError):  # beyond the end of the buffer
+        view = None
+    if view is None or claimed > data.size:
+        raise _RefusedError(f'"/{name}" claims more than the {data.size} bytes of its storage')
+    return np.ascontiguousarray(view).reshape(-1).view(np.uint8)

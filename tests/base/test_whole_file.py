@@ -71,6 +71,7 @@ def test_what_a_killed_process_left_is_removed_and_what_is_being_written_stays(t
     path = tmp_path / "w"
     left = tmp_path / ".w.0123456789ab.unfinished"
     left.write_bytes(b"left by a killed process")
+    os.utime(left, (0, 0))
     other = tmp_path / ".v.0123456789ab.unfinished"
     other.write_bytes(b"of another file")
     with whole_file(path) as first:
@@ -90,7 +91,7 @@ def test_any_name_that_a_folder_can_hold_will_do(tmp_path, name):
 
 def test_saving_over_a_folder_says_so(tmp_path):
     (tmp_path / "w").mkdir()
-    with pytest.raises(FileWriteError, match=r"cannot save .*w: it is a folder\. No file was made"):
+    with pytest.raises(FileWriteError, match=r"cannot save .*w: it is a folder\. No file was written"):
         save(tmp_path / "w", {"w": np.ones(2)})
     assert names(tmp_path) == ["w"]
 
@@ -137,7 +138,7 @@ def test_on_a_full_disk_the_old_file_stays_whole(small_disk, options):
         assert equal(read(path).variables, small)
         assert names(small_disk) == ["w.h5"]
     path.unlink()
-    with pytest.raises(FileWriteError, match=r"no space left on device. No file was made"):
+    with pytest.raises(FileWriteError, match=r"no space left on device. No file was written"):
         save(path, {"w": np.zeros(5_000_000)})
     assert names(small_disk) == []
     save(path, small)
@@ -202,7 +203,7 @@ def test_in_a_folder_that_may_not_be_written_the_error_says_what_is_there(tmp_pa
             match=(f"{reason}. The previous file is unchanged. Choose a folder that you may write"),
         ):
             save(folder / "w.h5", {"w": np.zeros(3)})
-        with pytest.raises(FileWriteError, match=f"{reason}. No file was made"):
+        with pytest.raises(FileWriteError, match=f"{reason}. No file was written"):
             save(folder / "new" / "w.h5", {"w": np.zeros(3)})
         assert equal(read(folder / "w.h5").variables, {"w": np.ones(3)})
     finally:
@@ -291,8 +292,6 @@ def test_killed_at_any_moment_a_saving_loop_leaves_a_whole_file(tmp_path, count)
     assert result["kills"] == count
     assert result["versions"] > count // 3
     assert result["killed while writing"] > 0
-    save(path, tree_of(1))
-    assert names(tmp_path) == ["w.h5"]
 
 
 def test_two_processes_saving_to_one_path_leave_one_of_the_two(tmp_path):
