@@ -73,13 +73,13 @@ def test_a_state_dict_of_pytorch_is_transposed_by_the_layers_it_goes_to(case):
 
 
 @pytest.mark.parametrize("case", OTHERWISE)
-@pytest.mark.parametrize("kind", ["safetensors", "pt", "older pt"])
+@pytest.mark.parametrize("kind", ["safetensors", "pt"])
 def test_a_file_of_pytorch_is_transposed_by_the_layers_it_goes_to(case, kind, tmp_path, capsys):
     (theirs, ours), path = made(case), tmp_path / "theirs"
     if kind == "safetensors":
         safe.save_file(theirs.state_dict(), path, metadata={"format": "pt"})
     else:
-        torch.save(theirs.state_dict(), path, _use_new_zipfile_serialization=kind == "pt")
+        torch.save(theirs.state_dict(), path)
     assert nb.load(path, ours) is ours
     assert "of PyTorch matched" in capsys.readouterr().out
     assert_holds(ours, theirs)
@@ -108,7 +108,7 @@ def bare(layer):
     return {name: tensor.numpy().copy() for name, tensor in layer.state_dict().items()}
 
 
-ASKED = r"the order of the axes is unknown: \"weight\", float32\[8, 3, 3, 3\], lie.*layout='torch' or layout='nbmodule'.*like=model"
+ASKED = r"axes of \"weight\", float32\[8, 3, 3, 3\], is unknown.*layout='torch' or layout='nbmodule'.*like=model"
 
 
 def test_a_file_of_a_lone_convolution_whose_axes_are_alike_asks_for_the_layout(tmp_path):
@@ -231,18 +231,14 @@ class Harm:
         return exec, ("raise SystemExit('this ran')",)
 
 
-@pytest.mark.parametrize(
-    "write", [lambda thing, path: torch.save({"w": thing}, path), None], ids=["torch", "pickle"]
-)
-def test_a_file_that_holds_more_than_tensors_is_refused_and_runs_nothing(write, tmp_path):
-    path = tmp_path / "harm.pt"
-    if write is None:
-        path.write_bytes(pickle.dumps(Harm(), protocol=2))
-    else:
-        write(Harm(), path)
+def test_a_file_that_holds_more_than_tensors_is_refused_and_runs_nothing(tmp_path):
+    torch.save({"w": Harm()}, tmp_path / "harm.pt")
+    (tmp_path / "harm.pkl").write_bytes(pickle.dumps(Harm(), protocol=2))
     for load in (nb.load, nb.Linear(2, 3).load_weights):
         with pytest.raises(nb.FileFormatError, match=r"only dense tensors.*like=model"):
-            load(path)
+            load(tmp_path / "harm.pt")
+        with pytest.raises(nb.FileFormatError, match="it is a pickle"):
+            load(tmp_path / "harm.pkl")
 
 
 def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path):

@@ -26,16 +26,11 @@ from nbmodule.nn import (
     resizing,
 )
 from nbmodule.nn.attention import MultiHeadAttention as _MultiHeadAttention
-from nbmodule.nn.functional.activations import gelu
-from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.normalization import BatchNorm1d as _BatchNorm1d
 from nbmodule.nn.normalization import GroupNorm as _GroupNorm
 from nbmodule.nn.recurrent import GRU as _GRU
 from nbmodule.nn.recurrent import LSTM as _LSTM
 from nbmodule.nn.recurrent import RNN as _RNN
-from nbmodule.nn.transformer import TransformerDecoderLayer as _TransformerDecoderLayer
-from nbmodule.nn.transformer import TransformerEncoder as _TransformerEncoder
-from nbmodule.nn.transformer import TransformerEncoderLayer as _TransformerEncoderLayer
 
 if TYPE_CHECKING:
     from torch import nn
@@ -117,71 +112,6 @@ class MultiheadAttention(_MultiHeadAttention):
         if not need_weights:
             return turn(outputs), None
         return turn(outputs[0]), outputs[1].mean(-3) if average_attn_weights else outputs[1]
-
-
-class TorchTransformerEncoderLayer(_TransformerEncoderLayer):
-    """Called as `layer(src, src_mask, src_key_padding_mask)`."""
-
-    batch_first = True
-
-    def forward(
-        self,
-        src: object,
-        src_mask: Array | None = None,
-        src_key_padding_mask: Array | None = None,
-        is_causal: bool = False,
-    ) -> Any:
-        turn = turned(self.batch_first)
-        masks = {"mask": mask_of(src_mask), "key_mask": mask_of(src_key_padding_mask)}
-        return turn(super().forward(turn(src), **masks))
-
-
-class TorchTransformerEncoder(_TransformerEncoder):
-    """Called as `encoder(src, mask, src_key_padding_mask)`."""
-
-    batch_first = True
-
-    def forward(
-        self,
-        src: object,
-        mask: Array | None = None,
-        src_key_padding_mask: Array | None = None,
-        is_causal: bool | None = None,
-    ) -> Any:
-        turn = turned(self.batch_first)
-        masks = {"mask": mask_of(mask), "key_mask": mask_of(src_key_padding_mask)}
-        return turn(super().forward(turn(src), **masks))
-
-
-class TorchTransformerDecoderLayer(_TransformerDecoderLayer):
-    """Called as `layer(tgt, memory, tgt_mask, memory_mask, ...)`; not causal by itself."""
-
-    batch_first = True
-
-    def forward(
-        self,
-        tgt: object,
-        memory: object,
-        tgt_mask: Array | None = None,
-        memory_mask: Array | None = None,
-        tgt_key_padding_mask: Array | None = None,
-        memory_key_padding_mask: Array | None = None,
-        tgt_is_causal: bool = False,
-        memory_is_causal: bool = False,
-    ) -> Any:
-        turn = turned(self.batch_first)
-        masks = {
-            "mask": mask_of(tgt_mask),
-            "key_mask": mask_of(tgt_key_padding_mask),
-            "memory_mask": mask_of(memory_mask),
-            "memory_key_mask": mask_of(memory_key_padding_mask),
-        }
-        return turn(super().forward(turn(tgt), turn(memory), is_causal=False, **masks))
-
-
-def turned(is_batch_first: bool) -> Any:
-    """Return a function that swaps `(time, batch, ...)` and `(batch, time, ...)`, if needed."""
-    return lambda x: x if is_batch_first or jnp.ndim(x) < 3 else jnp.swapaxes(x, 0, 1)
 
 
 # -- builders --
@@ -267,48 +197,6 @@ def multihead(m: nn.MultiheadAttention) -> Any:
     return made
 
 
-def options_of_transformer(
-    m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer,
-) -> dict[str, Any]:
-    """Return the arguments of the library's transformer layers."""
-    name = getattr(m.activation, "__name__", type(m.activation).__name__).lower()
-    functions = {"relu": relu, "gelu": gelu}
-    if name not in functions or getattr(m.activation, "approximate", "none") != "none":
-        raise Unlike(f"activation={m.activation!r}")
-    return {
-        "features": m.self_attn.embed_dim,
-        "num_heads": m.self_attn.num_heads,
-        "hidden_features": m.linear1.out_features,
-        "dropout_rate": m.dropout.p,
-        "activation": functions[name],
-        "norm_first": m.norm_first,
-        "eps": m.norm1.eps,
-        "with_bias": m.linear1.bias is not None,
-    }
-
-
-def transformer_layer(kind: type) -> Builder:
-    def make(m: nn.TransformerEncoderLayer | nn.TransformerDecoderLayer) -> Any:
-        made = kind(**options_of_transformer(m))
-        made.batch_first = m.self_attn.batch_first
-        return made
-
-    return make
-
-
-def transformer_encoder(m: nn.TransformerEncoder) -> Any:
-    first: Any = m.layers[0]
-    if type(first).__name__ != "TransformerEncoderLayer" or (
-        m.norm is not None and type(m.norm).__name__ != "LayerNorm"
-    ):
-        raise Unlike(f"layers of {type(first).__name__}")
-    made = TorchTransformerEncoder(
-        len(m.layers), final_norm=m.norm is not None, **options_of_transformer(first)
-    )
-    made.batch_first = first.self_attn.batch_first
-    return made
-
-
 def upsample(m: nn.Upsample) -> Any:
     factor = m.scale_factor
     factor = tuple(factor) if isinstance(factor, (tuple, list)) else factor
@@ -390,9 +278,6 @@ BUILDERS: dict[str, Builder] = {
     "Upsample": upsample,
     **{name: recurrent_layer(name) for name in ("RNN", "LSTM", "GRU")},
     "MultiheadAttention": multihead,
-    "TransformerEncoderLayer": transformer_layer(TorchTransformerEncoderLayer),
-    "TransformerDecoderLayer": transformer_layer(TorchTransformerDecoderLayer),
-    "TransformerEncoder": transformer_encoder,
     "LeakyReLU": layer(activation.LeakyReLU, "", "negative_slope"),
     "ELU": layer(activation.ELU, "", "alpha"),
     "CELU": layer(activation.CELU, "", "alpha"),

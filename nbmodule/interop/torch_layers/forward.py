@@ -140,6 +140,9 @@ class Session:
 
     def __enter__(self) -> None:
         self._outer, _local.session = _local.session, self
+        # PyTorch's fused transformer layer has no counterpart; its plain code has.
+        self._is_fused = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
         self._contexts = (ArrayMode(self.storage_of), torch.no_grad())
         for context in self._contexts:
             context.__enter__()
@@ -147,6 +150,7 @@ class Session:
     def __exit__(self, *exc: object) -> None:
         for context in reversed(self._contexts):
             context.__exit__(*exc)
+        torch.backends.mha.set_fastpath_enabled(self._is_fused)
         _local.session = self._outer
 
     def storage_of(self, placeholder: Placeholder) -> Storage:

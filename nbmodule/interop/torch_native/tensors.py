@@ -15,9 +15,8 @@ import ml_dtypes
 import numpy as np
 
 from nbmodule.base.foreign import ForeignArray, framework_of, is_tensor
-from nbmodule.base.statistics import BINS, Statistics, place_between, statistics_of_elements
+from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.base.trees import flat
-from nbmodule.calls.reduction import SAMPLE, WHOLE
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import need
 
@@ -44,13 +43,8 @@ def arrays_of(source: Any) -> dict[str, np.ndarray]:
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    if not hasattr(tensor, "detach"):
-        return np.array(tensor)
-    torch = need("torch", "nb.from_torch")
-    tensor = tensor.detach().cpu()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.contiguous().view(torch.int16).numpy().view(ml_dtypes.bfloat16).copy()
-    return tensor.numpy().copy()
+    """Return the numbers of a tensor, or of an array, as an array of their own."""
+    return host_copy(tensor) if hasattr(tensor, "detach") else np.array(tensor)
 
 
 def tensor_of(array: object) -> torch.Tensor:
@@ -83,12 +77,6 @@ def map_tree(tree: Any, fn: Callable[[Any], Any]) -> Any:
 
 
 # -- records --
-_STEEP, _FAINT = 0.01, 1e-30
-"""Least variance, in squares of the mean, at which sums of squares in float32 still tell it to four
-digits.
-"""
-
-
 def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
     """Nested values with `fn` of each tensor; dataclasses and mappings of any class become plain
     dicts.
@@ -153,7 +141,20 @@ class SeenTensor(ForeignArray):
         return self.copies.of(self.tensor) if self.array is None else self.array
 
     def reduced(self) -> Any:
-        return figures_of(self.tensor)
+        return Reduced(host_copy(self.tensor))
+
+
+class Reduced:
+    """The statistics of a tensor."""
+
+    __slots__ = ("statistics",)
+
+    def __init__(self, array: np.ndarray) -> None:
+        has_numbers = array.size and array.dtype.kind in "biufcV"
+        self.statistics = statistics_of_elements(array) if has_numbers else None
+
+    def read(self) -> Statistics | None:
+        return self.statistics
 
 
 class Copies:
@@ -183,63 +184,3 @@ def version_of(tensor: Tensor) -> int:
         return tensor._version
     except RuntimeError:  # made in inference mode
         return -1
-
-
-# -- statistics --
-class Figures:
-    """What was reduced of one tensor; made into statistics when somebody looks."""
-
-    __slots__ = ("parts", "sample", "size")
-
-    def __init__(self, size: int, parts: tuple[float, ...], sample: Tensor) -> None:
-        self.size, self.parts, self.sample = size, parts, sample
-
-    def read(self) -> Statistics:
-        low, high, total, square, zeros = self.parts
-        mean = total / self.size
-        std = max(square / self.size - mean * mean, 0.0) ** 0.5
-        sample = self.sample.cpu().numpy()
-        places = np.clip(place_between(sample, low, high) * BINS, 0, BINS - 1).astype(int)
-        histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
-        return Statistics(self.size, mean, std, low, high, zeros / self.size, 0, 0, histogram)
-
-
-class Whole:
-    """A small tensor as it is."""
-
-    __slots__ = ("array",)
-
-    def __init__(self, array: np.ndarray) -> None:
-        self.array = array
-
-    def read(self) -> Statistics | None:
-        return (
-            statistics_of_elements(self.array)
-            if self.array.size and self.array.dtype.kind in "biufcV"
-            else None
-        )
-
-
-def figures_of(tensor: torch.Tensor) -> Any:
-    """Reduce a tensor where it lies: what is finite and not steep by plain sums, all else on the
-    host with care.
-    """
-    x, size = tensor.detach(), tensor.numel()
-    if size <= WHOLE or x.is_complex():
-        return Whole(host_copy(x))
-    if not x.is_floating_point() or x.element_size() < 4:
-        x = x.float()
-    flat = x.reshape(-1)
-    low, high = flat.aminmax()
-    total, square, nonzero = flat.sum(), flat.dot(flat), flat.count_nonzero()
-    if x.is_cuda:
-        import torch
-
-        low, high, total, square, nonzero = torch.stack(
-            [total_.double() for total_ in (low, high, total, square, nonzero)]
-        ).tolist()
-    parts = float(low), float(high), float(total), float(square), float(size - nonzero)
-    mean = parts[2] / size
-    if not (np.isfinite(parts[3]) and parts[3] / size >= max((1 + _STEEP) * mean * mean, _FAINT)):
-        return Whole(host_copy(x))
-    return Figures(size, parts, flat[:: max(1, -(-size // SAMPLE))].clone())
