@@ -91,7 +91,9 @@ def test_any_name_that_a_folder_can_hold_will_do(tmp_path, name):
 
 def test_saving_over_a_folder_says_so(tmp_path):
     (tmp_path / "w").mkdir()
-    with pytest.raises(FileWriteError, match=r"cannot save .*w: it is a folder\. No file was written"):
+    with pytest.raises(
+        FileWriteError, match=r"cannot save .*w: it is a folder\. No file was written"
+    ):
         save(tmp_path / "w", {"w": np.ones(2)})
     assert names(tmp_path) == ["w"]
 
