@@ -106,11 +106,10 @@ def test_fold_in_agrees_with_jax(seed, n):
     )
 
 
-@pytest.mark.parametrize("width", [8, 16, 32, 64])
 @pytest.mark.parametrize("size", [0, 1, 5, 60033])
-def test_bits_agree_with_jax(width, size, x64):
-    blocks = [words.copy() for _, words in tf.bit_blocks(KEY, size, width)]
-    theirs = jax.random.bits(KEY, (size,), f"uint{width}")
+def test_bits_agree_with_jax(size):
+    blocks = [words.copy() for _, words in tf.bit_blocks(KEY, size)]
+    theirs = jax.random.bits(KEY, (size,), "uint32")
     np.testing.assert_array_equal(np.concatenate([np.empty(0, theirs.dtype), *blocks]), theirs)
 
 

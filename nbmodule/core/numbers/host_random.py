@@ -3,13 +3,13 @@
 `jax.random` compiles a program for each new shape, half a second and more on a CPU, which is most
 of the time that building a model takes. Here 768 x 768 normal numbers take 13 ms at once.
 
-The functions take any key and go to `jax.random` itself where the host cannot know it (a traced
-key) or does not have its algorithm (another generator, another layout of counters, another dtype).
+Numbers are drawn in float32, and rounded for half precision. The functions take any key, and go to
+`jax.random` itself where the host cannot know it (a traced key) or does not have its algorithm
+(another generator, another layout of counters, another dtype).
 """
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -27,84 +27,43 @@ from nbmodule.errors import ArgumentError
 def _fill(
     key: KeyLike,
     shape: Sequence[int],
-    dtype: np.dtype,
+    dtype: DTypeLike,
     low: float,
     high: float,
-    transform: Callable[[np.ndarray], np.ndarray] | None = None,
+    transform: Callable[[np.ndarray], np.ndarray] = np.asarray,
 ) -> np.ndarray:
-    """Fill an array with `transform` of uniform numbers in [low, high), made as JAX makes them for
-    this dtype.
+    """Fill an array with `transform` of uniform float32 numbers in [low, high), as JAX makes them.
 
     Random mantissa bits under the exponent of one give a number in [1, 2); one is subtracted, then
     it is scaled and shifted.
     """
-    width, mantissa = _LAYOUT[dtype]
-    scale = _scale_half if dtype.itemsize == 2 else _scale
-    work = np.float64 if dtype.itemsize == 8 else np.float32
-    low, high = _round(low, dtype, work), _round(high, dtype, work)
-    span = _round(high - low, dtype, work)
+    low, span = np.float32(low), np.float32(np.float32(high) - np.float32(low))
     # Filled block by block in place: temporary arrays of the full size would leave the cache.
     out = np.empty(checked_shape(shape), dtype)
     flat = out.reshape(-1)
-    for part, words in bit_blocks(key, out.size, width):
-        np.right_shift(words, words.dtype.type(width - mantissa), out=words)
-        if dtype.itemsize == 2:
-            values = np.multiply(words, np.float32(2.0**-mantissa), dtype=np.float32)
-        else:
-            np.bitwise_or(words, np.ones((), dtype).view(words.dtype), out=words)
-            values = words.view(dtype)
-            np.subtract(values, work(1), out=values)
-        values = scale(values, span, low, dtype)
+    for part, words in bit_blocks(key, out.size):
+        np.right_shift(words, np.uint32(9), out=words)
+        np.bitwise_or(words, np.float32(1).view(np.uint32), out=words)
+        values = words.view(np.float32)
+        np.subtract(values, np.float32(1), out=values)
+        if math.frexp(span)[0] == 0.5:  # the product with a power of two is exact
+            np.multiply(values, span, out=values)
+            np.add(values, low, out=values)
+        else:  # rounded once, as the fused multiply and add that XLA compiles it to
+            wide = np.multiply(values, float(span), dtype=np.float64)
+            np.add(wide, float(low), out=values, casting="same_kind")
         np.maximum(values, low, out=values)
-        flat[part] = values if transform is None else transform(values)
+        flat[part] = transform(values)
     return out
 
 
-def _scale(values: np.ndarray, span: Any, low: Any, dtype: np.dtype) -> np.ndarray:
-    """`values * span + low`, rounded once in float32, as the fused multiply and add that XLA
-    compiles it to.
-    """
-    if (
-        dtype.itemsize == 8 or math.frexp(span)[0] == 0.5
-    ):  # the product with a power of two is exact
-        np.multiply(values, span, out=values)
-        return np.add(values, low, out=values)
-    wide = np.multiply(values, float(span), dtype=np.float64)
-    return np.add(wide, float(low), out=values, casting="same_kind")
+def _normal_of(values: np.ndarray) -> np.ndarray:
+    """Return normal numbers for numbers uniform in (-1, 1)."""
+    values = erfinv(values)
+    return np.multiply(values, _ROOT, out=values)
 
 
-def _scale_half(values: np.ndarray, span: Any, low: Any, dtype: np.dtype) -> np.ndarray:
-    """`values * span + low` of half precision numbers held in float32, rounded after each step."""
-    np.multiply(values, span, out=values)
-    return _round(_round(values, dtype, np.float32) + low, dtype, np.float32)
-
-
-_LAYOUT = {  # random bits drawn for each number and how many of them become its mantissa
-    np.dtype(np.float16): (16, 10),
-    np.dtype(jnp.bfloat16): (8, 7),
-    np.dtype(np.float32): (32, 23),
-    np.dtype(np.float64): (64, 52),
-}
-
-
-def _round(x: Any, dtype: np.dtype, work: Any) -> Any:
-    """Round to `dtype`, and hold the result in `work`."""
-    return np.asarray(x, work).astype(dtype, copy=False).astype(work, copy=False)[()]
-
-
-def _normal_of(dtype: np.dtype) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the transform that takes numbers uniform in (-1, 1) to normal ones."""
-
-    def transform(values: np.ndarray) -> np.ndarray:
-        root = _round(math.sqrt(2), dtype, values.dtype)
-        values = erfinv(values)
-        if dtype.itemsize == 2:
-            values = _round(values, dtype, values.dtype)
-        return np.multiply(values, root, out=values)
-
-    return transform
-
-
+_ROOT = np.float32(math.sqrt(2))
 # Polynomials in w = -log(1 - x**2), highest power first, as XLA evaluates them in float32: below
 # w = 5 in w - 2.5, from there on in sqrt(w) - 3. SciPy's function would agree to 5e-6 only, and its
 # import takes longer than all draws of a small model.
@@ -122,14 +81,12 @@ _TAIL = np.array(
 
 
 def erfinv(x: np.ndarray) -> np.ndarray:
-    """Compute the inverse error function of a float32 or float64 array in (-1, 1).
+    """Compute the inverse error function of a float32 array in (-1, 1).
 
     Example:
         >>> erfinv(np.array([-0.5, 0.0, 0.5], np.float32)).round(4)
         array([-0.4769,  0.    ,  0.4769], dtype=float32)
     """
-    if x.dtype == np.float64:
-        return importlib.import_module("scipy.special").erfinv(x)
     w = -np.log1p(-x * x)
     result = np.polyval(_CENTER, w - np.float32(2.5))
     (rare,) = np.nonzero(w >= np.float32(5))  # some in a thousand: computed apart
@@ -138,7 +95,8 @@ def erfinv(x: np.ndarray) -> np.ndarray:
 
 
 def _on_host(key: KeyLike, dtype: DTypeLike) -> bool:
-    return dtype in _LAYOUT and bool(setting("threefry_partitionable")) and is_threefry(key)
+    is_known = bool(setting("threefry_partitionable")) and is_threefry(key)
+    return dtype == np.float32 and is_known
 
 
 def typed_key(key: KeyLike) -> Any:
@@ -154,8 +112,11 @@ def typed_key(key: KeyLike) -> Any:
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
-def _canonical(dtype: object) -> np.dtype:
-    return jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
+def _dtypes(dtype: object) -> tuple[np.dtype, np.dtype]:
+    """Return a dtype that JAX has, and the one to draw in."""
+    dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
+    is_half = dtype.itemsize == 2 and jnp.issubdtype(dtype, jnp.floating)
+    return dtype, np.dtype(np.float32) if is_half else dtype
 
 
 def draw_uniform(
@@ -173,10 +134,11 @@ def draw_uniform(
         >>> jax.eval_shape(draw_uniform, jax.random.key(0)).dtype
         dtype('float32')
     """
-    dtype = _canonical(dtype)
-    if _on_host(key, dtype):
+    dtype, wide = _dtypes(dtype)
+    if _on_host(key, wide):
         return _fill(key, shape, dtype, low, high)
-    return jax.random.uniform(typed_key(key), checked_shape(shape), dtype, low, high)
+    shape = checked_shape(shape)
+    return jax.random.uniform(typed_key(key), shape, wide, low, high).astype(dtype)
 
 
 def draw_normal(
@@ -188,11 +150,11 @@ def draw_normal(
         >>> draw_normal(0, (3,)).round(4)
         array([ 1.6226,  2.0253, -0.4335], dtype=float32)
     """
-    dtype = _canonical(dtype)
-    if _on_host(key, dtype):
-        just_above = float(np.nextafter(np.array(-1, dtype), np.array(0, dtype)))
-        return _fill(key, shape, dtype, just_above, 1.0, _normal_of(dtype))
-    return jax.random.normal(typed_key(key), checked_shape(shape), dtype)
+    dtype, wide = _dtypes(dtype)
+    if _on_host(key, wide):
+        just_above = np.nextafter(np.float32(-1), np.float32(0))
+        return _fill(key, shape, dtype, just_above, 1.0, _normal_of)
+    return jax.random.normal(typed_key(key), checked_shape(shape), wide).astype(dtype)
 
 
 def draw_truncated_normal(
@@ -211,20 +173,12 @@ def draw_truncated_normal(
     """
     if not lower < upper:
         raise ArgumentError(f"lower must be less than upper, got lower={lower}, upper={upper}.")
-    dtype = _canonical(dtype)
-    if not _on_host(key, dtype):
+    dtype, wide = _dtypes(dtype)
+    if not _on_host(key, wide):
         shape = checked_shape(shape)
-        return jax.random.truncated_normal(typed_key(key), lower, upper, shape, dtype)
-    work = np.float64 if dtype.itemsize == 8 else np.float32
-    # Rounded to the dtype first, as JAX does, so that the same numbers are cut off.
-    bounds = np.array([lower, upper], dtype)
-    inner = np.nextafter(bounds, np.array([np.inf, -np.inf], dtype)).astype(work)
-    root = _round(math.sqrt(2), dtype, work)
-    a, b = (math.erf(_round(bound / root, dtype, work)) for bound in bounds.astype(work))
-    to_normal = _normal_of(dtype)
-
-    def transform(values: np.ndarray) -> np.ndarray:
-        values = to_normal(values)
-        return np.clip(values, inner[0], inner[1], out=values)
-
-    return _fill(key, shape, dtype, a, b, transform)
+        numbers = jax.random.truncated_normal(typed_key(key), lower, upper, shape, wide)
+        return numbers.astype(dtype)
+    bounds = np.array([lower, upper], np.float32)
+    inner = np.nextafter(bounds, np.array([np.inf, -np.inf], np.float32))
+    a, b = (math.erf(bound / _ROOT) for bound in bounds)
+    return _fill(key, shape, dtype, a, b, lambda values: np.clip(_normal_of(values), *inner))

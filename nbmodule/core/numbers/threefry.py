@@ -180,17 +180,10 @@ def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarra
         yield slice(start, stop), x0, x1
 
 
-def bit_blocks(key: KeyLike, size: int, width: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Random words of `width` bits, block by block; a block may be overwritten by who takes it."""
-    k0, k1 = key_data(key).tolist()
-    for part, x0, x1 in _hash_blocks(k0, k1, size):
-        if width == 64:
-            wide = x0.astype(np.uint64)
-            np.left_shift(wide, np.uint64(32), out=wide)
-            yield part, np.bitwise_or(wide, x1, out=wide)
-        else:
-            np.bitwise_xor(x0, x1, out=x0)
-            yield part, x0 if width == 32 else x0.astype(f"uint{width}")
+def bit_blocks(key: KeyLike, size: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Random words of 32 bits, block by block; a block may be overwritten by who takes it."""
+    for part, x0, x1 in _hash_blocks(*key_data(key).tolist(), size):
+        yield part, np.bitwise_xor(x0, x1, out=x0)
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:
