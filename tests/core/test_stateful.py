@@ -308,7 +308,7 @@ def test_lists_and_dicts_changed_in_place_are_seen_at_once_also_by_compiled_func
 def test_two_places_of_one_spelling_are_an_error():
     model = nb.Module(x=nb.Linear(2, 2))
     model._x = nb.Linear(2, 2)
-    with pytest.raises(nb.StructureError, match='both spelled "x.*Rename one'):
+    with pytest.raises(nb.StructureError, match='with the same path "x".*Rename one'):
         model.v
 
 

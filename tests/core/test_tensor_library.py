@@ -494,7 +494,7 @@ async def _later(*_):
 @pytest.mark.parametrize(("options", "words"), [
     ({"fn": _later}, "got an async function"),
     ({"fn": print, "always_call": True}, "takes no always_call=.* try and finally"),
-    ({"fn": print, "prepend": "no"}, "prepend must be True or False, found 'no'"),
+    ({"fn": print, "prepend": "no"}, "prepend must be True or False, got 'no'"),
 ])  # fmt: skip
 def test_a_hook_that_cannot_be_is_refused_with_a_cure(options, words):
     layer = nb.Identity()

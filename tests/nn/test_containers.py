@@ -277,7 +277,7 @@ def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
     model = nb.Module(
         submodules=nb.Module(a=nb.Parameter(1.0)), _submodules=nb.Module(b=nb.Parameter(1.0))
     )
-    with pytest.raises(nb.StructureError, match='both spelled "submodules"'):
+    with pytest.raises(nb.StructureError, match='with the same path "submodules"'):
         model.v
 
 

@@ -10,6 +10,7 @@ from nbmodule.base.format import printable
 from nbmodule.base.migration import error_hint
 from nbmodule.base.paths import closest
 from nbmodule.core.recording.tracker import describe_arguments
+from nbmodule.core.structure.attributes import is_list_of_numbers
 from nbmodule.core.structure.building import OPTIONS
 from nbmodule.core.structure.walk import name_within, plan_of
 
@@ -59,19 +60,11 @@ def _fix_for(error: BaseException, args: tuple[Any, ...]) -> str | None:
     fix = error_hint(error)
     if fix is not None or type(error) is not TypeError:
         return fix
-    if any(map(_is_list_of_numbers, args)):
+    if any(map(is_list_of_numbers, args)):
         return "A list of numbers was given: convert it first, by jnp.asarray(x)."
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     near = closest(unexpected[1], OPTIONS - {"v"}) if unexpected else None
     return None if near is None else f'Did you mean "{near}", which every call of a module takes?'
-
-
-def _is_list_of_numbers(value: Any) -> bool:
-    """Return True if a plain list, of lists or not, begins with a number."""
-    is_list = type(value) in (list, tuple)
-    while type(value) in (list, tuple) and value:
-        value = value[0]
-    return is_list and type(value) in (int, float)
 
 
 def _lines(called: Any, trail: list[_Passed]) -> list[str]:

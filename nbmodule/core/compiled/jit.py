@@ -48,7 +48,7 @@ from nbmodule.core.compiled.program import (
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.walk import are_same, is_module
+from nbmodule.core.structure.walk import has_same_content, is_module
 from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked, variables_of
 from nbmodule.core.transforms.options import (
     Places,
@@ -336,7 +336,7 @@ class Jit(Generic[P, R]):
         others.
         """
         objects, captured = job.call.objects, job.captured
-        if not are_same([(_lasting(job), job.variables)]):
+        if not has_same_content(_lasting(job), job.variables):
             return list(captured)
         ids = {id(part) for obj in (*objects, *captured) for part in modules_of(obj)}
         called = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]

@@ -25,7 +25,7 @@ from nbmodule.base.migration import attribute_hint, uncalled_method_hint
 from nbmodule.base.paths import hint
 from nbmodule.core.structure.holders import has_array_items, is_branch, with_buffers
 from nbmodule.core.structure.structure import make_attributes
-from nbmodule.core.structure.walk import is_module, items, plan_of, remember_parent
+from nbmodule.core.structure.walk import held, is_module, plan_of, remember_parent
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import EAGER, here, now
 from nbmodule.core.variables.traceback import level_of_user_code
@@ -55,7 +55,7 @@ def assign(module: Hull, name: str, value: Any) -> None:
             value = Parameter(value, requires_grad=value.requires_grad)
         else:
             value = without_torch(value)
-    elif type(value) in (list, tuple) and variable is not None and _begins_with_number(value):
+    elif variable is not None and is_list_of_numbers(value):
         value = np.asarray(value)
     if isinstance(value, Variable):
         module._nbm.variables.pop(name, None)
@@ -110,11 +110,12 @@ def refuse_unread(module: Hull, name: str, value: object) -> None:
         )
 
 
-def _begins_with_number(value: Any) -> bool:
+def is_list_of_numbers(value: Any) -> bool:
     """Return True if a list or tuple, of lists or not, begins with a number."""
+    is_list = type(value) in (list, tuple)
     while type(value) in (list, tuple) and value:
         value = value[0]
-    return isinstance(value, _NUMBERS)
+    return is_list and isinstance(value, _NUMBERS)
 
 
 def own_variable(module: Hull, name: str) -> Variable | None:
@@ -185,14 +186,14 @@ def is_property(cls: type, name: str) -> bool:
     return hasattr(type(member), "__set__") and not isinstance(member, Variable)
 
 
-def note_children(parent: Hull, value: object, ancestors: tuple[int, ...] = ()) -> None:
+def note_children(parent: Hull, value: object) -> None:
     """Note the parent of modules that have just become part of it."""
     if is_module(value):
         remember_parent(value, parent)
-    elif has_array_items(value) and is_branch(value) and id(value) not in ancestors:
-        for item in items(value):
-            if not isinstance(item.value, Variable):
-                note_children(parent, item.value, (*ancestors, id(value)))
+    elif has_array_items(value) and is_branch(value):
+        for _, part in held(value):
+            if is_module(part):
+                remember_parent(part, parent)
 
 
 def adopt(module: Hull, name: str, value: Any) -> None:

@@ -389,16 +389,9 @@ def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
         chains = [chain for chain in remaining if chain[:depth] == location.chain]
         if chains:
             child._nbm.given = nest({chain[depth:]: remaining.pop(chain) for chain in chains})
-    config = module._nbm.config
-    template = nest(
-        {
-            p.chain: variable
-            for variable, p in plan.places.items()
-            if isinstance(variable, Parameter)
-        }
-    )
     title = f"cannot use v= for {type(module).__name__}"
-    pairs = matched(template, nest(remaining), title=title, partial=config.with_partial_v)
+    partial = module._nbm.config.with_partial_v
+    pairs = matched(plan.template, nest(remaining), title=title, partial=partial)
     write_pairs(pairs, narrow=False)
 
 

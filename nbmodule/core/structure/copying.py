@@ -12,16 +12,16 @@ import functools
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from operator import attrgetter, is_
-from typing import TYPE_CHECKING, Any, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.numbers import random
 from nbmodule.core.structure import building, hooks
 from nbmodule.core.structure.holders import is_branch
-from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.structure.walk import has_same_content, is_module, plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.donation import at_one_moment, consistent_values, own_values
 from nbmodule.core.variables.frame import framed, here, now
@@ -215,86 +215,73 @@ _COLLECTIONS = (list, dict, set, deque)
 _read_notes, _read_lasting = attrgetter(*_NOTES), attrgetter(*_LASTING)
 
 
-class ModuleForm:
-    """The attributes, the private state and the hooks of a module or an optimizer."""
+class ObjectState:
+    """The attributes, the private state and the hooks of a module or an optimizer; the content of a
+    list, dict, set or deque.
+    """
 
-    __slots__ = ("_attributes", "_hooks", "_lasting", "_notes", "obj", "training")
+    __slots__ = ("_content", "_hooks", "_lasting", "_notes", "obj")
 
-    def __init__(self, obj: object) -> None:
-        self.obj, self._attributes = obj, dict(vars(obj))
+    def __init__(self, obj: Any) -> None:
+        self.obj = obj
+        self._content = _copy_of(_collection_of(obj))
         self._notes: tuple[Any, ...] = ()
         self._lasting: tuple[Any, ...] = ()
         self._hooks: tuple[dict[int, Any], ...] = ()
-        self.training = True
         inner = getattr(obj, "_nbm", None)
         if inner is not None:
-            self.training = inner.training
             self._notes, self._lasting = _read_notes(inner), _read_lasting(inner)
             self._hooks = dict(inner.hooks), dict(inner.pre_hooks)
 
+    @property
+    def training(self) -> bool | None:
+        """The mode of a module; None of anything else."""
+        return self._lasting[_LASTING.index("training")] if self._lasting else None
+
     def is_as(self, other: object) -> bool:
-        """Return True if another form of the object is the same, except for notes of calls."""
+        """Return True if another state of the object is the same, except for notes of calls."""
         return (
-            isinstance(other, ModuleForm)
-            and _same_attributes(self._attributes, other._attributes)
-            and len(self._lasting) == len(other._lasting)
-            and _are_same(self._lasting, other._lasting)
+            isinstance(other, ObjectState)
+            and has_same_content(self._content, other._content)
+            and has_same_content(self._lasting, other._lasting)
             and self._hooks == other._hooks
         )
 
     def put_back(self, *, notes: bool = False) -> None:
         """Restore what differs; notes of calls only if `notes`."""
-        attrs, inner = vars(self.obj), getattr(self.obj, "_nbm", None)
-        has_changed = not _same_attributes(attrs, self._attributes)
-        if has_changed:
-            names = attrs.keys() & getattr(type(self.obj), "_lasting", ())
-            lasting = {name: attrs[name] for name in names}
-            attrs.clear()
-            attrs.update(self._attributes | lasting)
+        has_changed = _refill(_collection_of(self.obj), self._content, type(self.obj))
+        inner = getattr(self.obj, "_nbm", None)
         if inner is None or not self._lasting:
             return
         if notes:
             _set(inner, _NOTES, self._notes)
-        has_changed = _set(inner, _LASTING, self._lasting) or has_changed
+        has_changed |= _set(inner, _LASTING, self._lasting)
         for group, previous in zip((inner.hooks, inner.pre_hooks), self._hooks):
-            if group != previous:
-                group.clear()
-                group.update(previous)
-                has_changed = True
+            has_changed |= _refill(group, previous)
         if has_changed:
             inner.version += 1
             clock.structure_changed()
 
 
-class ListForm:
-    """The content of a list, dict, set or deque below a module."""
-
-    __slots__ = ("_content", "obj")
-
-    def __init__(self, obj: Any) -> None:
-        self.obj = obj
-        self._content = dict(obj) if isinstance(obj, dict) else list(obj)
-
-    def is_as(self, other: object) -> bool:
-        """Return True if the other form has the very same content."""
-        return isinstance(other, ListForm) and _same_content(self._content, other._content)
-
-    def put_back(self, *, notes: bool = False) -> None:
-        """Restore the content if it differs."""
-        is_set = isinstance(self.obj, set)
-        if self.obj == set(self._content) if is_set else _same_content(self.obj, self._content):
-            return
-        self.obj.clear()
-        (self.obj.update if isinstance(self.obj, (dict, set)) else self.obj.extend)(self._content)
+def _collection_of(obj: Any) -> Any:
+    """Return a collection itself; of anything else the dict of its attributes."""
+    return obj if isinstance(obj, _COLLECTIONS) and not is_module(obj) else vars(obj)
 
 
-Form: TypeAlias = ModuleForm | ListForm
+def _copy_of(collection: Any) -> Any:
+    return dict(collection) if isinstance(collection, dict) else list(collection)
 
 
-def form_of(part: object) -> Form:
-    """Return the form of one of the parts."""
-    is_collection = isinstance(part, _COLLECTIONS) and not is_module(part)
-    return ListForm(part) if is_collection else ModuleForm(part)
+def _refill(live: Any, previous: Any, cls: type = object) -> bool:
+    """Give a collection its previous content; return False if it has that already."""
+    if has_same_content(live, previous):
+        return False
+    if isinstance(live, dict):  # attributes that the class keeps stay as they are
+        kept = {name: live[name] for name in getattr(cls, "_lasting", ()) if name in live}
+        previous = previous | kept
+    live.clear()
+    (live.extend if isinstance(live, (list, deque)) else live.update)(previous)
+    return True
 
 
 def restorable_objects(obj: Any) -> Iterator[Any]:
@@ -306,22 +293,6 @@ def restorable_objects(obj: Any) -> Iterator[Any]:
             if isinstance(value, _COLLECTIONS) and not is_module(value):
                 yield value
     yield from (live for live, _ in (*plan.lists, *plan.watched) if isinstance(live, _COLLECTIONS))
-
-
-def _same_attributes(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return a.keys() == b.keys() and _are_same(map(a.__getitem__, b), b.values())
-
-
-def _same_content(live: Any, previous: Any) -> bool:
-    if len(live) != len(previous):
-        return False
-    if isinstance(previous, dict) and not _are_same(live.values(), previous.values()):
-        return False
-    return _are_same(live, previous)
-
-
-def _are_same(a: Iterable[object], b: Iterable[object]) -> bool:
-    return all(map(is_, a, b))
 
 
 def _set(inner: Inner, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
@@ -346,7 +317,7 @@ def unchanged(
         only_on_error: Whether to restore only if the block raises.
     """
     # By id: modules may define `__eq__`, and lists have no hash.
-    forms: dict[int, Form] = {}
+    forms: dict[int, ObjectState] = {}
     # The version that was recorded, so that each call of a known module is cheap.
     versions: dict[int, int | None] = {}
     outside = here()
@@ -361,7 +332,7 @@ def unchanged(
             return  # created in a trace of this block, with traced values
         for part in restorable_objects(obj):
             if id(part) not in forms:
-                forms[id(part)] = form_of(part)
+                forms[id(part)] = ObjectState(part)
             versions[id(part)] = _version(part)
 
     created, before = random.default._made, now.keep

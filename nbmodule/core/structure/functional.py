@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import total_ordering
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -29,9 +29,6 @@ from nbmodule.errors import (
     StructureError,
     UnexpectedKeysError,
 )
-
-if TYPE_CHECKING:
-    pass
 
 Filter = type | Callable[[Any], Any]
 

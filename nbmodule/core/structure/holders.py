@@ -135,11 +135,6 @@ def has_attributes(obj: object) -> bool:
     return _traits_of(type(obj)).has_attributes
 
 
-def contents_of(obj: Any) -> dict[Any, Any]:
-    """Return all that a branch holds, by number, key or name, in the order of its definition."""
-    return {**(dict(pairs(obj)) if isinstance(obj, _ITEMS) else {}), **attributes(obj)}
-
-
 def pairs(collection: Any) -> list[tuple[Any, Any]]:
     """Return the items of a list, tuple or dict, each with its number or key."""
     is_dict = isinstance(collection, Mapping)

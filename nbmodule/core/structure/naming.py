@@ -20,11 +20,11 @@ from nbmodule.base.interpreter import allow
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest, match
 from nbmodule.core.structure.building import ensure_built, move
-from nbmodule.core.structure.holders import attributes, contents_of, is_branch
+from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.linked import is_level_of_v, v_of
 from nbmodule.core.structure.walk import (
+    held,
     is_module,
-    listed_items,
     module_aliases,
     name_within,
     plan_of,
@@ -125,28 +125,9 @@ def _folded(texts: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             k = end
 
 
-def defined_children(
-    obj: object, prefix: str = "", visited: tuple[int, ...] = ()
-) -> Iterator[tuple[str, Any]]:
+def defined_children(obj: object) -> Iterator[tuple[str, Any]]:
     """Children in the order of their definition; those in lists and dicts as `list.0`."""
-    if id(obj) in visited:
-        return
-    if not is_module(obj):
-        pairs = [(str(key), value) for key, value in contents_of(obj).items()]
-    else:
-        listed = getattr(type(obj), "_listed", None)
-        path_name = getattr(type(obj), "_path_name", str)
-        pairs = [(path_name(name), value) for name, value in vars(obj).items() if name != listed]
-        pairs += [(item.name, item.value) for item in listed_items(obj, listed)] if listed else []
-    for key, value in pairs:
-        if is_module(value):
-            yield prefix + key, value
-        elif (
-            not isinstance(value, Variable)
-            and not isinstance(value, (str, bytes))
-            and is_branch(value)
-        ):
-            yield from defined_children(value, f"{prefix}{key}.", (*visited, id(obj)))
+    return ((name, part) for name, part in held(obj, in_order=False) if is_module(part))
 
 
 def depths(root: Hull) -> dict[Any, int]:

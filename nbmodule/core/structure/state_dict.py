@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.core
@@ -33,9 +33,6 @@ from nbmodule.errors import (
     UnexpectedKeysError,
 )
 from nbmodule.tree.container import Container
-
-if TYPE_CHECKING:
-    pass
 
 
 @accepts_aliases

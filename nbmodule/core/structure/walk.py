@@ -12,6 +12,7 @@ import contextlib
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import starmap
 from operator import is_, itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -75,20 +76,21 @@ class Location(NamedTuple):
         return Location(path, name, chain, is_claimed, order, owner, self)
 
 
-def items(obj: object) -> list[Item]:
+def items(obj: object, *, in_order: bool = True) -> list[Item]:
     """Return the items directly below `obj`: attributes and dict keys sorted, list items by
-    number.
+    number; not `in_order`, all as they were defined.
     """
     cls = type(obj)
     # Exact types first: nearly all holders are of them.
     if cls in (list, tuple):
         return _numbered(obj)
     if cls is dict:
-        return _keyed(obj)
+        return _keyed(obj, in_order)
     if not is_module(obj):
         numbered = _numbered(obj) if isinstance(obj, (list, tuple)) else []
-        keyed = _keyed(obj) if isinstance(obj, Mapping) else []
-        return numbered + keyed + sorted(_attribute_items(cls, attributes(obj)), key=_first_key)
+        keyed = _keyed(obj, in_order) if isinstance(obj, Mapping) else []
+        attrs = _attribute_items(cls, attributes(obj))
+        return numbered + keyed + (sorted(attrs, key=_first_key) if in_order else attrs)
     listed = getattr(cls, "_listed", None)
     result = _attribute_items(cls, vars(obj), listed)
     inner = getattr(obj, "_nbm", None)
@@ -97,7 +99,8 @@ def items(obj: object) -> list[Item]:
         result += [Item(GetAttrKey(name), name, (name,), value) for name, value in variables]
     if listed is not None:
         result += listed_items(obj, listed)
-    result.sort(key=_first_key)
+    if in_order:
+        result.sort(key=_first_key)
     return result
 
 
@@ -105,11 +108,11 @@ def _numbered(obj: Any) -> list[Item]:
     return [Item(SequenceKey(i), str(i), (f"v{i}",), value) for i, value in enumerate(obj)]
 
 
-def _keyed(obj: Any) -> list[Item]:
+def _keyed(obj: Any, in_order: bool) -> list[Item]:
     keyed = [
         Item(DictKey(key), str(key), _levels_of(str(key)), value) for key, value in obj.items()
     ]
-    return sorted(keyed, key=itemgetter(1))
+    return sorted(keyed, key=itemgetter(1)) if in_order else keyed
 
 
 def _levels_of(name: str) -> tuple[str, ...]:
@@ -238,7 +241,7 @@ class Plan:
             ):
                 return False
             self.epoch = clock.structure
-        return lists_hold(self.lists) and all(map(_is_unchanged, self.watched))
+        return lists_hold(self.lists) and all(starmap(has_same_content, self.watched))
 
     @property
     def template(self) -> dict[str, Any]:
@@ -256,22 +259,18 @@ def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
         for live, previous in lists:
             if live != previous:
                 return False
-    except Exception:
-        if are_same(lists):
-            raise
+    except (TypeError, ValueError):  # an array in the place of a module cannot be compared
         return False
     return True
 
 
-def are_same(lists: Iterable[tuple[Any, Any]]) -> bool:
-    """Return True if lists hold the same objects as their copies, after a comparison has raised.
-
-    If they do, no two objects were compared: the exception is one of a signal or another thread,
-    and goes on. If not, an object other than a module was added, whose comparison fails.
-    """
-    return all(
-        len(live) == len(previous) and all(map(is_, live, previous)) for live, previous in lists
-    )
+def has_same_content(live: Any, previous: Any) -> bool:
+    """Return True if two collections hold the very same objects, in the same order."""
+    if len(live) != len(previous):
+        return False
+    if type(previous) is dict and not all(map(is_, live.values(), previous.values())):
+        return False
+    return all(map(is_, live, previous))
 
 
 class _Walker:
@@ -385,15 +384,6 @@ def _compares_by_identity(obj: object) -> bool:
     return is_module(obj) and type(obj).__eq__ is object.__eq__
 
 
-def _is_unchanged(pair: tuple[Any, Any]) -> bool:
-    live, previous = pair
-    if len(live) != len(previous):
-        return False
-    if type(previous) is dict:
-        return all(map(is_, live.values(), previous.values())) and all(map(is_, live, previous))
-    return all(map(is_, live, previous))
-
-
 def _check_spellings(root: object, plan: Plan) -> None:
     """Raise if two paths have one spelling, or a variable has the spelling of a branch.
 
@@ -429,28 +419,24 @@ def _refuse_clash(root: object, pairs: Iterable[tuple[Location, Location]]) -> N
             )
 
 
-def name_within(holder: object, module: Hull) -> str | None:
-    """Return the name of `module` within its holder, also in lists and dicts of it; else None.
-
-    Nothing else is walked.
+def held(
+    obj: object, *, in_order: bool = True, ancestors: tuple[int, ...] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Yield names, variables and modules that `obj` holds itself: as attributes, and in lists,
+    dicts and plain objects at any depth. What other modules hold is theirs.
     """
-    return _name_within(holder, module, ())
+    for item in items(obj, in_order=in_order):
+        value = item.value
+        if isinstance(value, Variable) or is_module(value):
+            yield item.name, value
+        elif is_branch(value) and id(value) not in ancestors:
+            inside = held(value, in_order=in_order, ancestors=(*ancestors, id(value)))
+            yield from ((f"{item.name}.{name}", part) for name, part in inside)
 
 
-def _name_within(obj: object, module: Hull, ancestors: tuple[int, ...]) -> str | None:
-    for item in items(obj):
-        if item.value is module:
-            return item.name
-        if _may_hold(item.value) and id(item.value) not in ancestors:
-            tail = _name_within(item.value, module, (*ancestors, id(item.value)))
-            if tail is not None:
-                return f"{item.name}.{tail}"
-    return None
-
-
-# Names within other modules are theirs: the search stays inside one module.
-def _may_hold(value: object) -> bool:
-    return not is_module(value) and not isinstance(value, Variable) and is_branch(value)
+def name_within(holder: object, module: Hull) -> str | None:
+    """Return the name of `module` within its holder, also in lists and dicts of it; else None."""
+    return next((name for name, part in held(holder) if part is module), None)
 
 
 def remember_parent(child: Any, parent: Hull) -> None:
@@ -517,7 +503,7 @@ def aliases(root: Hull, *, recursive: bool = True) -> Iterator[tuple[str, Variab
     Shared variables come under each name; `recursive=False` leaves submodules out.
     """
     plan_of(root)  # makes buffers of arrays in lists
-    for name, value, _ in _every_name(root, "", root, (), recursive=recursive):
+    for name, value, _ in _every_name(root, "", recursive=recursive):
         if isinstance(value, Variable):
             yield name, value
 
@@ -526,7 +512,7 @@ def module_aliases(root: Hull) -> Iterator[tuple[str, Any, Any]]:
     """Yield every name of every module, and its parent: `root` under `""` first."""
     plan_of(root)
     yield "", root, None
-    for entry in _every_name(root, "", root, ()):
+    for entry in _every_name(root, ""):
         if is_module(entry[1]):
             yield entry
 
@@ -534,33 +520,20 @@ def module_aliases(root: Hull) -> Iterator[tuple[str, Any, Any]]:
 def _every_name(
     obj: object,
     prefix: str,
-    parent: Any,
-    ancestors: tuple[int, ...],
+    ancestors: tuple[int, ...] = (),
     *,
     is_hidden: bool = False,
     recursive: bool = True,
 ) -> Iterator[tuple[str, Any, Any]]:
     """Yield names, variables or modules, and parents: variables of an object first."""
     allow(len(ancestors))
-    content, ancestors = items(obj), (*ancestors, id(obj))
+    content, ancestors = list(held(obj)), (*ancestors, id(obj))
     is_hidden = is_hidden or keeps_nothing(obj)
-    for item in content:
-        if isinstance(item.value, Variable):
-            if not (is_hidden and isinstance(item.value, Parameter)):
-                yield prefix + item.name, item.value, parent
-    for item in content:
-        value, name = item.value, prefix + item.name
-        if isinstance(value, Variable) or id(value) in ancestors:
-            continue
-        is_part = is_module(value)
-        if is_part:
-            yield name, value, parent
-        if recursive if is_part else is_branch(value):
-            yield from _every_name(
-                value,
-                f"{name}.",
-                value if is_part else parent,
-                ancestors,
-                is_hidden=is_hidden,
-                recursive=recursive,
-            )
+    for name, value in content:
+        is_variable = isinstance(value, Variable)
+        if is_variable and not (is_hidden and isinstance(value, Parameter)):
+            yield prefix + name, value, obj
+    for name, value in content:
+        if recursive and is_module(value) and id(value) not in ancestors:
+            yield prefix + name, value, obj
+            yield from _every_name(value, f"{prefix}{name}.", ancestors, is_hidden=is_hidden)

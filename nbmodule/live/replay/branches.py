@@ -10,7 +10,7 @@ import numpy as np
 
 from nbmodule.base.format import count_noun
 from nbmodule.core.compiled.call_record import RecordedMethod
-from nbmodule.core.structure.copying import ModuleForm
+from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError
 from nbmodule.live.replay.iterations import Iteration, Mode, Output, RecordedCall, Switch, Write
@@ -117,8 +117,9 @@ def _without_writes(iteration: Iteration) -> Iteration:
         if isinstance(action, RecordedCall):
             bare.actions.append(action)
         elif isinstance(action, Switch):
-            modules = [s for s in action.settings if isinstance(s, ModuleForm)]
-            bare.actions.append(Switch([Mode(s.obj, s.training) for s in modules]))
+            states = [s for s in action.settings if isinstance(s, ObjectState)]
+            modes = [Mode(s.obj, s.training) for s in states if s.training is not None]
+            bare.actions.append(Switch(modes))
     return bare
 
 

@@ -12,7 +12,7 @@ import jax
 
 from nbmodule.base.paths import entry_text
 from nbmodule.calls.nonfinite import InputFault
-from nbmodule.core.structure.copying import Form
+from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.variable import Variable
 
@@ -49,7 +49,7 @@ class Mode:
             self.obj.train(self.training, recursive=False)
 
 
-Setting: TypeAlias = Form | Freezing
+Setting: TypeAlias = ObjectState | Freezing
 """State beside values that decides what a call does."""
 
 

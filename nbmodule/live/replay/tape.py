@@ -41,7 +41,7 @@ from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.structure.copying import form_of, restorable_objects
+from nbmodule.core.structure.copying import ObjectState, restorable_objects
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import Packed, extract_objects, is_stateful, variables_of
 from nbmodule.core.variables.clock import clock
@@ -266,7 +266,7 @@ class Tape:
         settings: dict[int, Setting] = {}
         for root in self._modules_and_optimizers():
             if id(root) not in settings:
-                settings.update({id(part): form_of(part) for part in restorable_objects(root)})
+                settings.update({id(part): ObjectState(part) for part in restorable_objects(root)})
         return settings | {id(variable): Freezing(variable) for variable in self.variables}
 
     def _modules_and_optimizers(self) -> list[Any]:
