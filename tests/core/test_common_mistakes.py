@@ -16,7 +16,7 @@ from jax_settings import FLOAT
 def test_a_mode_that_is_no_bool_is_refused_and_nothing_is_changed(wrong):
     model = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5))
     with pytest.raises(
-        nb.ArgumentTypeError, match=r"mode of train\(\) must be True or False, found"
+        nb.ArgumentTypeError, match=r"mode of train\(\) must be True or False, got"
     ):
         model.train(wrong)
     with pytest.raises(nb.ArgumentTypeError, match="training must be True or False"):
@@ -31,7 +31,7 @@ def test_a_mode_that_is_no_bool_is_refused_and_nothing_is_changed(wrong):
     "name", ["store_vars", "with_partial_v", "compile_on_next_step", "fallback_to_non_compiled"]
 )
 def test_a_choice_of_the_constructor_that_is_no_bool_is_refused(name):
-    with pytest.raises(nb.ArgumentTypeError, match=f"{name} must be True or False, found 'false'"):
+    with pytest.raises(nb.ArgumentTypeError, match=f"{name} must be True or False, got 'false'"):
         nb.Module(**{name: "false"})
 
 
@@ -53,7 +53,7 @@ def test_requires_grad_of_a_buffer_cannot_be_set_to_true():
     ):
         layer.running_mean.requires_grad = True
     with pytest.raises(
-        nb.ArgumentTypeError, match="requires_grad must be True or False, found 'false'"
+        nb.ArgumentTypeError, match="requires_grad must be True or False, got 'false'"
     ):
         layer.weight.requires_grad = "false"
 

@@ -396,7 +396,7 @@ def test_a_sequential_changes_like_a_list(changes):
         (
             lambda: named().append(nb.ReLU(), "a.b"),
             ArgumentError,
-            r"text without '\.' and '/', got 'a\.b'",
+            r"str without '\.' and '/', got 'a\.b'",
         ),
         (
             lambda: nb.Sequential({1: nb.ReLU(), "1": nb.ReLU()}),
