@@ -15,9 +15,7 @@ from jax_settings import FLOAT
 @pytest.mark.parametrize("wrong", ["false", "False", 2, None, [True]])
 def test_a_mode_that_is_no_bool_is_refused_and_nothing_is_changed(wrong):
     model = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5))
-    with pytest.raises(
-        nb.ArgumentTypeError, match=r"mode of train\(\) must be True or False, got"
-    ):
+    with pytest.raises(nb.ArgumentTypeError, match=r"mode of train\(\) must be True or False, got"):
         model.train(wrong)
     with pytest.raises(nb.ArgumentTypeError, match="training must be True or False"):
         model.training = wrong
