@@ -284,3 +284,18 @@ def test_a_retrace_of_a_compiled_call_with_named_objects_is_explained():
     assert [str(change) for change in nb.explain_retrace(model, X[:1], held).changes] == [
         f"argument x: {FLOAT}[2, 3] before, {FLOAT}[1, 3] now"
     ]
+
+
+@pytest.mark.parametrize("how", ["argument", "name"])
+def test_returns_kept_inside_a_compiled_function_reach_the_model_that_was_called(how):
+    held = {}
+
+    @nb.jit
+    def by_name(x):
+        return held["model"](x, track_submod_rets=True)
+
+    by_argument = nb.jit(lambda model, x: model(x, track_submod_rets=True))
+    for seed in (0, 1):
+        held["model"] = model = nb.Sequential(nb.Linear(2, 2, key=seed))
+        output = by_argument(model, jnp.ones(2)) if how == "argument" else by_name(jnp.ones(2))
+        np.testing.assert_array_equal(model.submod_rets["0"][0], output)

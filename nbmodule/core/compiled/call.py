@@ -21,7 +21,7 @@ from nbmodule.base.foreign import is_native
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.compiled.capture import Guards
 from nbmodule.core.compiled.key import CallArguments, CallKey, aval_of, cells, signature_of
-from nbmodule.core.compiled.program import TraceFacts, of_these
+from nbmodule.core.compiled.program import Job, TraceFacts, modules_of
 from nbmodule.core.structure.linked import MOST_KEPT
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import Packed, is_stateful, sharing_of, unpacked, variables_of
@@ -40,22 +40,22 @@ _chain = chain.from_iterable
 
 
 class Entry:
-    """One trace of a function.
+    """One trace of a function. If it records calls, it serves no other modules than its own.
 
     Args:
         key: The key of the call.
-        objects: Stateful objects among its arguments.
-        captured: Those from the surrounding code.
-        guards: The access paths to the captured ones.
+        job: The trace.
+        guards: The access paths to the captured objects.
         program: A `Traced`, or for calls inside other transforms a `jax.jit`.
     """
 
-    def __init__(
-        self, key: CallKey, objects: list[Any], captured: list[Any], guards: Guards, program: Any
-    ) -> None:
+    def __init__(self, key: CallKey, job: Job, guards: Guards, program: Any) -> None:
         self.key, self.guards, self.program = key, guards, program
-        self.captured = tuple(map(signature_of, captured))
-        self.sharing = sharing_of([*objects, *captured])
+        objects = [*job.call.objects, *job.captured]
+        self.captured = tuple(map(signature_of, job.captured))
+        self.sharing = sharing_of(objects)
+        modules = [part for obj in objects for part in modules_of(obj)]
+        self.owners = [weakref.ref(module) for module in modules if job.facts.infos]
         self.cell = cells.tick
 
     def resolve(self, objects: list[Any]) -> list[Any] | None:
@@ -63,8 +63,19 @@ class Entry:
         captured = self.guards.resolve() if self.cell == cells.tick else None
         if captured is None or not all(map(is_stateful, captured)):
             return None
-        is_same = tuple(map(signature_of, captured)) == self.captured
-        return captured if is_same and sharing_of([*objects, *captured]) == self.sharing else None
+        objects = [*objects, *captured]
+        if tuple(map(signature_of, captured)) != self.captured:
+            return None
+        modules = [part for obj in objects for part in modules_of(obj) if self.owners]
+        owners = [reference() for reference in self.owners]
+        is_fitting = all(map(is_, owners, modules)) and sharing_of(objects) == self.sharing
+        return captured if is_fitting else None
+
+    def has_same_key(self, second: Entry) -> bool:
+        """Return True if another entry of this key serves the same objects."""
+        entries = (self, second)
+        keys = [(entry.captured, entry.sharing, entry.owners) for entry in entries]
+        return keys[0] == keys[1]
 
 
 def prepared_variables(objects: Sequence[Any]) -> list[Variable]:
@@ -110,7 +121,7 @@ class Binding:
         written = [self.variables[i] if type(i) is int else i() for i in self.traced.facts.targets]
         targets, self.attributes = targets_of(written)
         self.targets = list(targets)
-        self.infos: tuple[Any, bool] | None = None
+        self.asked = any(info.request is not None for info in self.traced.facts.infos)
         self.call = self._caller()
 
     def _forget(self) -> None:
@@ -207,11 +218,8 @@ class Binding:
         """Pass the records on, and return the user's outputs."""
         facts = self.traced.facts
         if facts.infos:
-            if self.infos is None:
-                infos = of_these(facts.infos, [reference() for reference in self.objects])
-                self.infos = infos, any(info.request is not None for info in infos)
             records = facts.records.unflatten(outputs[2])
-            take_over(self.infos[0], records, asked=self.infos[1])
+            take_over(facts.infos, records, asked=self.asked)
         if facts.is_single:
             return outputs[0][0]
         tree = facts.tree.unflatten(outputs[0])

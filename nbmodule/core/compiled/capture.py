@@ -29,7 +29,7 @@ from jax.core import Tracer
 
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.structure import functions_of
-from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful, variables_of
 from nbmodule.core.transforms.options import name_of
 from nbmodule.core.variables.frame import Missed, now
@@ -149,9 +149,8 @@ class Search:
             self.matches.append(root)
         self._expand(root)
         # Layers draw from the default stream without a name of it in the user's code.
-        stream = Path("the default random stream", random.default, ((_apply, variables_of),))
-        for i in range(len(variables_of(random.default))):
-            self._reach(root, stream.then("", (getitem, i)), False)
+        state = Path("the default random stream", random.default, ((getattr, "state"),))
+        self._reach(root, state, False)
         self._making_of(random.default, root)
         # Interventions read variables of their own, which the open tracker holds.
         steps = ((getattr, "tracker"), (_apply, methodcaller("variables")))
@@ -315,15 +314,11 @@ class Search:
         for part in modules:
             if "_making" in vars(part):
                 self._making_of(part, node)
-            # The module holds a bound method; the object that it is bound to lives as long.
-            hooks = functions_of(part)[1:] if is_module(part) else ()
-            owners = [getattr(hook, "__self__", hook) for hook in hooks]
-            held_weakly = (types.FunctionType, type)
-            owners = [x for x in owners if isinstance(x, held_weakly) or _lists_variables(type(x))]
-            for value in (type(part), *owners):
-                path = Path(name_of(value), weakref.ref(value), (_TARGET,))
-                self._reach(node, path, False, value)
+            cls = Path(type(part).__name__, weakref.ref(type(part)), (_TARGET,))
+            self._reach(node, cls, False)
             start = Path(f"{type(part).__name__}.", weakref.ref(part), (_TARGET,))
+            for i in range(1, len(functions_of(part))):
+                self._reach(node, start.then("hook", (_apply, functions_of), (getitem, i)), False)
             for name, value in list(vars(part).items()):
                 if name != "_nbm" and not _is_leaf(type(value)) and not is_stateful(value):
                     self._reach(node, start.then(name, (_attribute, name)), False, value, parts)

@@ -41,7 +41,6 @@ from nbmodule.core.compiled.program import (
     TraceFacts,
     inner_program,
     modules_of,
-    of_these,
     spread_over,
     trace,
 )
@@ -223,9 +222,7 @@ class Jit(Generic[P, R]):
         """Add an entry; return True unless it takes the place of an equal one."""
         # Entries of earlier cells can match no call any more.
         older = [old for old in self.entries.pop(entry.key, ()) if old.cell == cells.tick]
-        others = [
-            old for old in older if (old.captured, old.sharing) != (entry.captured, entry.sharing)
-        ]
+        others = [old for old in older if not old.has_same_key(entry)]
         self.entries[entry.key] = [entry, *others][:_MOST_ENTRIES]
         while len(self.entries) > _MOST_SHAPES:
             self.entries.pop(next(iter(self.entries)))
@@ -243,8 +240,8 @@ class Jit(Generic[P, R]):
                 return trace(job, names, self.donate, options, anew=anew)
 
             with unchanged(call.objects, only_on_error=True) as keep:
-                traced, captured = self._capturing(call, captured, run, keep)
-                entry = self._entry(call, captured, traced)
+                traced, job = self._capturing(call, captured, run, keep)
+                captured, entry = job.captured, self._entry(job, traced)
             if self._add(entry):
                 self.count += 1
                 self.traces = [*self.traces[1 - MOST_TRACES :], entry]
@@ -256,9 +253,9 @@ class Jit(Generic[P, R]):
         captured: list[Any],
         run: Callable[[Job], T],
         keep: Callable[[Any], object],
-    ) -> tuple[T, list[Any]]:
+    ) -> tuple[T, Job]:
         """Run `run(job)` again until all that its trace meets is captured; returns its result and
-        the captured objects. `keep` is called with each of them.
+        the last job. `keep` is called with each captured object.
         """
         __tracebackhide__ = True
         for _ in range(_MOST_REPEATS):
@@ -275,18 +272,16 @@ class Jit(Generic[P, R]):
             else:
                 more = self._uncaptured(job)
                 if more is None:
-                    return result, captured
+                    return result, job
                 captured = more
         raise TraceError(
             f"{self!r} uses other captured objects in each trace, so it cannot be compiled."
         )
 
-    def _entry(
-        self, call: CallArguments, captured: list[Any], program: Any, *, inside: bool = False
-    ) -> Entry:
+    def _entry(self, job: Job, program: Any, *, inside: bool = False) -> Entry:
         """Make the entry of a trace that is over: it may have given an optimizer its state."""
-        guards = Guards(Search(self.fn, call.objects), captured, self.fn)
-        return Entry(call_key(call, inside=inside), call.objects, captured, guards, program)
+        guards = Guards(Search(self.fn, job.call.objects), job.captured, self.fn)
+        return Entry(call_key(job.call, inside=inside), job, guards, program)
 
     def names(self, call: CallArguments) -> list[str]:
         """Return a name for each leaf of the arguments."""
@@ -388,7 +383,7 @@ class Jit(Generic[P, R]):
             if variable._home is None:
                 warn_of_constant(variable)
         if facts.infos:
-            take_over(of_these(facts.infos, call.objects), facts.records.unflatten(records))
+            take_over(facts.infos, facts.records.unflatten(records))
         outputs = facts.tree.unflatten(leaves)
         return unpacked(outputs) if type(outputs) is Packed else outputs
 
@@ -413,15 +408,16 @@ class Jit(Generic[P, R]):
                     variable.settled() if now.frame is None else variable.value
                     for variable in job.variables
                 ]
-                return use(inner, values), inner, job.variables
+                return use(inner, values), inner
 
         restores = entry is None and now.frame is None
         with unchanged(call.objects, only_on_error=True) if restores else nullcontext(id) as keep:
-            (result, inner, variables), captured = self._capturing(call, first, run, keep)
+            (result, inner), job = self._capturing(call, first, run, keep)
         # What is local ends with the trace around this call.
-        if (entry is None or captured is not first) and not any(map(_is_local, captured)):
-            self._add(self._entry(call, captured, inner, inside=True))
-        return result, variables
+        is_new = entry is None or job.captured is not first
+        if is_new and not any(map(_is_local, job.captured)):
+            self._add(self._entry(job, inner, inside=True))
+        return result, job.variables
 
     # -- records --
     def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRecord:

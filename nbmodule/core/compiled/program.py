@@ -15,7 +15,6 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -25,12 +24,12 @@ from nbmodule.core.compiled.key import CallArguments
 from nbmodule.core.recording.parcel import pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
-from nbmodule.core.structure.walk import plan_of, settle_lists
+from nbmodule.core.structure.walk import is_module, plan_of, settle_lists
 from nbmodule.core.transforms.carried import StaticOutput, packed
 from nbmodule.core.transforms.options import check_outputs
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import Cold
-from nbmodule.core.variables.frame import Effects, Frame, framed, now, slot_of
+from nbmodule.core.variables.frame import Effects, Frame, framed, now
 from nbmodule.core.variables.placement import constrained
 from nbmodule.core.variables.variable import Variable
 
@@ -92,8 +91,8 @@ class Job:
             zip(written, effects.values), key=lambda pair: index.get(pair[0], len(index))
         )
         targets = tuple(index.get(variable, variable.slot) for variable, _ in pairs)
-        infos = _by_position(effects.names[1], self.call.objects)
-        return outputs, Effects((targets, infos), [value for _, value in pairs], effects.records)
+        names = targets, effects.names[1]
+        return outputs, Effects(names, [value for _, value in pairs], effects.records)
 
 
 class TraceFacts(NamedTuple):
@@ -233,16 +232,12 @@ def _shifted(options: dict[str, Any], by: int, first: tuple[int, ...] = ()) -> d
 
 def spread_over(prefix: Any, tree: Any) -> list[Any]:
     """Return the item of a prefix of a tree, such as its shardings, for each leaf of the tree."""
-    items: list[Any] = []
-
-    def add(value: Any, subtree: Any) -> None:
-        items.extend([value] * len(jax.tree.leaves(subtree)))
 
     def is_leaf(x: Any) -> bool:
         return x is None or isinstance(x, (jax.sharding.Sharding, jax.sharding.PartitionSpec))
 
-    jax.tree.map(add, prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
-    return items
+    full = jax.tree.broadcast(prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
+    return jax.tree.leaves(full, is_leaf=is_leaf)
 
 
 class _Named(inspect.Signature):
@@ -276,20 +271,17 @@ class _Source:
 
 def python_function(fn: Any) -> types.FunctionType | None:
     """Return the Python function behind methods, partials and modules; None where there is none."""
-    for _ in range(16):
-        if isinstance(fn, types.FunctionType):
-            return fn
-        if hasattr(type(fn), "_is_module"):
-            fn = type(fn).forward if hasattr(type(fn), "forward") else type(fn)._run
+    while fn is not None and not isinstance(fn, types.FunctionType):
+        if is_module(fn):
+            fn = type(fn)._run
             continue
-        for name in ("__func__", "func", "__wrapped__"):
-            inner = inspect.getattr_static(fn, name, None)
-            if inner is not None:
-                fn = getattr(fn, name)
-                break
-        else:
-            return None
-    return None
+        found = (inspect.getattr_static(fn, name, None) for name in _INNER_FUNCTIONS)
+        names = [name for name, inner in zip(_INNER_FUNCTIONS, found) if inner is not None]
+        fn = getattr(fn, names[0]) if names else None
+    return fn
+
+
+_INNER_FUNCTIONS = ("__func__", "func", "__wrapped__")
 
 
 # -- the store of programs, by content -------------------------------------------------------------
@@ -357,32 +349,6 @@ def _bytes_of_constants(closed: Any) -> int:
     return total
 
 
-# -- records name modules of arguments by position: a program serves several models ----------------
-def _by_position(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
-    positions: dict[int, tuple[int, int]] = {}
-    for number, modules in enumerate(map(modules_of, objects) if infos else ()):
-        for i, module in enumerate(modules):
-            positions.setdefault(id(module), (number, i))
-    return tuple(_renamed(info, positions.get(id(info.module()), info.module)) for info in infos)
-
-
-def of_these(infos: tuple[CallInfo, ...], objects: list[Any]) -> tuple[CallInfo, ...]:
-    """Return the records with the modules that were called this time."""
-    modules = [modules_of(obj) for obj in objects]
-
-    def module_at(position: tuple[int, int]) -> Any:
-        return slot_of(modules[position[0]][position[1]])
-
-    return tuple(
-        _renamed(info, module_at(info.module)) if type(info.module) is tuple else info
-        for info in infos
-    )
-
-
 def modules_of(obj: Any) -> tuple[Any, ...]:
     """Return a stateful object and the modules below it; none of a variable."""
     return () if isinstance(obj, Variable) else (obj, *plan_of(obj).modules)
-
-
-def _renamed(info: CallInfo, module: object) -> CallInfo:
-    return info if info.module is module else replace(info, module=module)
