@@ -339,13 +339,13 @@ class ContainerSize(NamedTuple):
 
     path: Path
     length: int
-    count: int
+    objects: int
 
     def holds(self) -> bool:
         """Return True if no object was added or removed; items count if the length changed."""
         value = self.path.value()
         has_length = hasattr(value, "__len__")
-        return has_length and (len(value) == self.length or _objects_in(value) == self.count)
+        return has_length and (len(value) == self.length or _objects_in(value) == self.objects)
 
 
 def _objects_in(container: Any) -> int:
