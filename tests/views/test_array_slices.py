@@ -188,12 +188,3 @@ def test_a_complex_value_is_said_with_its_size_and_angle():
     assert picture["sc"] == "phase"
     found = values_of({"picture": picture | {"s": [1, 2]}})
     np.testing.assert_array_equal(found, np.asarray(x)[0])
-
-
-def test_an_array_of_texts_is_shown_as_text_a_window_at_a_time():
-    x = np.array([[f"{r},{c}" for c in range(30)] for r in range(100)])
-    found = slice_payload(x, {"window": [90, 100, 25, 30]})
-    assert found["texts"][0] == [f"90,{c}" for c in range(25, 30)]
-    assert slice_payload(x, {})["window"] == [0, 40, 0, 12]
-    column = slice_payload(x[:, 0], {})
-    assert (column["plane"], column["texts"][:2]) == ([100, 1], [["0,0"], ["1,0"]])

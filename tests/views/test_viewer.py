@@ -143,14 +143,6 @@ def test_a_saved_page_zooms_into_what_it_holds_and_says_what_needs_the_kernel(op
     page.screenshot("views/viewer-saved")
 
 
-def test_texts_are_read_as_text_a_window_at_a_time(open_joined):
-    page = open_joined(np.array([[f"{r}/{c}" for c in range(30)] for r in range(100)]))
-    page.page.get_by_text("rows 0…39 of 100, columns 0…11 of 30").wait_for()
-    page.locator("button[aria-label=Down]").click()
-    page.page.get_by_text("rows 20…59 of 100").wait_for()
-    assert page.locator(".nbm-viewer td").first.inner_text() == "20/0"
-
-
 def test_numbers_come_after_the_rows_and_what_is_selected_stays(open_joined, records):
     stats = {"n": 16, "m": 5, "s": 1, "lo": 0, "hi": 9, "b": [8, 8]}
     found = {"st": {str(row): stats for row in range(6)}}

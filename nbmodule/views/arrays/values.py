@@ -194,8 +194,6 @@ def exact_text(v: Any) -> str:
         ('0.1', '3+4j (|x| 5 ∠ 53.1°)')
     """
     v = np.asarray(v)[()]
-    if isinstance(v, str | bytes):
-        return plain(v if isinstance(v, str) else repr(v), 200)
     if not np.iscomplexobj(v):
         return str(v).removesuffix(".0")
     sign = "-" if np.signbit(v.imag) else "+"

@@ -20,7 +20,7 @@ from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.pictures import FIRST_TILES, LARGEST_SMALL_TILE, draw_tiles, picture_of
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.scales import SCALES
-from nbmodule.views.arrays.values import exact_text, holds_texts, metadata_of, readable_numbers
+from nbmodule.views.arrays.values import exact_text, metadata_of, readable_numbers
 from nbmodule.views.renderers.columns import picture_payload, statistics_payload
 
 # Most cells along one side of a picture.
@@ -28,8 +28,6 @@ SIDE = 320
 # Elements of a window up to which their values are sent too.
 EXACT = 16_384
 MOST_TILES = 512
-# Of an array of texts, so many at once.
-TEXT_ROWS, TEXT_COLUMNS = 40, 12
 
 
 def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
 
     Returns:
         What the page reads: the shape, the axes, the window, and the picture, with the values where
-        they are few; or `texts`.
+        they are few.
 
     Raises:
         ArgumentError: if there is no such axis, or the values cannot be read.
@@ -57,15 +55,12 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         ([1, 2], [0, 2, 1, 4], [1, 2, 3])
     """
     about = metadata_of(x)
-    is_text = holds_texts(x)
-    if not (about.is_readable or is_text) or about.shape is None:
+    if not about.is_readable or about.shape is None:
         raise ArgumentError(f"{about.text}: {about.unreadable or about.error or 'no array'}")
     shape = about.shape
     data: dict[str, Any] = {"shape": list(shape), "of": about.text}
-    if message.get("whole") and not is_text:
+    if message.get("whole"):
         data["st"] = statistics_payload(statistics_of([x])[0])
-    if is_text:
-        return data | _texts(np.asarray(x), message)
     if len(shape) < 2 or 0 in shape:
         return data | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
     down, across, tiles = _axes(shape, message)
@@ -145,29 +140,6 @@ def _not_finite(x: np.ndarray) -> list[tuple[str, int]]:
         ("+Inf", int((x == np.inf).sum())),
         ("−Inf", int((x == -np.inf).sum())),
     ]
-
-
-def _texts(x: np.ndarray, message: dict[str, Any]) -> dict[str, Any]:
-    """A window of an array of texts; a single axis runs down."""
-    shape = x.shape
-    if x.ndim < 2:
-        down, across, at, plane = 0, 0, [0] * x.ndim, x.reshape(-1, 1)
-    else:
-        down, across, _ = _axes(shape, message | {"tiles": []})
-        at = _index(shape, message)
-        plane = _planes(x, down, across, (), at, 1)[0][0]
-    if plane.size == 0:
-        return {"picture": picture_payload(picture_of(np.zeros(shape)))}
-    first, last, left, right = _window(message.get("window"), plane.shape)
-    window = [first, min(last, first + TEXT_ROWS), left, min(right, left + TEXT_COLUMNS)]
-    part = plane[window[0] : window[1], window[2] : window[3]]
-    return {
-        "axes": [down, across],
-        "at": at,
-        "window": window,
-        "plane": list(plane.shape),
-        "texts": [[exact_text(v) for v in row] for row in part],
-    }
 
 
 def _scale(message: dict[str, Any]) -> str:

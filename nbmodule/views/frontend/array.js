@@ -3,7 +3,7 @@ import { button, copy, el, mountView, onResize } from "./base.js";
 import { tsv } from "./format.js";
 import { badges, numbers, numberWords, textTable, valueTable } from "./marks.js";
 import { drawPicture } from "./picture.js";
-import { NOTHING, viewer } from "./viewer.js";
+import { viewer } from "./viewer.js";
 
 const WIDE = 700; // pixels from which the numbers stand beside the picture
 const SIDE = 400; // pixels of the numbers there
@@ -24,17 +24,10 @@ function draw(view, data, channel) {
   onResize(view, paint);
   paint();
   const { corner } = data;
-  if (!corner?.length || isRead(data, channel)) return;
+  if (!corner?.length) return;
   const [words, title] = data.whole ? ["copy values", "Copy the values"] : ["copy corner", "Copy the corner of values"];
   view.tools.append(button(words, `${title} as a table (TSV)`, () => void copy(view, tsv(corner))));
 }
-
-/**
- * Whether these are texts of which a kernel has more than the page.
- * @param {ArrayData} data
- * @param {import("./base.js").Channel | null} channel
- */
-const isRead = (data, channel) => !data.picture && !data.whole && data.corner?.length && channel?.ask && channel.isThere;
 
 /**
  * The picture, and beside or below it the numbers.
@@ -52,12 +45,11 @@ function cardOf(view, data, channel, width) {
   if (!isWide) main.style.flexBasis = side.style.flexBasis = "100%";
   if (data.picture?.k === "text") main.append(drawPicture(view, data.picture, room));
   else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.lb, numbers: !data.stats }));
-  else if (isRead(data, channel)) main.append(viewer(view, kernel, 0, { ...NOTHING, of: data.of }, room));
   const corner = data.corner ?? [];
   const isSingle = data.whole && corner.length === 1 && corner[0].length === 1;
   if (isSingle) main.append(el("div", "bignumber", corner[0][0]));
   else numbers(side, data.stats ?? null, data.title[0]);
-  if (corner.length && !isSingle && !isRead(data, channel)) {
+  if (corner.length && !isSingle) {
     const isText = !data.picture && !data.stats;
     const table = isText ? textTable(corner) : valueTable(corner, isWide ? SIDE : width - 16);
     (isText ? main : side).append(el("div", "quiet", data.whole ? "values" : "corner of values"), table);

@@ -18,9 +18,7 @@ export type Message = Record<string, unknown>;
 export interface Slice {
   st?: Stats;
   picture: Picture;
-  texts?: string[][];
   window: number[];
-  plane?: [number, number];
 }
 
 type Action = "add" | "turn" | "switch" | "drop" | "look_at" | "sweep" | "attribute" | "edit" | "undo" | "keep";

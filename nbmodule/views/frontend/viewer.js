@@ -4,7 +4,7 @@ import { button, copy, el, needsKernel } from "./base.js";
 import { input, menu } from "./fields.js";
 import { cut, rescaled, scalesOf } from "./cut.js";
 import { count, tsv } from "./format.js";
-import { numbers, textTable, valueTable } from "./marks.js";
+import { numbers, valueTable } from "./marks.js";
 import { cellUnder, drawPicture, exactText, span, valuesOf } from "./picture.js";
 
 const MOST_WRITTEN = 12;
@@ -154,7 +154,7 @@ export class Viewer {
 
   /** Whether it has rows and columns, so that a part of them can be shown. */
   get isPlane() {
-    return Boolean(this.plane) || (this.shape.length > 1 && !["bars", "text"].includes(this.first.k));
+    return this.shape.length > 1 && !["bars", "text"].includes(this.first.k);
   }
 
   /** Where the row has several arrays, a menu of them. */
@@ -232,18 +232,8 @@ export class Viewer {
   answered(answer) {
     if (answer.st) numbers(this.side, answer.st);
     if (answer.window && !this.again) this.look.window = answer.window; // else it is older than what is wanted now
-    this.plane = answer.plane;
-    if (!answer.texts) {
-      if (this.first.k === "none") this.first = answer.picture;
-      this.draw(answer.picture);
-      this.controls();
-      return;
-    }
-    const [r0, r1, c0, c1] = answer.window;
-    const [rows, columns] = answer.plane ?? [0, 0];
-    this.texts = answer.texts;
-    const where = rows > r1 - r0 || columns > c1 - c0 ? `rows ${count(r0)}…${count(r1 - 1)} of ${count(rows)}, columns ${count(c0)}…${count(c1 - 1)} of ${count(columns)}` : "";
-    this.stage.replaceChildren(textTable(answer.texts), el("div", "quiet", where));
+    if (this.first.k === "none") this.first = answer.picture;
+    this.draw(answer.picture);
     this.controls();
   }
 
@@ -291,7 +281,7 @@ export class Viewer {
       option.disabled = missing || !can.includes(SCALES[k][0]);
       if (option.disabled) option.title = missing ? "for a grid of tiles" : this.why;
     });
-    scale.hidden = first.sc === "phase" || Boolean(this.plane);
+    scale.hidden = first.sc === "phase";
     const zoomed = !this.isWhole();
     const act = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ fn, can = true) => {
       const node = button(text, title, fn);
@@ -318,7 +308,7 @@ export class Viewer {
   }
 
   copied() {
-    const cells = this.texts ?? this.cells();
+    const cells = this.cells();
     if (cells) void copy(this.view, tsv(cells));
     else this.view.say("these are blocks, or several tiles: closer, or one by one, there are values to copy");
   }
@@ -373,7 +363,7 @@ export class Viewer {
 
   /** The lengths of the two axes that are drawn. */
   sizes() {
-    return this.plane ?? [this.shape[this.look.down] ?? 1, this.shape[this.look.across] ?? 1];
+    return [this.shape[this.look.down] ?? 1, this.shape[this.look.across] ?? 1];
   }
 
   window() {
@@ -518,10 +508,6 @@ export class Viewer {
   pointer = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   resting;
-  /** @type {string[][] | undefined} */
-  texts;
-  /** @type {number[] | undefined} */
-  plane;
   /** @type {number[] | undefined} */
   pressed;
 }

@@ -11,13 +11,13 @@ import io
 import math
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbmodule.base.format import count_noun, cut_middle, format_number, format_seconds, plain
+from nbmodule.base.format import count_noun, cut_middle, format_seconds, plain
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 from nbmodule.views.arrays.scales import FIRST, LAST
@@ -29,9 +29,8 @@ from nbmodule.views.records.records import (
     CallRow,
     CallTable,
     ComparisonTable,
-    DifferenceTree,
     HistoryRecord,
-    ModuleTree,
+    PairRow,
     Picture,
     ReturnTable,
     SeriesRecord,
@@ -71,8 +70,8 @@ def plot(
     """Draw what `nb.show` shows as a matplotlib figure.
 
     Args:
-        value: A model, variables, calls, an array, a comparison, a curve, any PyTree of arrays, or
-            a picture.
+        value: Variables, calls, an array, a comparison, a curve, any PyTree of arrays, or a
+            picture.
         file: Where it is written too: `.svg`, `.png` or `.pdf`.
         dpi: Pixels per inch of a PNG file.
         options: For curves `log=True`: a logarithmic axis.
@@ -153,7 +152,7 @@ def draw_record(record: Any, figure: Figure) -> None:
 
 
 # -- figures --
-def _titled(figure: Figure, record: Any, left_out: int = 0, noun: str = "row") -> None:
+def _titled(figure: Figure, record: Any, left_out: int = 0, noun: str = "") -> None:
     facts = " · ".join(title_of(record))
     more = f" ({count_noun(left_out, noun)} more)" if left_out > 0 else ""
     figure.suptitle(cut_middle(facts, 120) + more, x=0.01, ha="left", fontsize=10, parse_math=False)
@@ -174,10 +173,28 @@ def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4
     return list(axes[:count])
 
 
+def _panels(
+    figure: Figure,
+    record: Any,
+    items: Sequence[tuple[Any, str]],
+    draw: Callable[[Any, Any, str], None],
+    size: tuple[float, float],
+    why: str,
+    most: int = 3,
+) -> None:
+    """Draw each item with its name in axes of its own."""
+    if not items:
+        raise _empty(record, why)
+    grid = _grid(figure, min(len(items), MOST_PANELS), *size, most)
+    for axes, (item, name) in zip(grid, items, strict=False):
+        draw(axes, item, name)
+    _titled(figure, record, len(items) - MOST_PANELS, "panel")
+
+
 @draw_record.register(Picture)
 def _picture(picture: Picture, figure: Figure) -> None:
     figure.set_size_inches(4.5, 2.6 if picture.kind == "bars" else 4)
-    draw_picture(figure, figure.subplots(), picture, picture.of)
+    draw_picture(figure.subplots(), picture, picture.of)
 
 
 @draw_record.register(ArrayCard)
@@ -185,32 +202,16 @@ def _array(card: ArrayCard, figure: Figure) -> None:
     if card.error or card.statistics is None or card.picture is None:
         raise _empty(card, card.error or "its values cannot be read")
     picture, histogram = _grid(figure, 2, 4, 3.4)
-    draw_picture(figure, picture, card.picture, "")
+    draw_picture(picture, card.picture, "")
     draw_histogram(histogram, card.statistics, "")
     _titled(figure, card)
 
 
 @draw_record.register(VariableTree)
 def _variables(tree: VariableTree, figure: Figure) -> None:
-    measured = [(r.path, r.statistics) for r in tree.rows if r.statistics and r.statistics.size]
-    if not measured:
-        raise _empty(tree, "no array of it was measured")
-    grid = _grid(figure, min(len(measured), MOST_PANELS), 2.6, 1.6)
-    for axes, (path, stats) in zip(grid, measured, strict=False):
-        draw_histogram(axes, stats, path)
-    _titled(figure, tree, len(measured) - MOST_PANELS, "histogram")
-
-
-@draw_record.register(ModuleTree)
-def _modules(tree: ModuleTree, figure: Figure) -> None:
-    rows = [row for row in tree.rows if row.parameters and (row.depth == 0 or row.variables)][:60]
-    if not rows:
-        raise _empty(tree, "it has no parameters")
-    figure.set_size_inches(7, 0.5 + 0.22 * len(rows))
-    names = [f"{row.path}  {row.class_name}" for row in rows]
-    sizes = [row.parameters for row in rows]
-    draw_bars_down(figure.subplots(), names, sizes, "parameters", [f"{n:,}" for n in sizes])
-    _titled(figure, tree)
+    measured = [(r.statistics, r.path) for r in tree.rows if r.statistics and r.statistics.size]
+    why = "no array of it was measured"
+    _panels(figure, tree, measured, draw_histogram, (2.6, 1.6), why, 4)
 
 
 @draw_record.register(CallTable)
@@ -226,7 +227,9 @@ def _calls(table: CallTable, figure: Figure) -> None:
     names = _call_names(shown)
     if is_timed:
         times = [row.seconds or 0 for row in shown]
-        draw_bars_down(axes[0], names, times, f"time, {plain(table.timing)}")
+        axes[0].barh(range(len(times)), times, color=FILL)
+        axes[0].set_xlabel(f"time, {plain(table.timing)}")
+        _name_down(axes[0], names)
         axes[0].xaxis.set_major_formatter(lambda x, _: format_seconds(x) if x else "0")
     if is_measured:
         _draw_spreads(axes[-1], shown)
@@ -237,37 +240,16 @@ def _calls(table: CallTable, figure: Figure) -> None:
 @draw_record.register(ReturnTable)
 def _returns(table: ReturnTable, figure: Figure) -> None:
     rows = zip(_call_names(table.rows), table.rows, strict=True)
-    named = [(name.strip(), p) for name, row in rows for p in row.pictures if p.kind != "text"]
-    if not named:
-        raise _empty(table, "no return of it was drawn")
-    grid = _grid(figure, min(len(named), MOST_PANELS), 3, 2.8, 3)
-    for axes, (name, picture) in zip(grid, named, strict=False):
-        draw_picture(figure, axes, picture, name)
-    _titled(figure, table, len(named) - MOST_PANELS, "picture")
+    named = [(p, name.strip()) for name, row in rows for p in row.pictures if p.kind != "text"]
+    _panels(figure, table, named, draw_picture, (3, 2.8), "no return of it was drawn")
 
 
 @draw_record.register(ComparisonTable)
-@draw_record.register(DifferenceTree)
-def _differences(tree: DifferenceTree | ComparisonTable, figure: Figure) -> None:
-    changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
-    if not changed:
-        raise _empty(tree, "no values of it differ")
-    shown = sorted(changed, key=lambda row: -(row.change or 0))[:40]
-    pictured = next((row for row in changed if len(row.pictures) == 3), None)
-    heights = [0.6 + 0.22 * len(shown), *([3.0] if pictured else [])]
-    figure.set_size_inches(9, 0.2 + sum(heights))
-    parts = figure.subfigures(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
-    changes = [row.change or 0.0 for row in shown]
-    lengths = [change if math.isfinite(change) else 0.0 for change in changes]
-    words = [format_number(change, 3) for change in changes]
-    label = "change, relative to the first"
-    draw_bars_down(parts[0].subplots(), [row.path for row in shown], lengths, label, words)
-    if pictured:
-        names = (tree.a, tree.b, "difference")
-        grid = parts[1].subplots(1, 3)
-        for axes, picture, name in zip(grid, pictured.pictures, names, strict=True):
-            draw_picture(parts[1], axes, picture, f"{pictured.path}: {name}")
-    _titled(figure, tree, len(changed) - len(shown))
+def _comparison(table: ComparisonTable, figure: Figure) -> None:
+    row = next((row for row in table.rows if len(row.pictures) == 3), PairRow(""))
+    names = [f"{row.path}: {name}" for name in (table.a, table.b, "difference")]
+    named = list(zip(row.pictures, names, strict=False))
+    _panels(figure, table, named, draw_picture, (3, 2.8), "no return that differs was drawn")
 
 
 @draw_record.register(HistoryRecord)
@@ -277,21 +259,21 @@ def _history(history: HistoryRecord, figure: Figure, *, log: bool = False) -> No
         if series.values:
             name = series.name.removeprefix("train_").removeprefix("val_")
             groups.setdefault(name, []).append(series)
-    if not groups:
-        raise _empty(history, "nothing was logged")
-    grid = _grid(figure, len(groups), 4.2, 2.8, 3)
-    for axes, (name, members) in zip(grid, groups.items(), strict=True):
+
+    def draw(axes: Axes, members: list[SeriesRecord], name: str) -> None:
         draw_curves(axes, members)
         axes.set_yscale("log" if log else "linear")
         axes.set_xlabel(plain(history.axis), parse_math=False)
         bests = [(one.name, best) for one in members if math.isfinite(best := best_of(one))]
         title = ", ".join([plain(name), *(f"best {plain(one)} {x:.4g}" for one, x in bests)])
         axes.set_title(title, parse_math=False)
-    _titled(figure, history)
+
+    items = [(members, name) for name, members in groups.items()]
+    _panels(figure, history, items, draw, (4.2, 2.8), "nothing was logged")
 
 
 # -- drawings inside figures --
-def draw_picture(figure: Any, axes: Axes, picture: Picture, title: str) -> None:
+def draw_picture(axes: Axes, picture: Picture, title: str) -> None:
     """Draw tiles with their scale, bars, or the text in place of a picture."""
     axes.set_title(plain(title), parse_math=False)
     if picture.kind == "text":
@@ -302,7 +284,7 @@ def draw_picture(figure: Any, axes: Axes, picture: Picture, title: str) -> None:
     if picture.kind == "bars":
         _draw_bars(axes, picture)
     else:
-        _draw_tiles(figure, axes, picture)
+        _draw_tiles(axes, picture)
     axes.set_xlabel(plain(", ".join(picture.notes)), color=QUIET, parse_math=False)
 
 
@@ -318,7 +300,7 @@ def _draw_bars(axes: Axes, picture: Picture) -> None:
         _name_ticks(axes.set_xticks, picture.labels, 24, rotation=60, ha="right")
 
 
-def _draw_tiles(figure: Any, axes: Axes, picture: Picture) -> None:
+def _draw_tiles(axes: Axes, picture: Picture) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import ListedColormap, Normalize
 
@@ -343,7 +325,8 @@ def _draw_tiles(figure: Any, axes: Axes, picture: Picture) -> None:
         mapped = ScalarMappable(
             Normalize(*picture.limits), ListedColormap(colors[FIRST : LAST + 1])
         )
-        figure.colorbar(mapped, ax=axes, shrink=0.75, pad=0.02).outline.set_visible(False)
+        colorbar: Any = axes.figure.colorbar
+        colorbar(mapped, ax=axes, shrink=0.75, pad=0.02).outline.set_visible(False)
 
 
 def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
@@ -361,17 +344,6 @@ def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
     axes.set_xlabel(words, color=WRONG if wrong else QUIET)
     axes.set_yticks([])
     axes.spines.left.set_visible(False)
-
-
-def draw_bars_down(
-    axes: Axes, names: Sequence[str], values: Sequence[float], label: str, words: Iterable[str] = ()
-) -> None:
-    """Draw a horizontal bar for each name, with a word at its end."""
-    axes.barh(range(len(values)), values, color=FILL)
-    for y, (value, word) in enumerate(zip(values, words, strict=False)):
-        axes.text(value, y, f" {word}", va="center", color=QUIET)
-    axes.set_xlabel(label)
-    _name_down(axes, names)
 
 
 def _call_names(rows: Sequence[CallRow]) -> list[str]:
