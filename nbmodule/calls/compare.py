@@ -56,11 +56,15 @@ def gap_between(actual: object, expected: object, rtol: float, atol: float) -> G
     """
     leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
     result, requested = ([leaf for leaf in side if not _is_opaque(leaf)] for side in leaves)
-    opaque = {_class_name(leaf) for side in leaves for leaf in side if _is_opaque(leaf)}
+    opaque = {
+        leaf.class_name if isinstance(leaf, Opaque) else type(leaf).__name__
+        for side in leaves
+        for leaf in side
+        if _is_opaque(leaf)
+    }
     if len(result) != len(requested):
-        return Gap(
-            False, float("inf"), reason=f"{len(result)} arrays, expected were {len(requested)}"
-        )
+        reason = f"{len(result)} arrays, expected were {len(requested)}"
+        return Gap(False, float("inf"), reason=reason)
     worst = Gap(True, opaque=tuple(sorted(opaque)))
     means = []
     for number, (a, b) in enumerate(zip(result, requested)):
@@ -73,10 +77,6 @@ def gap_between(actual: object, expected: object, rtol: float, atol: float) -> G
     return replace(worst, mean=float(np.mean(means)) if means else 0.0)
 
 
-def _class_name(leaf: object) -> str:
-    return leaf.class_name if isinstance(leaf, Opaque) else type(leaf).__name__
-
-
 def _is_opaque(leaf: object) -> bool:
     return not (hasattr(leaf, "dtype") or isinstance(leaf, (bool, int, float, complex, str, bytes)))
 
@@ -84,20 +84,12 @@ def _is_opaque(leaf: object) -> bool:
 def _between(a: object, b: object, rtol: float, atol: float, number: int) -> Gap:
     a, b = np.asarray(a), np.asarray(b)
     if a.shape != b.shape:
-        return Gap(
-            False,
-            float("inf"),
-            leaf=number,
-            reason=f"shape {list(a.shape)}, expected was {list(b.shape)}",
-        )
-    if not holds_numbers(a) or not holds_numbers(b):
-        agrees = bool(np.array_equal(a, b))
-        return Gap(
-            agrees,
-            0.0 if agrees else float("inf"),
-            leaf=number,
-            reason="" if agrees else "the values differ",
-        )
+        reason = f"shape {list(a.shape)}, expected was {list(b.shape)}"
+        return Gap(False, float("inf"), leaf=number, reason=reason)
+    if not (holds_numbers(a) and holds_numbers(b)):
+        if np.array_equal(a, b):
+            return Gap(True, leaf=number)
+        return Gap(False, float("inf"), leaf=number, reason="the values differ")
     if not a.size:
         return Gap(True, leaf=number)
     gap, agree = numbers_apart(a, b, rtol, atol)
@@ -162,11 +154,13 @@ class Pair:
         None where one side did not keep them.
         """
         supplied, expected = self.actual.values.get("input"), self.expected.values.get("input")
-        return (
-            None
-            if supplied is None or expected is None
-            else self._alike(_arrays(supplied), _arrays(expected))
-        )
+        if supplied is None or expected is None:
+            return None
+        sides = [
+            [leaf for leaf in jax.tree.leaves(side) if hasattr(leaf, "dtype")]
+            for side in (supplied, expected)
+        ]
+        return self._alike(*sides)
 
     def _alike(self, result: list[Any], expected: list[Any]) -> tuple[list[Any], list[Any]]:
         if not self.mixes_layouts or len(result) != len(expected):
@@ -334,23 +328,18 @@ def _last_run(calls: Calls) -> set[int]:
     """The steps of the last run: one, but for a function without a module around its modules, of
     which each is a step.
     """
-    outermost = [(call.step, call.path) for call in calls if call.parent is None]
     results: dict[str, int] = {}
-    for step, path in reversed(outermost):
-        if path in results or (results and not path):
+    for call in reversed([call for call in calls if call.parent is None]):
+        if call.path in results or (results and not call.path):
             break
-        results[path] = step
-        if not path:
+        results[call.path] = call.step
+        if not call.path:
             break
     return set(results.values())
 
 
 def _some(calls: list[Call]) -> str:
     return ", ".join(f'"{call.path}"' for call in calls[:3])
-
-
-def _arrays(tree: object) -> list[Any]:
-    return [leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "dtype")]
 
 
 def aligned(

@@ -16,7 +16,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -100,28 +100,13 @@ def _read(line: str) -> Instruction | None:
         for category, dims in _SHAPE.findall(result)
     ]
     supplied = _OPERAND.findall(_arguments(remaining))
-    where = _unescaped(scopes[1]) if scopes and "/" in scopes[1] else ""
-    where = _JOINED.split(where)[-1]
+    where = ""
+    if scopes and "/" in scopes[1]:
+        # the compiler writes quotes and all bytes beyond ASCII as escapes
+        raw = scopes[1].encode().decode("unicode_escape").encode("latin-1")
+        where = _JOINED.split(raw.decode(errors="replace"))[-1]
     called = _CALLED.findall(remaining)
     return Instruction(name, opcode, where, 0.0, shapes, supplied, called, remaining)
-
-
-def _unescaped(text: str) -> str:
-    r"""A name as it was given: the compiler's text has all beyond ASCII as octal bytes, and a
-    backslash before quotes.
-
-    >>> _unescaped(r"gr\303\266\303\237e/a\"b")
-    'größe/a"b'
-    """
-    of = {b"n": b"\n", b"t": b"\t", b"r": b"\r"}
-    plain = re.sub(
-        rb"\\([0-7]{3}|.)",
-        lambda result: (
-            bytes([int(result[1], 8)]) if len(result[1]) == 3 else of.get(result[1], result[1])
-        ),
-        text.encode(),
-    )
-    return plain.decode(errors="replace")
 
 
 def _arguments(remaining: str) -> str:
@@ -157,25 +142,19 @@ def _give_scopes_of_readers(
     for created in result.values():
         for position, name in enumerate(created.operands):
             readers.setdefault(name, []).append((created, position))
+    quiet = CONTAINERS | {"parameter", "constant"}
     for created in reversed(result.values()):  # a reader comes after what it reads
-        if (
-            created.scopes
-            or created.opcode in CONTAINERS
-            or created.opcode in ("parameter", "constant")
-        ):
+        if created.scopes or created.opcode in quiet:
             continue
         for reader, position in readers.get(created.name, ()):
             inside = [item for name in reader.called for item in computations.get(name, ())]
-            parameter = next(
-                (
-                    item.name
-                    for item in inside
-                    if item.opcode == "parameter" and item.attributes.startswith(f"{position})")
-                ),
-                None,
-            )
-            within = [item for item, _ in readers.get(parameter or "", ()) if item.scopes]
-            scopes = within[0].scopes if within else reader.scopes
+            parameters = [
+                item.name
+                for item in inside
+                if item.opcode == "parameter" and item.attributes.startswith(f"{position})")
+            ]
+            within = [item for name in parameters[:1] for item, _ in readers.get(name, ())]
+            scopes = next((item.scopes for item in within if item.scopes), reader.scopes)
             if scopes:
                 operation = _OPERATIONS.get(created.opcode, created.opcode)
                 created.scopes = f"{scopes.rpartition('/')[0]}/{operation}"
@@ -186,12 +165,11 @@ _OPERATIONS = {"convolution": "conv_general_dilated", "dot": "dot_general"}
 
 
 def _bytes(result: Instruction) -> float:
-    return sum(_width(category) * math.prod(dims) for category, dims in result.shapes)
-
-
-def _width(category: str) -> float:
-    digits = re.match(r"[a-z]+(\d+)", category)
-    return int(digits[1]) / 8 if digits else 1
+    total = 0.0
+    for dtype, dims in result.shapes:
+        bits = re.search(r"\d+", dtype)  # none in `pred`, a byte
+        total += (int(bits[0]) / 8 if bits else 1) * math.prod(dims)
+    return total
 
 
 class Event(NamedTuple):
@@ -213,9 +191,11 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
     Raises:
         TraceError: another profile is being taken.
     """
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # what it records of Python takes longer than a small step
     with tempfile.TemporaryDirectory() as folder:
         try:
-            jax.profiler.start_trace(folder, **_options())
+            jax.profiler.start_trace(folder, profiler_options=options)
         except RuntimeError as error:
             raise TraceError(
                 f"nb.profile could not start JAX's profiler: {error} Another profile is being "
@@ -238,32 +218,18 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
             ]
 
 
-def _options() -> dict[str, Any]:
-    """Without what the profiler records of Python, which would take longer than a small step."""
-    if not hasattr(jax.profiler, "ProfileOptions"):
-        return {}
-    options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0
-    return {"profiler_options": options}
-
-
-def _events(data: Any, module: str) -> Iterable[Event]:
+def _events(data: Any, module: str) -> list[Event]:
+    """The runs of instructions of one program: as a device lists them, else as the host does."""
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
     results: list[Event] = []
-    for group in (
-        devices,
-        planes,
-    ):  # of a device its own lines; the host only tells what it handed over
-        lines = [line for plane in group for line in plane.lines]
-        for number, line in enumerate(lines):
+    for group in (devices, planes):  # the host only tells what it handed over
+        for number, line in enumerate(line for plane in group for line in plane.lines):
             for event in line.events:
-                facts = dict(event.stats)
-                if facts.get("hlo_module") == module and "hlo_op" in facts:
-                    start = event.start_ns
-                    results.append(
-                        Event(str(facts["hlo_op"]), start, start + event.duration_ns, number)
-                    )
+                stats, start = dict(event.stats), event.start_ns
+                if stats.get("hlo_module") == module and "hlo_op" in stats:
+                    end = start + event.duration_ns
+                    results.append(Event(str(stats["hlo_op"]), start, end, number))
         if results:
             break
     return results

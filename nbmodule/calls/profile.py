@@ -24,7 +24,6 @@ from nbmodule.base.format import (
     printable_repr,
 )
 from nbmodule.base.kinds import is_whole
-from nbmodule.base.paths import closest
 from nbmodule.base.scopes import Mark, marks_in, marks_of, read_scopes
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
@@ -41,7 +40,7 @@ from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, TraceError
 
 PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
 _WARM = 3
@@ -127,17 +126,6 @@ class Profile(PathRows[ProfileRow]):
         self.seconds, self.spread, self.runs = seconds, spread, runs
         self.overhead, self.best = overhead, best
 
-    def __getitem__(self, index: str | int | slice) -> Any:
-        """A row by position, or that of a module or an optimizer by its path."""
-        if not isinstance(index, str):
-            return self._rows[index]
-        results = [row for row in self._rows if row.path == index and row.kind != "operation"]
-        if not results:
-            near = closest(index, [row.path for row in self._rows if row.path])
-            hint = f' The closest path is "{near}".' if near else ""
-            raise PathError(f'no instruction of "{index}" ran in this profile.{hint}')
-        return results[0]
-
     @property
     def total(self) -> ProfileRow:
         """All together."""
@@ -197,32 +185,14 @@ class Profile(PathRows[ProfileRow]):
             for row in self._rows[1:]
             if row.kind != "operation" or (row.path == OUTSIDE and row.share >= 0.01)
         ]
-        lines = [
-            [
-                _indented(row),
-                format_percent(row.share, 2),
-                *(_cell(getattr(row, item)) for item in PASSES),
-            ]
-            for row in rows
-        ]
-        table = [["", "share", *PASSES], *lines[:60]]
-        more = [f"… {len(lines) - 60} more rows"] if len(lines) > 60 else []
-        return "\n".join(
-            [
-                " · ".join(self.facts),
-                table_text(table),
-                *more,
-                *(f"  {note}" for note in self.notes),
-            ]
-        )
-
-
-def _indented(row: ProfileRow) -> str:
-    return "  " * (row.depth - 1) + row.name
-
-
-def _cell(seconds: float) -> str:
-    return format_seconds(seconds) if seconds else ""
+        table = [["", "share", *PASSES]]
+        for row in rows[:60]:
+            name, share = "  " * (row.depth - 1) + row.name, format_percent(row.share, 2)
+            spent = (getattr(row, item) for item in PASSES)
+            table.append([name, share, *(format_seconds(x) if x else "" for x in spent)])
+        more = [f"… {len(rows) - 60} more rows"] if len(rows) > 60 else []
+        notes = [f"  {note}" for note in self.notes]
+        return "\n".join([" · ".join(self.facts), table_text(table), *more, *notes])
 
 
 def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: object) -> Profile:
@@ -267,13 +237,13 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         if is_foreign(fn):
             fn, args, kwargs = socket("as_it_stands")("profile", fn, args, kwargs)
         result = _prepared(fn, args, kwargs)
-        times = _timed(result.call, runs)[1]
+        times = _timed(result.call, runs)
         spent: list[float] = []
         events = record_events(
-            lambda: spent.extend(_timed(result.call, runs, warm=0)[1]), result.module
+            lambda: spent.extend(_timed(result.call, runs, warm=0)), result.module
         )
         # before and after: a machine that gets busier meanwhile is so for both
-        times += _timed(result.call, runs, warm=0)[1]
+        times += _timed(result.call, runs, warm=0)
         owned, best = statistics.median(times), _best_flops()
     events = [event for event in events if event.name in result.instructions]
     if not events:
@@ -417,10 +387,8 @@ def _copied(leaf: object) -> Any:
     return jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
-def _timed(call: Callable[[], Any], runs: int, warm: int = _WARM) -> tuple[float, list[float]]:
-    """The median of the seconds of some runs, and all of them; what is copied for a run is no part
-    of it.
-    """
+def _timed(call: Callable[[], Any], runs: int, warm: int = _WARM) -> list[float]:
+    """The seconds of some runs, without what is copied for each."""
     results = []
     for number in range(-warm, runs):
         run = call()
@@ -428,7 +396,7 @@ def _timed(call: Callable[[], Any], runs: int, warm: int = _WARM) -> tuple[float
         jax.block_until_ready(run())
         if number >= 0:
             results.append(time.perf_counter() - start)
-    return statistics.median(results), results
+    return results
 
 
 _best: dict[str, float] = {}
@@ -440,7 +408,7 @@ def _best_flops() -> float:
     if backend not in _best:
         size = 512 if backend == "cpu" else 4096
         product, x = jax.jit(jnp.dot), jnp.ones((size, size), jnp.float32)
-        _, times = _timed(lambda: lambda: product(x, x), 5)
+        times = _timed(lambda: lambda: product(x, x), 5)
         _best[backend] = 2 * size**3 / min(times)
     return _best[backend]
 

@@ -161,19 +161,12 @@ class Recorder(Shown):
         if number % self.every:
             yield
             return
-        done = False
-        tracking = self._tracking
-        calls = tracking.__enter__()
+        calls = None
         try:
-            yield
-            done = True
-        except BaseException as error:
-            tracking.__exit__(type(error), error, error.__traceback__)
-            self._keep(number, calls)  # a step that failed is the one to look at
-            raise
-        finally:
-            if done:
-                tracking.__exit__(None, None, None)
+            with self._tracking as calls:
+                yield
+        finally:  # a step that failed is the one to look at
+            if calls is not None:
                 self._keep(number, calls)
 
     def wrap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,13 +201,12 @@ class Recorder(Shown):
         values = (
             socket("as_it_stands")("variables", model)
             if is_foreign(model)
-            else {location.name: box.value for box, location in plan_of(model).places.items()}
+            else {at.name: variable.value for variable, at in plan_of(model).places.items()}
         )
         if self._tracking.reduced:
             return {name: read_statistics(reduce_tree([x])[0]) for name, x in values.items()}
-        return {
-            name: jax.numpy.copy(x) for name, x in values.items()
-        }  # the array itself may be donated to the next step
+        # the array itself may be donated to the next step
+        return {name: jax.numpy.copy(x) for name, x in values.items()}
 
     # -- looking back --
     @property
@@ -241,15 +233,11 @@ class Recorder(Shown):
         if number < 0 and -number <= len(steps):
             number = steps[number]
         if number not in steps:
-            near = min(steps, key=lambda step: abs(step - number)) if steps else None
-            raise PathError(
-                f"step {number} was not recorded; "
-                + (
-                    f"the nearest is {near}, recorded are {_some(steps)}."
-                    if steps
-                    else "nothing was."
-                )
-            )
+            recorded = "nothing was"
+            if steps:
+                near = min(steps, key=lambda step: abs(step - number))
+                recorded = f"the nearest is {near}, recorded are {_some(steps)}"
+            raise PathError(f"step {number} was not recorded; {recorded}.")
         return self._store.get(number)
 
     def nearest(self, number: int) -> RecordedStep:

@@ -123,8 +123,6 @@ class Tracking:
         last: int,
         budget: Any,
     ) -> None:
-        self.asked = (returns, order, gradients, depth, only, inputs, operations, profile)
-        self.asked += (last, budget)
         if not isinstance(returns, bool) and returns not in REDUCED:
             raise ArgumentError(
                 f"returns must be True, False, 'stats' or 'exact stats', got {returns!r}."
@@ -157,10 +155,6 @@ class Tracking:
     def reduced(self) -> bool:
         """True if only statistics are kept."""
         return self.returns in REDUCED
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy follows the copy of the model, and has recorded nothing."""
-        return Tracking, (self.watch.model, *self.asked)
 
     def __enter__(self) -> Recorded:
         steps = Steps(self.watch, self.last, self.budget, self.order)
@@ -370,24 +364,18 @@ def _shape(leaf: Shaped) -> Any:
 
 def last_tracked(model: Any) -> Recorded | None:
     """The newest calls that were tracked of a model, as far as somebody still has them."""
-    results = [
-        calls
-        for calls in holders("calls")
-        if isinstance(calls, Recorded) and calls._watch.model is model
-    ]
-    return next((calls for calls in reversed(results) if len(calls)), None)
+    for calls in reversed(holders("calls")):
+        if isinstance(calls, Recorded) and calls._watch.model is model and len(calls):
+            return calls
+    return None
 
 
 class Recorded(Calls):
     """The calls that `nb.track` keeps; they grow while its block runs."""
 
     def __init__(self, watch: Choice, steps: Steps, foreign: Any = None) -> None:
-        self._watch, self._steps = watch, steps
-        self._foreign = foreign
+        self._watch, self._steps, self._foreign = watch, steps, foreign
         self._stand_in = foreign and foreign.module  # whose parts the calls of a foreign model are
-        self._ways: dict[str, None] = (
-            foreign.notes if foreign else {}
-        )  # how compiled functions that call it have run
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is what has been recorded so far."""
@@ -432,7 +420,7 @@ class Recorded(Calls):
                 f"the last {len(steps.kept)} of {steps.count} steps are kept "
                 f"(last={steps.last}, budget={format_bytes(steps.budget)})"
             )
-        yield from self._ways
+        yield from self._foreign.notes if self._foreign else ()
         copied = self._copied()
         if copied:
             yield (
@@ -467,7 +455,7 @@ class Recorded(Calls):
         the last.
         """
         retained = {item.number: item for item in list(self._steps.kept)}
-        number = list(retained)[step] if step < 0 and -step <= len(retained) else step
+        number = list(retained)[step] if -len(retained) <= step < 0 else step
         if number not in retained:
             raise PathError(
                 f"step {step} is not kept; kept are {min(retained)} to {max(retained)}."

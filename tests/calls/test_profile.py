@@ -146,7 +146,7 @@ def test_what_cannot_be_profiled_says_why(trained):
         match="nb.profile could not compile .*values while it is traced.*Profile the part that can be compiled",
     ):
         nb.profile(lambda x: float(x.sum()), jnp.ones(3))
-    with pytest.raises(nb.ArgumentTypeError, match="found int"):
+    with pytest.raises(nb.ArgumentTypeError, match="got int"):
         nb.profile(3)
     with pytest.raises(nb.ArgumentError, match="runs must be at least 1, got 0"):
         nb.profile(model, jnp.ones((2, 128)), runs=0)
@@ -155,9 +155,7 @@ def test_what_cannot_be_profiled_says_why(trained):
 
 
 def test_a_path_that_did_not_run_names_the_closest(profiled):
-    with pytest.raises(
-        nb.PathError, match='no instruction of "layers.9".*closest path is "layers.'
-    ):
+    with pytest.raises(nb.PathError, match='no row "layers.9".*layers.'):
         profiled["layers.9"]
 
 

@@ -175,7 +175,7 @@ def test_a_file_that_was_cut_off_costs_its_own_step_only(net, x, tmp_path):
 
 def test_bad_arguments_are_refused(net, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(nb.ArgumentError, match="every counts steps"):
+    with pytest.raises(nb.ArgumentError, match="every must be at least 1"):
         Recorder(net, every=0)
     with pytest.raises(nb.ArgumentError, match="and .*file is a file"):
         Recorder(net, where=tmp_path / "file")

@@ -196,8 +196,8 @@ def test_unknown_paths_name_the_closest_one(net, x):
     ("options", "message"),
     [
         ({"returns": "all"}, "returns must be True, False, 'stats' or 'exact stats'"),
-        ({"returns": False, "order": False}, "would record nothing"),
-        ({"depth": -1}, "depth counts levels"),
+        ({"returns": False, "order": False}, "records nothing"),
+        ({"depth": -1}, "depth must be None or at least 0"),
         ({"last": 0}, "last must be at least 1"),
         ({"budget": "many"}, "budget must be a positive number of bytes"),
     ],
