@@ -51,15 +51,13 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
     if supplied is None or module is None:
         return None
     arrays, joined = separated(supplied, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
-    boxes = plan_of(module).variables
-    values = [box.value for box in boxes]
+    variables = plan_of(module).variables
+    values = [variable.value for variable in variables]
 
     def run(values: list[Any], arrays: list[Any]) -> Any:
         args, kwargs = joined(arrays)
-        return framed(
-            lambda frame: list(jax.tree.leaves(as_values(module(*args, **kwargs)))),
-            list(zip(boxes, values)),
-        )
+        pairs = list(zip(variables, values))
+        return framed(lambda frame: jax.tree.leaves(as_values(module(*args, **kwargs))), pairs)
 
     with untracked():
         traced = jax.jit(run).trace(values, arrays)
@@ -69,9 +67,8 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
 def _example(shape: Any) -> Any:
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jnp.broadcast_to(jax.random.key(0), shape.shape)
-    return jnp.full(
-        shape.shape, 0.5 if jnp.issubdtype(shape.dtype, jnp.inexact) else 0, shape.dtype
-    )
+    number = 0.5 if jnp.issubdtype(shape.dtype, jnp.inexact) else 0
+    return jnp.full(shape.shape, number, shape.dtype)
 
 
 def for_each(
@@ -104,9 +101,8 @@ def _program_key(module: CoreModule) -> Any:
     """
     if module is None:
         return None
-    return structure_of(module), tuple(
-        [(box.shape, box.dtype) for box in plan_of(module).variables]
-    )
+    variables = plan_of(module).variables
+    return structure_of(module), tuple([(x.shape, x.dtype) for x in variables])
 
 
 def estimate(calls: Sequence[Call]) -> None:

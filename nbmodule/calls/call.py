@@ -84,17 +84,12 @@ class Call:
     def __getstate__(self) -> dict[str, Any]:
         """The facts, and what was recorded as plain arrays; the module stays where it is."""
         state = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
-        whole = {
-            category: self.values.get(category) for category in ("input", "output", "gradient")
-        }
-        values = {
-            category: arrays_of(tree)
-            for category, tree in whole.items()
-            if tree is not None and not hasattr(tree, "mask")
-        }
-        for category in ("statistics", "gradient_statistics"):
-            if category in self.values:
-                values[category] = [read_statistics(parts) for parts in self.values[category]]
+        values: dict[str, Any] = {}
+        for category, tree in self.values.items():
+            if category in ("statistics", "gradient_statistics"):
+                values[category] = [read_statistics(parts) for parts in tree]
+            elif category in ("input", "output", "gradient") and not hasattr(tree, "mask"):
+                values[category] = arrays_of(tree)
         return state | {"_values": values}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -162,15 +157,10 @@ class Call:
     def __repr__(self) -> str:
         name = self.path or self.class_name
         number = f" (call {self.index + 1})" if self.index else ""
+        supplied = self.input_shapes or "nothing"
         if self.error:
-            return (
-                f"<Call {name}{number}: given {self.input_shapes or 'nothing'}, raised "
-                f"{self.error}>"
-            )
-        return (
-            f"<Call {name}{number}: {self.input_shapes or 'nothing'} → "
-            f"{self.return_shapes or 'nothing'}{self.mark}>"
-        )
+            return f"<Call {name}{number}: given {supplied}, raised {self.error}>"
+        return f"<Call {name}{number}: {supplied} → {self.return_shapes or 'nothing'}{self.mark}>"
 
     @property
     def mark(self) -> str:

@@ -160,14 +160,8 @@ class Calls(Shown, Sequence[Call]):
         """Bytes of the values that are kept."""
         import jax
 
-        return sum(
-            {
-                id(x): x.nbytes
-                for call in self._list
-                for x in jax.tree.leaves(call.values)
-                if hasattr(x, "nbytes")
-            }.values()
-        )
+        leaves = (x for call in self._list for x in jax.tree.leaves(call.values))
+        return sum({id(x): x.nbytes for x in leaves if hasattr(x, "nbytes")}.values())
 
     @property
     def failed(self) -> Call | None:
@@ -194,9 +188,9 @@ class Calls(Shown, Sequence[Call]):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep the calls in a file, to be read by `nb.load_calls`; see there."""
-        from nbmodule.calls.kept import save_calls
+        from nbmodule.calls.kept import write_record
 
-        save_calls(self, path)
+        write_record(path, self)
 
     def __str__(self) -> str:
         """The table that `show` prints, whole; of repeated calls it says how they are looked up."""

@@ -64,12 +64,8 @@ class Choice:
     @property
     def key(self) -> Any:
         """What distinguishes this choice, for the signature of compiled functions."""
-        only = (
-            None
-            if self.only is None
-            else tuple(slot_of(entry) if is_module(entry) else entry for entry in self.only)
-        )
-        return (self.slot, self.depth, only)
+        only = [slot_of(entry) if is_module(entry) else entry for entry in self.only or ()]
+        return (self.slot, self.depth, None if self.only is None else tuple(only))
 
     @property
     def model(self) -> Any:
@@ -126,11 +122,8 @@ class Choice:
         key, expected = (id(infos), self.key), self.wanted()
         cached = _known.get(key)
         if cached is None or cached[0] is not infos or cached[1] != expected:
-            gradients = [
-                (i, names)
-                for i, info in enumerate(infos)
-                if (names := self.gradient_names(info)) is not None
-            ]
+            names = ((i, self.gradient_names(info)) for i, info in enumerate(infos))
+            gradients = [(i, name_of) for i, name_of in names if name_of is not None]
             if len(_known) >= 64:
                 _known.clear()
             cached = _known[key] = (infos, expected, (self.facts(infos), gradients))
@@ -144,10 +137,8 @@ class Choice:
         if info.kind != "gradient" or model is None:
             return None
         if module is None:  # by a Container
-            chains = {
-                "/".join(location.chain): location.name
-                for location in plan_of(model).places.values()
-            }
+            places = plan_of(model).places.values()
+            chains = {"/".join(location.chain): location.name for location in places}
             return lambda name: chains.get(name, name)
         if module is model:
             return str
@@ -166,9 +157,8 @@ class Choice:
             module = info.module()
             outer = paths[info.parent] if info.parent >= 0 else None
             enclosing = positions[info.parent] if info.parent >= 0 else -1
-            member = (
-                info.kind == "call" and module is not None and (module is model or module in places)
-            )
+            member = info.kind == "call" and module is not None
+            member = member and (module is model or module in places)
             if member:
                 path: str | None = "" if module is model else places[module].name
             else:

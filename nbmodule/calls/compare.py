@@ -228,6 +228,11 @@ class Comparison(PathRows[Pair]):
         self.pairs, self.unmatched, self.unexpected, self.name = pairs, unmatched, unexpected, name
 
     @property
+    def left_out(self) -> dict[str, list[Call]]:
+        """The calls that are not compared, by the reason."""
+        return {"without a counterpart": self.unmatched, "only in the reference": self.unexpected}
+
+    @property
     def agrees(self) -> bool:
         """True if all returns are within tolerance."""
         return all(pair.gap.agrees for pair in self.pairs)
@@ -247,16 +252,13 @@ class Comparison(PathRows[Pair]):
         lines = [f"<Comparison of {len(self.pairs)} calls: {outcome}>"]
         if self.first is not None:
             lines.append(f"  first fault: {self.first.sentence()}")
-        names = [call.path or call.class_name for call in self.unmatched[:10]]
-        others = [call.path or call.class_name for call in self.unexpected[:10]]
         opaque = sorted({name for pair in self.pairs for name in pair.gap.opaque})
-        for title, listed in (
-            ("not compared, since they are not arrays", opaque),
-            ("without a counterpart", names),
-            ("only in the reference", others),
-        ):
-            if listed:
-                lines.append(f"  {title}: {', '.join(listed)}")
+        if opaque:
+            lines.append(f"  not compared, since they are not arrays: {', '.join(opaque)}")
+        for title, calls in self.left_out.items():
+            if calls:
+                names = (call.path or call.class_name for call in calls[:10])
+                lines.append(f"  {title}: {', '.join(names)}")
         return "\n".join(lines)
 
 
@@ -313,12 +315,8 @@ def compare(
 
 def _comparable(calls: Calls, what: str) -> list[Call]:
     last = _last_run(calls)
-    listed = [
-        call
-        for call in calls
-        if call.step in last and call.returned >= 0 and call.kind != "operation"
-    ]
-    retained = [call for call in listed if "output" in call.values]
+    listed = [call for call in calls if call.step in last and call.kind != "operation"]
+    retained = [call for call in listed if call.returned >= 0 and "output" in call.values]
     if not retained:
         raise ArgumentError(f"{what} holds no returns to compare: track it with returns=True.")
     return retained
@@ -357,12 +355,10 @@ def aligned(
         else:
             left.append(call)
     left.sort(key=lambda call: call.returned)
-    others = sorted(
-        (call for calls in waiting.values() for call in calls), key=lambda call: call.returned
-    )
-    matcher = SequenceMatcher(
-        None, list(map(_shapes, left)), list(map(_shapes, others)), autojunk=False
-    )
+    others = [call for calls in waiting.values() for call in calls]
+    others.sort(key=lambda call: call.returned)
+    shapes = (list(map(_shapes, calls)) for calls in (left, others))
+    matcher = SequenceMatcher(None, *shapes, autojunk=False)
     by_shape = [(a + i, b + i) for a, b, size in matcher.get_matching_blocks() for i in range(size)]
     pairs += [(left[i], others[j]) for i, j in by_shape]
     mine, theirs = {i for i, _ in by_shape}, {j for _, j in by_shape}
@@ -381,10 +377,8 @@ def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
     """Who is at fault for a return that differs; `earlier` returned before."""
     if pair.actual.kind == "tap":
         return "input" if any(other.fault for other in earlier) else "tap"
-    if any(
-        other.fault in ("module", "inside") and _inside(other.actual, pair.actual)
-        for other in earlier
-    ):
+    at_fault = [other.actual for other in earlier if other.fault in ("module", "inside")]
+    if any(_inside(call, pair.actual) for call in at_fault):
         return "inside"
     if pair.input_gap is None:  # all that is known is whether something before it was already wrong
         return "input" if any(other.fault not in ("", "tap") for other in earlier) else "module"

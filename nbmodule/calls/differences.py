@@ -65,17 +65,12 @@ class Difference(PathRows[Change]):
         gap = [change for change in self.changes if change.status != "same"]
         lines = [f"<Difference: {len(gap)} of {len(self.changes)} leaves differ>"]
         for change in gap[:40]:
-            if change.status == "changed" and change.largest is None:
-                lines.append(f"  {change.path}: {_text(change.a)} and {_text(change.b)}")
-            elif change.status == "changed":
-                lines.append(
-                    f"  {change.path}: by {change.largest:.3g} at "
-                    f"{list(change.where or ())}{_share(change)}"
-                )
-            else:
-                lines.append(
-                    f"  {change.path}: {change.status}, {_text(change.a)} and {_text(change.b)}"
-                )
+            text = f"{_text(change.a)} and {_text(change.b)}"
+            if change.status != "changed":
+                text = f"{change.status}, {text}"
+            elif change.largest is not None:
+                text = f"by {change.largest:.3g} at {list(change.where or ())}{_share(change)}"
+            lines.append(f"  {change.path}: {text}")
         return "\n".join([*lines, f"  ... {len(gap) - 40} more"] if len(gap) > 40 else lines)
 
 
@@ -87,9 +82,9 @@ def _share(change: Change) -> str:
     """How large a difference is beside what has changed; nothing where one side is not finite."""
     if change.relative is None or change.largest == float("inf"):
         return ""
-    return (
-        ", from zero" if change.relative == float("inf") else f", {change.relative:.3g} of its norm"
-    )
+    if change.relative == float("inf"):
+        return ", from zero"
+    return f", {change.relative:.3g} of its norm"
 
 
 def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:

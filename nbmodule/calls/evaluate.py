@@ -97,9 +97,8 @@ def _step(equation: Any, operands: list[Any], current: _Place, watch: Watcher) -
         return _while(params, operands, current, watch)
     if name == "cond":
         branches = params["branches"]
-        return _run(
-            branches[min(max(int(operands[0]), 0), len(branches) - 1)], operands[1:], current, watch
-        )
+        chosen = min(max(int(operands[0]), 0), len(branches) - 1)
+        return _run(branches[chosen], operands[1:], current, watch)
     results = bind(equation, operands)
     scopes, phase = read_stack(current.stack)
     source, code = locate(current.sources)
@@ -109,11 +108,8 @@ def _step(equation: Any, operands: list[Any], current: _Place, watch: Watcher) -
 
 def _scan(params: Any, operands: list[Any], current: _Place, watch: Watcher) -> list[Any]:
     (fixed, carried), length = scan_counts(params), params["length"]
-    consts, carry, xs = (
-        operands[:fixed],
-        operands[fixed : fixed + carried],
-        operands[fixed + carried :],
-    )
+    consts, carry = operands[:fixed], operands[fixed : fixed + carried]
+    xs = operands[fixed + carried :]
     collected: list[list[Any]] = []
     derive = getattr(watch, "derive", lambda values, result: None)
     turns = range(length)
@@ -121,12 +117,8 @@ def _scan(params: Any, operands: list[Any], current: _Place, watch: Watcher) -> 
         slices = [x[turn] for x in xs]
         for x, part in zip(xs, slices):
             derive([x], part)
-        results = _run(
-            params["jaxpr"],
-            [*consts, *carry, *slices],
-            current._replace(turns=(*current.turns, turn)),
-            watch,
-        )
+        inside = current._replace(turns=(*current.turns, turn))
+        results = _run(params["jaxpr"], [*consts, *carry, *slices], inside, watch)
         carry = results[:carried]
         collected.append(results[carried:])
     if params["reverse"]:
@@ -144,12 +136,9 @@ def _while(params: Any, operands: list[Any], current: _Place, watch: Watcher) ->
     tests, fixed = params["cond_nconsts"], params["body_nconsts"]
     carry, turn = operands[tests + fixed :], 0
     while bool(_run(params["cond_jaxpr"], [*operands[:tests], *carry], current, watch)[0]):
-        carry = _run(
-            params["body_jaxpr"],
-            [*operands[tests : tests + fixed], *carry],
-            current._replace(turns=(*current.turns, turn)),
-            watch,
-        )
+        inside = current._replace(turns=(*current.turns, turn))
+        supplied = [*operands[tests : tests + fixed], *carry]
+        carry = _run(params["body_jaxpr"], supplied, inside, watch)
         turn += 1
     return carry
 

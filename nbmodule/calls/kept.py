@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -29,13 +30,10 @@ _VALUES = ("input", "output", "gradient")
 _STATISTICS = ("statistics", "gradient_statistics")
 
 
-def save_calls(calls: Calls, path: str | os.PathLike[str]) -> None:
-    """Write calls to `.h5` or `.safetensors`; the file appears whole or not at all."""
-    write_record(path, calls, {})
-
-
-def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, Any]) -> None:
-    """Write calls, and nested values of other kinds beside them."""
+def write_record(
+    path: str | os.PathLike[str], calls: Calls, more: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Write calls to `.h5` or `.safetensors` atomically, and other nested values beside them."""
     target = file_name(path, "save calls")
     arrays: dict[str, Any] = {}
     listed = list(calls)
@@ -65,9 +63,8 @@ def write_record(path: str | os.PathLike[str], calls: Calls, more: Mapping[str, 
     if target.endswith(".safetensors"):
         socket("save_safetensors")(target, arrays, metadata={"calls": facts})
     elif target.endswith((".h5", ".hdf5")):
-        socket("save_hdf5")(
-            target, {"facts": np.frombuffer(facts.encode(), np.uint8), "arrays": arrays}
-        )
+        facts_array = np.frombuffer(facts.encode(), np.uint8)
+        socket("save_hdf5")(target, {"facts": facts_array, "arrays": arrays})
     else:
         raise ArgumentError(
             f"the file name must end in .h5, .hdf5 or .safetensors, got {target!r}."
@@ -100,7 +97,10 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
     """Read what `write_record` wrote."""
     target = file_name(path, "load calls")
     if target.endswith(".safetensors"):
-        facts, arrays = _read_safetensors(target)
+        arrays, metadata = socket("load_with_metadata")(target)
+        if "calls" not in (metadata or {}):
+            raise FileFormatError(f"{target} holds no calls. Was it written by `calls.save`?")
+        facts = metadata["calls"]
     else:
         tree = socket("load_hdf5")(target)
         if "facts" not in tree:
@@ -183,13 +183,6 @@ def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
         parts = [decoded(part, arrays) for part in value]
         return tuple(parts) if category == "tuple" else parts
     return Opaque(value) if category == "opaque" else value
-
-
-def _read_safetensors(path: str) -> tuple[str, dict[str, Any]]:
-    arrays, metadata = socket("load_with_metadata")(path)
-    if "calls" not in (metadata or {}):
-        raise FileFormatError(f"{path} holds no calls. Was it written by `calls.save`?")
-    return metadata["calls"], arrays
 
 
 # -- references of any origin --

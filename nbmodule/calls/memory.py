@@ -43,13 +43,8 @@ class Memory(PathRows[Held]):
     def __repr__(self) -> str:
         if not self.rows:
             return "nothing is held by recorders, calls or views"
-        lines = [f"{format_bytes(self.nbytes)} held"]
-        return "\n".join(
-            [
-                *lines,
-                *(f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows),
-            ]
-        )
+        rows = (f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)
+        return "\n".join([f"{format_bytes(self.nbytes)} held", *rows])
 
 
 def hold(obj: object, category: str, describe: Callable[[Any], str]) -> None:

@@ -126,9 +126,8 @@ class NonFinite(Shown):
             lines += [f"  given {operand}" for operand in self.inputs]
             lines += [f"  gave {result}" for result in self.outputs]
         if self.carriers:
-            lines.append(
-                f"  carried on by {', '.join(path or 'the model itself' for path in self.carriers)}"
-            )
+            names = (path or "the model itself" for path in self.carriers)
+            lines.append(f"  carried on by {', '.join(names)}")
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -179,9 +178,8 @@ def first_nonfinite(
     values = [*reachable(inside), *extract_objects((args, kwargs))[1]]
     with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
-        with Tracker(
-            wants_none, keeps_nothing, "first_nonfinite"
-        ):  # who calls whom is wanted, and no values
+        # who calls whom is wanted, and no values
+        with Tracker(wants_none, keeps_nothing, "first_nonfinite"):
             closed = jax.make_jaxpr(run)(*arrays)
         watch = _Watch(roots())
         outputs = evaluate(closed, arrays, watch)
@@ -201,11 +199,8 @@ def _as_function(
     """
     (owned, held_kwargs), values = extract_objects((args, kwargs))
     leaves, tree = jax.tree_util.tree_flatten_with_path((owned, held_kwargs))
-    varied = [
-        i
-        for i, (_, leaf) in enumerate(leaves)
-        if isinstance(leaf, (jax.Array, np.ndarray, np.generic, float))
-    ]
+    arrays_or_floats = (jax.Array, np.ndarray, np.generic, float)
+    varied = [i for i, (_, leaf) in enumerate(leaves) if isinstance(leaf, arrays_or_floats)]
     touched: set[str] = set()
 
     def call(*arrays: object) -> Any:
@@ -216,17 +211,12 @@ def _as_function(
 
         def body(frame: Any) -> Any:
             outputs = as_values(fn(*filled, **filled_kwargs))
-            outermost = [
-                info.module() for info in frame.log.infos if info.parent < 0 and info.kind == "call"
-            ]
-            touched.update(
-                type(module).__name__
-                for module in outermost
-                if module is not None and own_name(module) == type(module).__name__
-            )
-            return [
-                x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)
-            ], frame.effects().values
+            for info in frame.log.infos:
+                module = info.module() if info.parent < 0 and info.kind == "call" else None
+                if module is not None and own_name(module) == type(module).__name__:
+                    touched.add(type(module).__name__)
+            results = [x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)]
+            return results, frame.effects().values
 
         return framed(body)
 
@@ -393,18 +383,12 @@ def _from_the_start(
                 outputs=(range_of(array)._replace(first=_first_index(array)),),
                 input_fault=InputFault.of(name, array),
             )
-    modules = [fn] if is_module(fn) else []
-    cached = {
-        id(box._value): location.name
-        for module in modules
-        for box, location in plan_of(module).places.items()
-        if not box.is_pending
-    }
+    places = plan_of(fn).places.items() if is_module(fn) else ()
+    names_by_value = {id(v._value): at.name for v, at in places if not v.is_pending}
     for value in closed.consts:
         if _count(value):
-            return NonFinite(
-                cached.get(id(value), "a variable"), "variable", outputs=(range_of(value),)
-            )
+            name = names_by_value.get(id(value), "a variable")
+            return NonFinite(name, "variable", outputs=(range_of(value),))
     return None
 
 

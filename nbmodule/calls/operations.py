@@ -24,17 +24,14 @@ def operations_of(call: Call) -> list[Call]:
     """The operations of a call that was tracked with `operations=`, in order, as calls of kind
     `operation`.
     """
-    module, variables, supplied = (
-        call.module,
-        call.values.get("variables"),
-        call.values.get("input"),
-    )
+    module, values = call.module, call.values
+    variables, supplied = values.get("variables"), values.get("input")
     if module is None or variables is None or supplied is None:
         raise ArgumentError(
             f'the operations of "{call.path}" cannot be run again: its module no longer exists, or '
             "it ran where values could not be captured."
         )
-    boxes = {location.name: box for box, location in plan_of(module).places.items()}
+    owned = {location.name: variable for variable, location in plan_of(module).places.items()}
     values = {name: jax.numpy.asarray(x) for name, x in variables.items()}
     inputs, joined = separated(
         arrays_of(supplied), lambda leaf: isinstance(leaf, (jax.Array, np.ndarray, np.generic))
@@ -42,38 +39,28 @@ def operations_of(call: Call) -> list[Call]:
 
     def run(values: dict[str, Any], *arrays: object) -> Any:
         args, kwargs = joined(arrays)
-        pairs = [(boxes[name], value) for name, value in values.items() if name in boxes]
-        return framed(
-            lambda frame: [
-                x
-                for x in jax.tree.leaves(as_values(module(*args, **kwargs)))
-                if not isinstance(x, StaticLeaf)
-            ],
-            pairs,
-        )
+        pairs = [(owned[name], value) for name, value in values.items() if name in owned]
+        outputs = framed(lambda frame: as_values(module(*args, **kwargs)), pairs)
+        return [x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)]
 
-    operations: list[
-        Operation
-    ] = []  # without arrays: those of a row may be traced, and come out as its return
+    # without arrays: those of a row may be traced, and come out as its return
+    operations: list[Operation] = []
 
     def row(values: dict[str, Any], *arrays: object) -> Any:
         ran: list[Operation] = []
-        evaluate(
-            jax.make_jaxpr(run)(values, *arrays), [*jax.tree.leaves(values), *arrays], ran.append
-        )
+        jaxpr = jax.make_jaxpr(run)(values, *arrays)
+        evaluate(jaxpr, [*jax.tree.leaves(values), *arrays], ran.append)
         operations[:] = [operation._replace(inputs=[], outputs=[]) for operation in ran]
         return [(list(operation.inputs), list(operation.outputs)) for operation in ran]
 
-    for (
-        _
-    ) in call.lifted:  # each scan and vmap around has stacked the values along an axis of its own
+    for _ in call.lifted:  # each scan and vmap around has stacked the values along an axis
         row = jax.vmap(row)
     with untracked():
         results = row(values, *map(jax.numpy.asarray, inputs))
-    matches = [
-        operation._replace(inputs=a, outputs=b) for operation, (a, b) in zip(operations, results)
+    return [
+        _as_call(operation._replace(inputs=a, outputs=b), call, number)
+        for number, (operation, (a, b)) in enumerate(zip(operations, results))
     ]
-    return [_as_call(operation, call, number) for number, operation in enumerate(matches)]
 
 
 def _as_call(operation: Operation, call: Call, number: int) -> Call:

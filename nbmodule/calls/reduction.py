@@ -66,11 +66,12 @@ def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
     if not isinstance(x, Tracer):
         return _reduce_alone(x)
     log = current_log()
+    reduce = _reduction if exact else reduce_lightly
     if log is None:
-        return (_reduction if exact else reduce_lightly)(_real(x))
+        return reduce(_real(x))
     key = (id(x), exact)
     if key not in log.derived:
-        log.derived[key] = (x, (_reduction if exact else reduce_lightly)(_real(x)))
+        log.derived[key] = (x, reduce(_real(x)))
     return log.derived[key][1]
 
 
@@ -121,9 +122,8 @@ def _intervals(x: Array, low: Any, high: Any) -> Any:
     finite.
     """
     sample = x.reshape(-1)[:: max(1, -(-x.size // SAMPLE))]
-    scale = jnp.maximum(
-        jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny
-    )  # a distance may be no number
+    scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)
+    # in units of that size, since a distance may be no number
     sample_in, low_in, high_in = (_in_units(y, scale) for y in (sample, low, high))
     width = jnp.where(high > low, high_in - low_in, 1)
     location = jnp.clip((sample_in - low_in) / width * BINS, 0, BINS - 1)

@@ -84,14 +84,10 @@ def _sample_of(x: Any) -> Any:
     """
     step, columns = x.size // _RUNS, x.shape[-1]
     if step >= 2 * columns and columns >= 2 * _RUN:
-        step += (
-            round(0.382 * columns)
-            - step % columns
-            - columns * (step % columns < round(0.382 * columns))
-        )
-    return (
-        lax.slice(x.reshape(-1), (0,), (step * _RUNS,)).reshape(_RUNS, step)[:, :_RUN].reshape(-1)
-    )
+        shift = round(0.382 * columns)
+        step += shift - step % columns - columns * (step % columns < shift)
+    whole = lax.slice(x.reshape(-1), (0,), (step * _RUNS,))
+    return whole.reshape(_RUNS, step)[:, :_RUN].reshape(-1)
 
 
 def read_lightly(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
@@ -99,12 +95,8 @@ def read_lightly(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
     it.
     """
     samples = sample.reshape(-1, SAMPLE)
-    return join_statistics(
-        [
-            _read_one(owned, drawn, size)
-            for owned, drawn in zip(sums.reshape(len(samples), -1), samples)
-        ]
-    )
+    rows = zip(sums.reshape(len(samples), -1), samples)
+    return join_statistics([_read_one(owned, drawn, size) for owned, drawn in rows])
 
 
 def _read_one(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
@@ -116,9 +108,7 @@ def _read_one(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
     drawn = statistics_of_elements(sample)
     energy = float(sums.sum(dtype=np.float64)) / size
     is_exact = not nan + inf and energy > _FAINT[sums.dtype.type] and sums.max() < code.most
-    std = (
-        math.sqrt(energy - drawn.mean**2)
-        if is_exact and energy > _STEEP * drawn.mean**2
-        else drawn.std
-    )
+    std = drawn.std
+    if is_exact and energy > _STEEP * drawn.mean**2:
+        std = math.sqrt(energy - drawn.mean**2)
     return drawn._replace(size=size, std=std, nan=nan, inf=inf, sampled=SAMPLE)

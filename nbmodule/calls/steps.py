@@ -45,17 +45,17 @@ class Step:
     @cached_property
     def calls(self) -> list[Call]:
         """The calls, made at first sight."""
-        result: list[Call | None] = []
+        made: list[Call | None] = []
         counts: dict[tuple[int, str], int] = {}
         for fact in self.facts:
-            enclosing = result[fact.parent] if fact.parent >= 0 else None
+            enclosing = made[fact.parent] if fact.parent >= 0 else None
             if "branch" in fact.info.lifted and not _ran(self.value(fact.number)):
-                result.append(None)
+                made.append(None)
                 continue
             key = (fact.parent, fact.path)
             counts[key] = counts.get(key, -1) + 1
-            result.append(self._call(fact, enclosing, counts[key]))
-        results = [call for call in result if call is not None]
+            made.append(self._call(fact, enclosing, counts[key]))
+        results = [call for call in made if call is not None]
         if not self.order:
             results.sort(key=lambda call: call.returned if call.returned >= 0 else len(self.infos))
         for position, call in enumerate(results):
@@ -93,10 +93,8 @@ class Step:
         """Gradients by the model's parameters, by path, or their statistics."""
         results: dict[str, Any] = {}
         for number, names in self.gradients_of:
-            results |= {
-                names(name): value
-                for name, value in self.value(number).get("parameters", {}).items()
-            }
+            parameters = self.value(number).get("parameters", {})
+            results |= {names(name): value for name, value in parameters.items()}
         return results
 
 
@@ -169,10 +167,8 @@ class Steps(Log):
         if not facts and not gradients_of:
             return
         if not facts and self.kept and self.count and not isinstance(values, Parcel):
-            last = self.kept[-1]
-            self.kept[-1] = with_gradients(
-                last, infos, values, gradients_of
-            )  # gradients of an eager `nb.grad` that just ended
+            last = self.kept[-1]  # these are the gradients of an eager `nb.grad` that just ended
+            self.kept[-1] = with_gradients(last, infos, values, gradients_of)
             self.nbytes += self.kept[-1].nbytes - last.nbytes
             return
         step = Step(self.count, infos, values, facts, gradients_of, self.order)

@@ -93,12 +93,11 @@ class Summary(tuple[SummaryRow, ...], Shown):
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
-            results = [row for row in self if row.path == self.others.get(key, key)]
-            if not results:
-                raise PathError(
-                    f'the model has no submodule "{key}"{hint(key, [row.path for row in self])}'
-                )
-            return results[0]
+            rows = {row.path: row for row in self}
+            path = self.others.get(key, key)
+            if path not in rows:
+                raise PathError(f'the model has no submodule "{key}"{hint(key, list(rows))}')
+            return rows[path]
         if not isinstance(key, slice) and not is_whole(key):
             raise ArgumentTypeError(
                 f"rows of a summary are indexed by position or path, got {type(key).__name__}."
@@ -126,9 +125,8 @@ def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
     while rows:
         first, block = rows[0], _first_block(rows)
         size = end = len(block)
-        while (
-            end < len(rows) and first.path and _key_of(_first_block(rows[end:])) == _key_of(block)
-        ):
+        key = first.path and _key_of(block)
+        while key and end < len(rows) and _key_of(_first_block(rows[end:])) == key:
             end += size
         name, last = first.path, rows[end - size].path.rpartition(".")[2]
         if end > size:
@@ -149,10 +147,8 @@ def _key_of(block: tuple[SummaryRow, ...]) -> Any:
     """Equal for blocks of one list that differ in nothing but their number."""
     path = block[0].path
     stem, _, number = path.rpartition(".")
-    return (
-        stem if number.isdigit() else path,
-        [(row.path[len(path) :], *row[1:]) for row in block],
-    )
+    inside = [(row.path[len(path) :], *row[1:]) for row in block]
+    return stem if number.isdigit() else path, inside
 
 
 def _cells(row: SummaryRow, name: str, without_calls: str) -> tuple[str, ...]:
@@ -310,18 +306,19 @@ def _rows(model: Any, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
     for module in _by_definition(model, {}):
         path = "" if module is model else places[module].name
         plan = plan_of(module)
-        direct = [box for box, location in plan.places.items() if "." not in location.name]
-        shared = next((owners[box] for box in direct if owners.get(box, path) != path), "")
-        owners.update((box, path) for box in direct if box not in owners)
+        direct = [variable for variable, at in plan.places.items() if "." not in at.name]
+        others = (owners.get(variable, path) for variable in direct)
+        shared = next((other for other in others if other != path), "")
+        owners.update((variable, path) for variable in direct if variable not in owners)
         call = traced.get(path)
-        parameters = [box for box in plan.variables if isinstance(box, Parameter)]
+        parameters = [variable for variable in plan.variables if isinstance(variable, Parameter)]
         yield SummaryRow(
             path,
             type(module).__name__,
-            sum(box.size for box in parameters),
-            sum(box.size for box in plan.variables if isinstance(box, Buffer)),
-            sum(box.nbytes for box in plan.variables),
+            sum(variable.size for variable in parameters),
+            sum(variable.size for variable in plan.variables if isinstance(variable, Buffer)),
+            sum(variable.nbytes for variable in plan.variables),
             *(call or ("", "", 0, None)),
             shared,
-            sum(box.size for box in parameters if box._frozen),
+            sum(variable.size for variable in parameters if variable._frozen),
         )

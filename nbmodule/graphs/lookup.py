@@ -39,12 +39,9 @@ def find(graph: Computation, path: str, call: int | None = None) -> Group:
 
 def glob(graph: Computation, pattern: str) -> list[Group]:
     """The groups of submodules whose path matches the pattern; see `Graph.glob`."""
-    fitting = {path for aliase, path in graph.aliases.items() if fnmatchcase(aliase, pattern)}
-    return [
-        g
-        for g in graph.groups
-        if g.kind == "scope" and (g.path in fitting or fnmatchcase(g.path, pattern))
-    ]
+    fitting = {path for alias, path in graph.aliases.items() if fnmatchcase(alias, pattern)}
+    scopes = (group for group in graph.groups if group.kind == "scope")
+    return [g for g in scopes if g.path in fitting or fnmatchcase(g.path, pattern)]
 
 
 def resolve(graph: Computation, target: str | int | Group, call: int | None = None) -> Group:

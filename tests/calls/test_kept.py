@@ -91,7 +91,7 @@ def test_a_safetensors_file_of_weights_is_no_file_of_calls(tmp_path):
 def test_other_endings_are_refused(net, x, tmp_path):
     with track(net) as calls:
         net(x)
-    with pytest.raises(nb.ArgumentError, match=r"ending in \.h5, \.hdf5 or \.safetensors"):
+    with pytest.raises(nb.ArgumentError, match=r"end in \.h5, \.hdf5 or \.safetensors"):
         calls.save(tmp_path / "run.txt")
     assert not list(tmp_path.iterdir())
 

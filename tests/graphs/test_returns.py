@@ -95,7 +95,7 @@ def test_a_color_without_its_values_says_what_to_pass(model):
         graph.drawn(color="non-finite")
     with pytest.raises(nb.ArgumentError, match=r'color="time" needs measured times'):
         graph.drawn(color="time")
-    with pytest.raises(nb.ArgumentTypeError, match="values are tracked calls"):
+    with pytest.raises(nb.ArgumentTypeError, match="values must be the calls of nb.track"):
         graph.drawn(values=3)
 
 

@@ -83,7 +83,7 @@ def test_a_randomness_outside_its_range_is_refused(graph, factor):
 
 
 def test_a_randomness_that_is_no_number_is_refused(graph):
-    with pytest.raises(ArgumentTypeError, match="number from 0 to 1, not str"):
+    with pytest.raises(ArgumentTypeError, match="number from 0 to 1, got str"):
         to_svg(graph, randomness_factor="much")
 
 

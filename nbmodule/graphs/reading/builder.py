@@ -39,18 +39,10 @@ class Builder:
     ) -> Ref:
         """Append one node to a group and give the reference to its first result."""
         index = len(self.nodes)
-        facts: dict[str, Any] = {"parameters": "", "phase": group.phase} | more
-        node = Node(
-            index,
-            operation,
-            kind,
-            path=group.path,
-            call=group.call,
-            group=group.index,
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
-            **facts,
-        )
+        more = {"parameters": "", "phase": group.phase} | more
+        place: dict[str, Any] = {"path": group.path, "call": group.call, "group": group.index}
+        operands = {"inputs": tuple(inputs), "outputs": tuple(outputs)}
+        node = Node(index, operation, kind, **place, **operands, **more)
         self.nodes.append(node)
         self._node_position.append(len(group.items))
         group.items.append(index)
@@ -63,29 +55,23 @@ class Builder:
         kind: str,
         phase: str | None = None,
         count: int | None = None,
+        *,
+        path: str | None = None,
+        call: int | None = None,
     ) -> Group:
-        """Append a group for a function, loop or branch; it has its parent's path."""
-        return self._append(
-            parent, name, kind, parent.path, parent.call, phase or parent.phase, count
-        )
-
-    def call(self, parent: Group, name: str, path: str, number: int) -> Group:
-        """Append a group for a call of a submodule; `number` counts those before in the same
-        parent.
+        """Append a group for a function, loop or branch; one of a submodule has a path and a number
+        of its own, which counts the calls before in the same parent.
         """
-        return self._append(parent, name, "scope", path, number, parent.phase, None)
-
-    def _append(
-        self,
-        parent: Group,
-        name: str,
-        category: str,
-        path: str,
-        call: int,
-        phase: str,
-        count: int | None,
-    ) -> Group:
-        group = Group(len(self.groups), name, category, path, call, phase, parent.index, count)
+        group = Group(
+            len(self.groups),
+            name,
+            kind,
+            parent.path if path is None else path,
+            parent.call if call is None else call,
+            phase or parent.phase,
+            parent.index,
+            count,
+        )
         self.groups.append(group)
         self._group_position.append(len(parent.items))
         parent.items.append(~group.index)
@@ -106,13 +92,11 @@ class Builder:
         moved = phase != "forward" or any(mark.is_transform for mark in stack)
         current = base
         for depth, scope in enumerate((*scopes, *called)):
-            if (
-                depth < len(chain)
-                and chain[depth][0] == scope
-                and self._is_safe(current, chain[depth][1], operands)
-            ):
-                current = chain[depth][1]
-                continue
+            if depth < len(chain):
+                before, group = chain[depth]
+                if before == scope and self._is_safe(current, group, operands):
+                    current = group
+                    continue
             del chain[depth:]
             current = self._open_scope(current, scope, operands, moved)
             chain.append((scope, current))
@@ -137,7 +121,7 @@ class Builder:
             call = len(same) if scope.call is None else scope.call
         path = f"{parent.path}.{scope.name}" if parent.path else scope.name
         path = self.aliases.get(path, path)  # a shared module has one path, whoever calls it
-        same.append(self._append(parent, scope.name, "scope", path, call, scope.phase, None))
+        same.append(self.open(parent, scope.name, "scope", scope.phase, path=path, call=call))
         return same[-1]
 
     def _open_function(

@@ -75,16 +75,14 @@ def _kind(code: CodeType) -> str:
     file, name = code.co_filename, code.co_name
     if name.startswith("<") or (name.startswith("__") and name.endswith("__")):
         return ""
+    is_public = not name.startswith("_")
     if file.startswith(PACKAGE):
-        return (
-            "layer" if file.startswith((_FUNCTIONAL, _KERNEL)) and not name.startswith("_") else ""
-        )
+        return "layer" if is_public and file.startswith((_FUNCTIONAL, _KERNEL)) else ""
     if file.startswith(_JAX):
-        shown = file.startswith(_OF_FUNCTIONS) and not file.startswith(_OPERATORS)
-        return "library" if shown and not name.startswith("_") else ""
-    is_installed = (
-        file.startswith(_INSTALLED) or f"-packages{os.sep}" in file
-    )  # of a user, of the system
+        is_shown = file.startswith(_OF_FUNCTIONS) and not file.startswith(_OPERATORS)
+        return "library" if is_public and is_shown else ""
+    # of the environment, of a user, of the system
+    is_installed = file.startswith(_INSTALLED) or f"-packages{os.sep}" in file
     return "" if is_installed else "user"
 
 
@@ -120,9 +118,8 @@ def _shared(before: Sequence[Step], current: Sequence[Step], backward: bool) -> 
         if code is not next_code:
             return depth
         if at != next_at:
-            if (next_at > at) is not backward or _may_repeat(
-                code, min(at, next_at), max(at, next_at)
-            ):
+            goes_on = (next_at > at) is not backward
+            if goes_on or _may_repeat(code, *sorted((at, next_at))):
                 return depth + 1
             return _repeated(before, depth)
     if len(before) != len(current):
@@ -177,10 +174,8 @@ class FunctionFinder:
     def _stack(self, traceback: object) -> Stack:
         result = self._stacks.get(id(traceback))
         if result is None:
-            codes, offsets = raw_frames(traceback)
-            result = self._stacks[id(traceback)] = tuple(
-                zip(reversed(codes), reversed(offsets), strict=True)
-            )
+            frames = tuple(zip(*raw_frames(traceback), strict=True))
+            result = self._stacks[id(traceback)] = frames[::-1]
         return result
 
     def _frames(self, equations: Sequence[Any], scopes: Sequence[Scopes]) -> list[list[_Frame]]:
@@ -196,8 +191,8 @@ class FunctionFinder:
             stack = self._stack(traceback) if traceback is not None else ()
             retained = _shared(last[1], stack, phase == "backward") if last is not None else 0
             frames = [
-                _Frame(step, last[2][i].number if last else 0)
-                for i, step in enumerate(stack[:retained])
+                frame._replace(step=step)
+                for frame, step in zip(last[2] if last else (), stack[:retained], strict=False)
             ]
             for step in stack[retained:]:
                 self._last += 1

@@ -34,8 +34,7 @@ from nbmodule.graphs.reading.function_calls import FunctionFinder
 from nbmodule.graphs.reading.parameters import describe_parameters
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
-
-
+LOOPS = {"scan": "_scan", "while": "_while", "cond": "_cond", "custom_linear_solve": "_solve"}
 _FUNCTIONS = os.path.join(LAYERS, "functional") + os.sep
 
 
@@ -109,14 +108,10 @@ def _plain(jaxpr: Any) -> tuple[Any, Sequence[Any]]:
 
 
 def _function_name(equation: Any, inner: Any) -> str:
-    name = equation.params.get("name") or getattr(
-        getattr(inner, "debug_info", None), "func_name", ""
-    )
-    return (
-        "lambda"
-        if name in ("<lambda>", "<unnamed function>")
-        else str(name or equation.primitive.name).lstrip("_")
-    )
+    name = equation.params.get("name") or getattr(inner.debug_info, "func_name", "")
+    if name in ("<lambda>", "<unnamed function>"):
+        return "lambda"
+    return str(name or equation.primitive.name).lstrip("_")
 
 
 def _is_single(jaxpr: object) -> bool:
@@ -128,10 +123,7 @@ def _is_single(jaxpr: object) -> bool:
     name = equation.primitive.name
     if name in WRAPPERS:
         return WRAPPERS[name][1] in SPLICED and _is_single(equation.params[WRAPPERS[name][0]])
-    return (
-        name not in ("scan", "while", "cond", "custom_linear_solve")
-        and _opaque_body(equation) is None
-    )
+    return name not in LOOPS and _opaque_body(equation) is None
 
 
 def wraps_one_call(jaxpr: object) -> bool:
@@ -145,17 +137,12 @@ def wraps_one_call(jaxpr: object) -> bool:
 
 def _opaque_body(equation: Any) -> Any:
     """The jaxpr inside an unknown primitive, if its ends fit those of the equation; else None."""
-    bodies = []
-    for value in equation.params.values():
-        inner = getattr(value, "jaxpr", value)
-        if hasattr(inner, "eqns"):
-            bodies.append(inner)
+    values = [getattr(value, "jaxpr", value) for value in equation.params.values()]
+    bodies = [value for value in values if hasattr(value, "eqns")]
     if len(bodies) != 1 or len(bodies[0].eqns) < 2:
         return None
-    fits = len(bodies[0].invars) == len(equation.invars) and len(bodies[0].outvars) == len(
-        equation.outvars
-    )
-    return bodies[0] if fits else None
+    ends = [(len(one.invars), len(one.outvars)) for one in (bodies[0], equation)]
+    return bodies[0] if ends[0] == ends[1] else None
 
 
 def count_equations(jaxpr: object) -> int:
@@ -213,20 +200,19 @@ class Reader(Builder):
             merged: The one call inside shares the group of its wrapper.
         """
         inner, consts = _plain(jaxpr)
-        env: dict[Any, Operand] = dict(
-            zip(inner.constvars, map(self.constant, consts), strict=True)
-        )
-        env.update(zip(inner.invars, inputs, strict=True))
+        env: dict[Any, Operand] = dict(zip(inner.invars, inputs, strict=True))
+        env.update(zip(inner.constvars, map(self.constant, consts), strict=True))
         chain: Chain = []
+
+        def operand(atom: Any) -> Operand:
+            return _literal(atom) if isinstance(atom, LiteralAtom) else env[atom]
+
         outer = self._where
         stacks = [marks_in(equation.source_info.name_stack.stack) for equation in inner.eqns]
-        functions = self._finder.find(
-            inner.eqns, [read_scopes(stack, base.phase) for stack in stacks]
-        )
+        scopes = [read_scopes(stack, base.phase) for stack in stacks]
+        functions = self._finder.find(inner.eqns, scopes)
         for equation, stack, called in zip(inner.eqns, stacks, functions, strict=True):
-            operands = [
-                _literal(x) if isinstance(x, LiteralAtom) else env[x] for x in equation.invars
-            ]
+            operands = list(map(operand, equation.invars))
             group, phase = self.enter(base, chain, stack, operands, called)
             self._where = Where(equation.source_info, outer)
             if equation.primitive.name in WRAPPERS:
@@ -235,20 +221,13 @@ class Reader(Builder):
                 results = self._equation(equation, operands, group, phase, within)
             env.update(zip(equation.outvars, results, strict=True))
         self._where = outer
-        return [_literal(x) if isinstance(x, LiteralAtom) else env[x] for x in inner.outvars]
+        return list(map(operand, inner.outvars))
 
     def _equation(
         self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str
     ) -> list[Operand]:
-        name = equation.primitive.name
-        if name == "scan":
-            return self._scan(equation, operands, group, phase)
-        if name == "while":
-            return self._while(equation, operands, group, phase)
-        if name == "cond":
-            return self._cond(equation, operands, group, phase)
-        if name == "custom_linear_solve":
-            return self._solve(equation, operands, group, phase)
+        if read := LOOPS.get(equation.primitive.name):
+            return getattr(self, read)(equation, operands, group, phase)
         body = _opaque_body(equation)
         if body is not None:
             return self._opaque(equation, body, operands, group, phase)
@@ -260,10 +239,8 @@ class Reader(Builder):
         name, params = equation.primitive.name, equation.params
         outputs = tuple(shape_and_dtype(v.aval) for v in equation.outvars)
         supplied = [shape_and_dtype(v.aval) for v in equation.invars]
-        words = [x.text for x in operands if isinstance(x, Literal)] + [
-            describe_parameters(name, params)
-        ]
-        words += [f"in {within}"] if within else []
+        words = [x.text for x in operands if isinstance(x, Literal)]
+        words += [describe_parameters(name, params), f"in {within}" if within else ""]
         ref = self.add(
             group,
             name,
@@ -348,9 +325,8 @@ class Reader(Builder):
         chosen = []
         for i, variable in enumerate(equation.outvars):
             inputs = [operands[0], *(result[i] for result in results)]
-            chosen.append(
-                self.add(inner, "select", "select", inputs, [shape_and_dtype(variable.aval)])
-            )
+            value = shape_and_dtype(variable.aval)
+            chosen.append(self.add(inner, "select", "select", inputs, [value]))
         if chosen:
             inner.ports["select"] = tuple(ref.node for ref in chosen)
         return list(chosen)

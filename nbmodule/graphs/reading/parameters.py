@@ -66,11 +66,9 @@ def _slice(params: Mapping[str, Any]) -> str:
 
 
 def _convolution(params: Mapping[str, Any]) -> str:
-    words = (
-        [f"stride {_plain(tuple(params['window_strides']))}"]
-        if set(params["window_strides"]) != {1}
-        else []
-    )
+    words = []
+    if set(params["window_strides"]) != {1}:
+        words.append(f"stride {_plain(tuple(params['window_strides']))}")
     if any(pair != (0, 0) for pair in params["padding"]):
         words.append("pad " + " ".join(f"{low}+{high}" for low, high in params["padding"]))
     if params["feature_group_count"] != 1:

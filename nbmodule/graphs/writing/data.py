@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from nbmodule.base.format import count_noun
 from nbmodule.graphs.layout.forms import Form, Record
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title, node_note
 from nbmodule.graphs.layout.ranks import FormRows
@@ -59,9 +60,8 @@ def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict
 class _Writer:
     def __init__(self, drawing: Drawing, budget: int) -> None:
         self.drawing = drawing
-        self.texts, self.values, self.files, self.sources, self.records = (
-            Table() for _ in range(5)
-        )
+        tables = (Table() for _ in range(5))
+        self.texts, self.values, self.files, self.sources, self.records = tables
         self.plans = self._plans(budget)
         self.numbers = {plan.number: i for i, plan in enumerate(self.plans)}
         forms = dict.fromkeys(plan.form.number for plan in self.plans)
@@ -89,12 +89,11 @@ class _Writer:
             if plan.form.number not in written:
                 written[plan.form.number] = self.form(plan)
         forms = [*written.values(), *(self.facts(form) for form in self.stubs.values())]
-        notes = self.notes(graph)
         by_path = dict(options.color) if isinstance(options.color, Mapping) else None
         return {
             "view": "graph",
             "title": headline(graph).split(" · "),
-            "notes": notes,
+            "notes": self.notes(graph),
             "forms": forms,
             "plans": plans,
             "records": self.record_columns(),
@@ -123,23 +122,15 @@ class _Writer:
         }
 
     def notes(self, graph: Computation) -> list[str]:
-        notes = []
-        if graph.failure is not None:
-            notes.append(f"could not be traced completely. {graph.failure}")
-            if graph.failure.code:
-                notes.append(
-                    f"line {graph.failure.source.line}: {graph.failure.code}"
-                    if graph.failure.source
-                    else ""
-                )
-        if self.drawing.forms.hidden and graph.failure is None:
-            count = self.drawing.forms.hidden
-            what = (
-                "1 node that no output needs is"
-                if count == 1
-                else f"{count:,} nodes that no output needs are"
-            )
-            notes.append(f"{what} left out; output_connected_only=False shows them")
+        notes, failure, hidden = [], graph.failure, self.drawing.forms.hidden
+        if failure is not None:
+            notes.append(f"could not be traced completely. {failure}")
+            if failure.code and failure.source:
+                notes.append(f"line {failure.source.line}: {failure.code}")
+        elif hidden:
+            verb = "is" if hidden == 1 else "are"
+            nodes = f"{count_noun(hidden, 'node')} that no output needs"
+            notes.append(f"{nodes} {verb} left out; output_connected_only=False shows them")
         if self.stubs:
             notes.append(
                 f"the inside of {len(self.stubs):,} kinds of groups is left out here: "
@@ -172,7 +163,7 @@ class _Writer:
     def form(self, plan: FormRows) -> dict[str, Any]:
         form = plan.form
         sizes = self.drawing.picture.placer.sizes(plan)
-        values, names, labels, notes = [], [], [], []
+        values, names, labels, notes, phases = [], [], [], [], []
         for child in form.children:
             if isinstance(child.content, Form):
                 values.append(2 * self.form_number(child.content) + 1)
@@ -182,6 +173,7 @@ class _Writer:
                 notes.append(self.texts[node_note(child)])
             names.append(self.texts[child.name])
             labels.append(self.texts[exit_text(child)])
+            phases.append(self.texts[child.phase] if child.phase != "forward" else 0)
         return {
             **self.facts(form),
             "c": values,
@@ -189,34 +181,21 @@ class _Writer:
             "t": notes,
             "l": labels,
             "q": _sparse([child.call for child in form.children]),
-            "p": _sparse(
-                [
-                    self.texts[child.phase] if child.phase != "forward" else 0
-                    for child in form.children
-                ]
-            ),
+            "p": _sparse(phases),
             "w": [[x for wire in wires for x in wire] for wires in form.wires],
             "x": [x for wire in form.exits for x in wire],
-            "y": [
-                x
-                for child, slots in enumerate(form.side_entries)
-                for slot in slots
-                for x in (child, slot)
-            ],
+            "y": _flat_pairs(form.side_entries),
             "s": [_short(x) for size in sizes for x in (size.width, size.title, size.label)],
         }
 
     def plan(self, plan: FormRows) -> dict[str, Any]:
         inner = [-1 if p is None else self.numbers.get(p.number, -2) for p in plan.inner]
         trunks = [[t.source, t.first, t.lane, *t.targets] for t in plan.trunks.values()]
-        sides = [
-            x for child, pills in enumerate(plan.sides) for pill in pills for x in (child, pill)
-        ]
         return {
             "f": self.form_number(plan.form),
             "b": list(plan.bundles),
             "r": plan.rows,
-            "d": sides,
+            "d": _flat_pairs(plan.sides),
             "t": trunks,
             "i": inner,
             "n": plan.number,
@@ -251,6 +230,11 @@ def spelled(positions: Sequence[int]) -> str:
     '1/0/2'
     """
     return "/".join(map(str, positions))
+
+
+def _flat_pairs(lists: Sequence[Sequence[int]]) -> list[int]:
+    """The position of each list with each of its items, one after the other."""
+    return [x for i, items in enumerate(lists) for item in items for x in (i, item)]
 
 
 def _sparse(column: list[int]) -> list[int] | int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 
 from nbmodule.base.format import printable_lines
@@ -13,7 +12,6 @@ from nbmodule.graphs.writing.look import PAINT, paint_of, text_in
 from nbmodule.graphs.writing.options import Drawing
 from nbmodule.graphs.writing.svg import stroke_width
 
-SECONDS = 20.0
 FONT = {"fontname": "Helvetica", "fontsize": "11"}
 GRAPH = FONT | {"rankdir": "TB", "labeljust": "l", "nodesep": "0.25", "ranksep": "0.4"}
 NODE = FONT | {"shape": "box", "style": "filled", "color": "#8b97a7", "height": "0.3"}
@@ -67,37 +65,26 @@ def dot_text(drawing: Drawing) -> str:
     return written.source
 
 
-def render(text: str, form: str, seconds: float = SECONDS) -> bytes:
-    """Let Graphviz draw a text.
-
-    Args:
-        text: In its language.
-        form: `png`, `pdf` or `svg`.
-        seconds: How long it may take.
+def render(text: str, form: str) -> bytes:
+    """Let Graphviz draw a text in its language, as `png`, `pdf` or `svg`.
 
     Raises:
         MissingDependencyError: if the program is not installed.
-        TraceError: if it takes too long or fails.
+        TraceError: if it fails.
     """
+    import graphviz
+
     try:
-        done = subprocess.run(
-            ["dot", f"-T{form}"], input=text.encode(), capture_output=True, timeout=seconds
-        )
-    except FileNotFoundError as error:
+        return graphviz.pipe("dot", form, text.encode())
+    except graphviz.ExecutableNotFound as error:
         raise MissingDependencyError(
             f"a .{form} picture needs the program `dot` of Graphviz, which is not on the PATH "
             f"(`apt-get install graphviz`, `brew install graphviz`). Without it: .svg, .html "
             f"and .dot."
         ) from error
-    except subprocess.TimeoutExpired as error:
-        raise TraceError(
-            f"Graphviz did not finish the .{form} picture within {seconds:g} s and was stopped. "
-            "Draw less of the graph (depth=, focus=), or save it as .svg, which needs no Graphviz."
-        ) from error
-    if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip()
-        raise TraceError(f"Graphviz could not draw the picture: {reason}")
-    return done.stdout
+    except graphviz.CalledProcessError as error:
+        reason = (error.stderr or b"").decode(errors="replace").strip()
+        raise TraceError(f"Graphviz could not draw the picture: {reason}") from error
 
 
 def _id(location: Place) -> str:

@@ -54,10 +54,7 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
         for k, pair in enumerate(comparison)
     ]
     notes = []
-    for words, calls in (
-        ("without a counterpart", comparison.unmatched),
-        ("only in the reference", comparison.unexpected),
-    ):
+    for words, calls in comparison.left_out.items():
         if calls:
             notes.append(f"{words}: {', '.join(call.path or call.class_name for call in calls)}")
     at = None if first is None else next(k for k, pair in enumerate(comparison) if pair is first)
