@@ -57,23 +57,6 @@ def check_floating(where: str, **arrays: object) -> None:
     check_kind(where, jnp.floating, "floating values", **arrays)
 
 
-def check_real(where: str, **arrays: object) -> None:
-    """Refuse complex numbers."""
-    for name, x in check_arrays(where, **arrays).items():
-        if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
-            raise DtypeError(f"{where}: {name} must hold real values, got {describe_shape(x)}.")
-
-
-def check_inexact(where: str, **arrays: object) -> None:
-    """Refuse integers and booleans."""
-    check_kind(where, jnp.inexact, "floating or complex values", **arrays)
-
-
-def check_integers(where: str, **arrays: object) -> None:
-    """Refuse all but integers."""
-    check_kind(where, jnp.integer, "integers", **arrays)
-
-
 def check_rank(
     where: str, name: str, x: Array | complex, words: str, at_least: int, at_most: int | None = None
 ) -> None:
@@ -202,11 +185,28 @@ def check_choice(where: str, name: str, value: object, choices: tuple[str, ...])
 
 
 # -- what annotations say --
+def _check_real(where: str, name: str, x: object) -> None:
+    """Refuse complex numbers."""
+    check_arrays(where, **{name: x})
+    if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
+        raise DtypeError(f"{where}: {name} must hold real values, got {describe_shape(x)}.")
+
+
+# The name of each annotation, the dtypes it asks for, and what such an array holds.
+_KINDS = {
+    "Float": (jnp.floating, "floating values"),
+    "Inexact": (jnp.inexact, "floating or complex values"),
+    "Integer": (jnp.integer, "integers"),
+}
+
+
+def _of_kind(dtype: Any, words: str) -> Callable[..., object]:
+    return lambda where, name, x: check_kind(where, dtype, words, **{name: x})
+
+
 _BY_ANNOTATION: dict[str, Callable[..., object]] = {
-    "Float": lambda where, name, x: check_floating(where, **{name: x}),
-    "Real": lambda where, name, x: check_real(where, **{name: x}),
-    "Inexact": lambda where, name, x: check_inexact(where, **{name: x}),
-    "Integer": lambda where, name, x: check_integers(where, **{name: x}),
+    **{name: _of_kind(*kind) for name, kind in _KINDS.items()},
+    "Real": _check_real,
     "bool": flag,
     "float": check_number,
 }

@@ -439,8 +439,8 @@ def _run(
                 if state is None
                 else tuple(part[layer * directions + direction] for part in state)
             )
-            ys, last = _one(
-                layer_type, x, first, parameters, lengths, nonlinearity, bool(direction)
+            ys, last = recurrent.scan_layer(
+                layer_type, x, first, parameters, lengths, bool(direction), nonlinearity
             )
             outputs.append(ys)
             finals.append(last)
@@ -449,27 +449,6 @@ def _run(
     if not return_sequence:
         x = ends[0] if directions == 1 else lax.concatenate(ends, ends[0].ndim - 1)
     return x, tuple(jnp.stack(parts) for parts in zip(*finals))
-
-
-def _one(
-    layer_type: str,
-    x: Array,
-    first: tuple[Array, ...] | None,
-    weights: tuple[Any, ...],
-    lengths: Array | None,
-    nonlinearity: str,
-    reverse: bool,
-) -> tuple[Any, tuple[Any, ...]]:
-    if layer_type == "LSTM":
-        return recurrent.lstm(x, first, *weights, lengths=lengths, reverse=reverse)
-    state = None if first is None else first[0]
-    if layer_type == "GRU":
-        ys, last = recurrent.gru(x, state, *weights, lengths=lengths, reverse=reverse)
-    else:
-        ys, last = recurrent.rnn(
-            x, state, *weights, lengths=lengths, reverse=reverse, nonlinearity=nonlinearity
-        )
-    return ys, (last,)
 
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

@@ -12,9 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import Array, lax
-from jax.core import Tracer
 
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.host_random import draw_normal
@@ -181,24 +179,14 @@ def _unit(x: Any, eps: float) -> Array:
 
 
 def _first_vectors(weight: Variable, axis: int, subkeys: list[Any]) -> tuple[Any, Any]:
-    """Singular vectors from random ones, on the host; the random ones alone where key or weight are
-    being traced.
-    """
-    value, rows = weight.settled(), weight.shape[axis]
-    left, right = (
-        draw_normal(key, (n,)) for key, n in zip(subkeys, (rows, weight.size // max(rows, 1)))
+    """Return singular vectors that power iteration makes of random ones."""
+    rows, value = weight.shape[axis], jnp.asarray(weight.settled(), jnp.float32)
+    counts = rows, weight.size // max(rows, 1)
+    vectors = (_unit(jnp.asarray(draw_normal(k, (n,))), 1e-12) for k, n in zip(subkeys, counts))
+    _, left, right = _divided_by_singular_value(
+        value, *vectors, axis=axis, turns=_FIRST_TURNS, eps=1e-12
     )
-    if any(isinstance(x, Tracer) for x in (value, left, right)):
-        return _unit(left, 1e-12).astype(weight.dtype), _unit(right, 1e-12).astype(weight.dtype)
-    matrix = np.moveaxis(np.asarray(value, np.float32), axis, 0).reshape(rows, -1)
-    left, right = np.asarray(left, np.float32), np.asarray(right, np.float32)
-    for _ in range(_FIRST_TURNS):
-        left = matrix @ right
-        left /= max(np.linalg.norm(left), 1e-12)
-        right = matrix.T @ left
-        right /= max(np.linalg.norm(right), 1e-12)
-    units = [x / max(np.linalg.norm(x), 1e-12) for x in (left, right)]
-    return units[0].astype(weight.dtype), units[1].astype(weight.dtype)
+    return left.astype(weight.dtype), right.astype(weight.dtype)
 
 
 class WeightNorm(_Around):
@@ -238,8 +226,9 @@ class WeightNorm(_Around):
     ) -> None:
         weight = self._take(layer, name, axis)
         shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
-        draw = functools.partial(_lengths, weight, self.axis)
-        self.scale = Parameter.pending(draw, shape, weight.dtype, follows=True)
+        self.scale = Parameter.pending(
+            lambda: _lengths(weight.settled(), self.axis), shape, weight.dtype, follows=True
+        )
         super().__init__(v=v)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
@@ -250,17 +239,12 @@ class WeightNorm(_Around):
 
 @kernel(static=("axis",))
 def _of_length(weight: Array, scale: Array, *, axis: int) -> Array:
-    others = tuple(i for i in range(weight.ndim) if i != axis)
-    return weight * (scale / jnp.sqrt(jnp.sum(weight * weight, others, keepdims=True)))
+    return weight * (scale / _lengths(weight, axis))
 
 
-def _lengths(weight: Variable, axis: int) -> Any:
-    value = weight.settled()
+def _lengths(weight: Array, axis: int) -> Array:
     others = tuple(i for i in range(weight.ndim) if i != axis)
-    if isinstance(value, Tracer):
-        return jnp.sqrt(jnp.sum(value * value, others, keepdims=True))
-    wide = np.asarray(value, np.float32)
-    return np.sqrt((wide * wide).sum(others, keepdims=True)).astype(weight.dtype)
+    return jnp.sqrt(jnp.sum(weight * weight, others, keepdims=True))
 
 
 __all__ = ["SpectralNorm", "WeightNorm"]

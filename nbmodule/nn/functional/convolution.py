@@ -7,7 +7,9 @@ As in all libraries of the field the kernel is not flipped: this is correlation.
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Inexact
 
@@ -321,31 +323,13 @@ def _depthwise(
     wide = widened(dtype)  # half precision is summed in float32, as everywhere
     x, weight = lax.convert_element_type(x, wide), lax.convert_element_type(weight, wide)
     channels, kernel_shape = x.shape[-1], weight.shape[1:-1]
-    multiplier = weight.shape[0] // channels
-    if multiplier > 1:
-        x = lax.broadcast_in_dim(x, (*x.shape, multiplier), tuple(range(x.ndim)))
-    places = lax.reshape(
-        weight,
-        (channels, multiplier, math.prod(kernel_shape))
-        if multiplier > 1
-        else (channels, math.prod(kernel_shape)),
-    )
-    total: Array | None = None
-    for tap in range(math.prod(kernel_shape)):
-        shifted, remaining = x, tap
-        for axis, length, stride, dilation in reversed(
-            list(zip(axes, kernel_shape, strides, dilations, strict=True))
-        ):
-            remaining, index = divmod(remaining, length)
-            count = (x.shape[axis] - dilation * (length - 1) - 1) // stride + 1
-            start = index * dilation
-            shifted = lax.slice_in_dim(
-                shifted, start, start + (count - 1) * stride + 1, stride, axis
-            )
-        term = shifted * lax.index_in_dim(places, tap, places.ndim - 1, keepdims=False)
-        total = term if total is None else total + term
-    assert total is not None
-    total = lax.convert_element_type(total, dtype)
-    return (
-        lax.reshape(total, (*total.shape[:-2], channels * multiplier)) if multiplier > 1 else total
-    )
+    places = lax.reshape(weight, (channels, weight.shape[0] // channels, math.prod(kernel_shape)))
+    x = lax.expand_dims(x, (x.ndim,))  # the outputs of a channel
+    total: Any = 0
+    for tap, index in enumerate(np.ndindex(kernel_shape)):
+        shifted = x
+        for axis, i, length, stride, dilation in zip(axes, index, kernel_shape, strides, dilations):
+            end = x.shape[axis] - dilation * (length - 1 - i)
+            shifted = lax.slice_in_dim(shifted, i * dilation, end, stride, axis)
+        total = total + shifted * places[..., tap]
+    return lax.reshape(total.astype(dtype), (*total.shape[:-2], weight.shape[0]))

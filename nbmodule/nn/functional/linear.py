@@ -159,22 +159,11 @@ def renormed(
     """
     check_rank("renormed", "weight", weight, "(num_embeddings, features)", 2, 2)
     new = _shortened("renormed", _rows(indices, weight), max_norm, norm_type)
-    dimensions = lax.ScatterDimensionNumbers((indices.ndim,), (0,), (0,))
-    return lax.scatter(
-        weight, indices[..., None], new, dimensions, mode=lax.GatherScatterMode.FILL_OR_DROP
-    )
+    return weight.at[indices].set(new, mode="drop", wrap_negative_indices=False)
 
 
 def _rows(indices: Array, weight: Array) -> Array:
-    dimensions = lax.GatherDimensionNumbers((indices.ndim,), (0,), (0,))
-    return lax.gather(
-        weight,
-        indices[..., None],
-        dimensions,
-        slice_sizes=(1, weight.shape[1]),
-        mode=lax.GatherScatterMode.FILL_OR_DROP,
-        fill_value=jnp.nan,
-    )
+    return weight.at[indices].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
 
 
 def _shortened(name: str, rows: Array, max_norm: float, norm_type: float) -> Array:

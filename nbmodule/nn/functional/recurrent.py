@@ -270,6 +270,22 @@ Step = Callable[[Array, State, Array, "Array | None"], State]
 Weights = tuple[Array, Array, "Array | None", "Array | None"]
 
 
+def scan_layer(
+    layer_type: str,
+    x: Array,
+    states: State | None,
+    weights: Any,
+    lengths: Array | None,
+    reverse: bool,
+    nonlinearity: str,
+) -> tuple[Array, State]:
+    """Run one layer of a network over a sequence, in one direction; the states are a tuple."""
+    gates, count, step = _STEPS.get(layer_type) or (1, 1, _rnn_step(nonlinearity))
+    weights = (*weights, *(None,) * (4 - len(weights)))
+    states = (None,) * count if states is None else states
+    return _scan(layer_type.lower(), gates, step, x, states, weights, lengths, reverse)
+
+
 def _rnn_step(nonlinearity: str) -> Step:
     def step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
         total = projected + linear(state[0], weight, bias)
@@ -291,6 +307,9 @@ def _gru_step(projected: Array, state: State, weight: Array, bias: Array | None)
     z = lax.logistic(xz + hz)
     n = lax.tanh(xn + lax.logistic(xr + hr) * hn)
     return ((1 - z) * n + z * h,)
+
+
+_STEPS = {"LSTM": (4, 2, _lstm_step), "GRU": (3, 1, _gru_step)}
 
 
 def _parts(x: Array, count: int) -> list[Array]:

@@ -39,7 +39,8 @@ def fft(
     Source: Cooley and Tukey (1965), An algorithm for the machine calculation of complex Fourier
     series.
     """
-    return _complex_transform("fft", x, n, axis, norm, lax.FftType.FFT)
+    axis, n = _checked("fft", x, n, axis, norm)
+    return jnp.fft.fft(widened_array(x, jnp.complex64), n, axis, norm)
 
 
 @kernel(static=("n", "axis", "norm"))
@@ -52,7 +53,8 @@ def ifft(
         >>> ifft(fft(jnp.array([1.0, 2.0]))).real
         Array([1., 2.], dtype=float32)
     """
-    return _complex_transform("ifft", x, n, axis, norm, lax.FftType.IFFT)
+    axis, n = _checked("ifft", x, n, axis, norm)
+    return jnp.fft.ifft(widened_array(x, jnp.complex64), n, axis, norm)
 
 
 @kernel(static=("n", "axis", "norm"))
@@ -72,12 +74,9 @@ def rfft(
         >>> rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
         Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
-    check_choice("rfft", "norm", norm, _NORMS)
-    axis = check_axis("rfft", axis, x.ndim)
-    n = _length("rfft", x, n, axis)
+    axis, n = _checked("rfft", x, n, axis, norm)
     # In widened numbers, here and below: there is no Fourier transform of half precision.
-    y = lax.fft(_fitted(widened_array(x), axis, n), lax.FftType.RFFT, (n,))
-    return _back(y * _factor(norm, n, inverse=False), axis)
+    return jnp.fft.rfft(widened_array(x), n, axis, norm)
 
 
 @kernel(static=("n", "axis", "norm"))
@@ -96,18 +95,13 @@ def irfft(
         >>> irfft(rfft(jnp.array([1.0, 2.0, 3.0])), n=3)
         Array([1., 2., 3.], dtype=float32)
     """
-    check_choice("irfft", "norm", norm, _NORMS)
-    axis = check_axis("irfft", axis, x.ndim)
-    count: int = 2 * (x.shape[axis] - 1) if n is None else size("irfft", "n", n)
-    if count < 1:
+    axis, _ = _checked("irfft", x, n, axis, norm)
+    if n is None and x.shape[axis] < 2:
         raise ShapeError(
             f"irfft: axis {axis} must have two values at least, or n be given, got "
             f"{describe_shape(x)}."
         )
-    y = lax.fft(
-        _fitted(widened_array(x, jnp.complex64), axis, count // 2 + 1), lax.FftType.IRFFT, (count,)
-    )
-    return _back(y * (_factor(norm, count, inverse=True) * count), axis)
+    return jnp.fft.irfft(widened_array(x, jnp.complex64), n, axis, norm)
 
 
 @kernel(static=("type", "n", "axis", "norm"))
@@ -158,25 +152,22 @@ def idct(
     return _cosine("idct", x, type, n, axis, norm, inverse=True)
 
 
-def _complex_transform(
-    name: str, x: Array, n: object, axis: int, norm: str, norm_type: lax.FftType
-) -> Array:
+def _checked(name: str, x: Array, n: object, axis: int, norm: str) -> tuple[int, int]:
+    """Return the axis, counted from the front, and the number of values to transform."""
     check_choice(name, "norm", norm, _NORMS)
     axis = check_axis(name, axis, x.ndim)
-    n = _length(name, x, n, axis)
-    inverse = norm_type == lax.FftType.IFFT
-    y = lax.fft(_fitted(widened_array(x, jnp.complex64), axis, n), norm_type, (n,))
-    return _back(y * (_factor(norm, n, inverse=inverse) * (n if inverse else 1)), axis)
+    n = x.shape[axis] if n is None else size(name, "n", n)
+    if n < 1:
+        raise ShapeError(f"{name}: axis {axis} must not be empty, got {describe_shape(x)}.")
+    return axis, n
 
 
 def _cosine(
     name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool
 ) -> Array:
-    check_choice(name, "norm", norm, _NORMS)
+    axis, n = _checked(name, x, n, axis, norm)
     if type not in (1, 2, 3, 4):
         raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
-    axis = check_axis(name, axis, x.ndim)
-    n = _length(name, x, n, axis)
     if type == 1 and n < 2:
         raise ShapeError(
             f"{name}: type 1 needs two values at least on axis {axis}, got {describe_shape(x)}."
@@ -189,7 +180,7 @@ def _cosine(
     y = _ortho(x, type, n) if norm == "ortho" else _plain_cosine(x, type, n)
     if norm == "forward":
         y = y / (2 * (n - 1) if type == 1 else 2 * n)
-    return lax.convert_element_type(_back(y, axis), dtype)
+    return lax.convert_element_type(jnp.moveaxis(y, -1, axis), dtype)
 
 
 def _ortho(x: Array, type: int, n: int) -> Array:
@@ -230,26 +221,8 @@ def _plain_cosine(x: Array, type: int, n: int) -> Array:
     return jnp.real(y * after.astype(complex_dtype))
 
 
-def _length(name: str, x: Array, n: object, axis: int) -> int:
-    n = x.shape[axis] if n is None else size(name, "n", n)
-    if n < 1:
-        raise ShapeError(f"{name}: axis {axis} must not be empty, got {describe_shape(x)}.")
-    return n
-
-
 def _fitted(x: Array, axis: int, n: int) -> Array:
     """The axis brought to the end, cut or filled with zeros to `n` values."""
-    x = lax.transpose(x, (*range(axis), *range(axis + 1, x.ndim), axis))
+    x = jnp.moveaxis(x, axis, -1)
     edge = [(0, 0, 0)] * (x.ndim - 1) + [(0, n - x.shape[-1], 0)]
     return lax.pad(x, np.zeros((), x.dtype), edge)
-
-
-def _back(x: Array, axis: int) -> Array:
-    return lax.transpose(x, (*range(axis), x.ndim - 1, *range(axis, x.ndim - 1)))
-
-
-def _factor(norm: str, n: int, *, inverse: bool) -> float:
-    """What the sum is multiplied by."""
-    if norm == "ortho":
-        return 1 / math.sqrt(n)
-    return 1 / n if (norm == "backward") == inverse else 1.0
