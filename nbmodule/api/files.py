@@ -25,7 +25,7 @@ from nbmodule.base.trees import flat, nest
 from nbmodule.base.whole_file import file_name
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built, move_each
-from nbmodule.core.structure.linked import in_older_form, in_present_form
+from nbmodule.core.structure.linked import in_present_form
 from nbmodule.core.structure.state_dict import checked
 from nbmodule.core.structure.walk import aliases, is_module, plan_of
 from nbmodule.core.variables.donation import at_one_moment
@@ -34,7 +34,7 @@ from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
-from nbmodule.optim.saving import all_or_nothing, check_belongs
+from nbmodule.optim.saving import all_or_nothing, arrays_by_name, check_belongs
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -608,9 +608,8 @@ def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[
         "random": {"state": random.default.state.value, "made": init_count, "drawn": drawn},
     }
     if optimizer is not None:
-        trees["optimizer"] = (
-            optimizer_arrays(optimizer) if sharded else dict(optimizer.state_dict())
-        )
+        named = arrays_by_name(optimizer) if sharded else optimizer.state_dict()
+        trees["optimizer"] = nest({tuple(name.split("/")): x for name, x in named.items()})
     return trees
 
 
@@ -702,7 +701,7 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
 def _load_optimizer(
     optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str
 ) -> None:
-    optimizer.load_state_dict(_present_names(state, model))
+    optimizer.load_state_dict({"/".join(chain): leaf for chain, leaf in flat(state)})
     variables = {location.chain: variable for variable, location in plan_of(model).places.items()}
     check_belongs(optimizer, f"cannot restore {where}", variables)
     layout = next(
@@ -716,18 +715,6 @@ def _load_optimizer(
         move_each(tuple(targets), tuple(targets.values()))
 
 
-def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
-    """Return optimizer state under present names; chains at their ends may be of the older form."""
-    chains = ["/".join(location.chain) for location in plan_of(model).places.values()]
-    present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
-
-    def renamed(name: str) -> str:
-        starts = (at + 1 for at, letter in enumerate(name) if letter == "/")
-        return next((name[:at] + present[name[at:]] for at in starts if name[at:] in present), name)
-
-    return {renamed(name): value for name, value in state.items()}
-
-
 # Sharded checkpoints
 def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
     """Return True if the checkpoint is one of orbax: a folder named by its step."""
@@ -739,19 +726,6 @@ def is_sharded(directory: str | os.PathLike[str], step: int | None) -> bool:
     if step is not None:
         return step in steps
     return bool(steps) and max(steps) > max(files.checkpoint_steps(directory), default=-1)
-
-
-def optimizer_arrays(optimizer: Any) -> dict[str, Any]:
-    """Return `optimizer.state_dict()`, nested, as arrays on their devices."""
-    rates = vars(optimizer)["_rates"]
-    names = ["lr", *(f"group_lr/{i}" for i in range(len(rates) - 1))]
-    numbers = {
-        tuple(name.split("/")): variable.value
-        for name, variable in zip(names, rates)
-        if type(variable) is Buffer
-    }
-    state = {chain: leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
-    return nest(numbers | state)
 
 
 def restore_sharded(
@@ -770,7 +744,4 @@ def restore_sharded(
                 return variable.sharding
         return None
 
-    restored_step, trees, extra = restore(directory, sharding_of=sharding_of, step=step)
-    if "optimizer" in trees:
-        trees["optimizer"] = {"/".join(chain): leaf for chain, leaf in flat(trees["optimizer"])}
-    return restored_step, trees, extra
+    return restore(directory, sharding_of=sharding_of, step=step)

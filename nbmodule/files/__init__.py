@@ -4,14 +4,14 @@ safetensors, npz.
 This package works on nested mappings of arrays and never sees a module.
 """
 
+from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.sockets import plug
 from nbmodule.files.background import Saving, in_background, wait_for_saving
-from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
 from nbmodule.files.contents import Contents, read, read_flat
 from nbmodule.files.differences import PlaceDifference, TreeComparison, compare_trees
+from nbmodule.files.listing import diff_files, show_text
 from nbmodule.files.safetensors_format import save_safetensors
-from nbmodule.files.summary import diff_files, show_text
 from nbmodule.files.weights import load, load_tree, load_with_metadata, save
 
 __all__ = [

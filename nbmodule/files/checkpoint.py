@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from nbmodule.base.bounded_json import dump_json
 from nbmodule.base.whole_file import file_name, remove_abandoned
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.contents import read
 from nbmodule.files.weights import save
 

@@ -1,4 +1,4 @@
-"""Read what a weights file holds, whichever way: by its seal, through the guarded reader of HDF5,
+"""Read what a weights file holds, whichever way: by its index, through the guarded reader of HDF5,
 or from another format.
 """
 
@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.whole_file import file_name
 from nbmodule.errors import FileFormatError
-from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_key, nest, unescape
+from nbmodule.files.checksums import GROUP, StoredRow, check_count, read_at, read_index
 from nbmodule.files.fetch import check_bytes, fetch
-from nbmodule.files.hdf5_read import read_unsealed
+from nbmodule.files.hdf5_read import read_hdf5
 from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
 from nbmodule.files.packed import unpack_small_arrays
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
-from nbmodule.files.seal import GROUP, SealedRow, check_count, read_at, read_seal
 from nbmodule.files.stored_leaf import TEXT, restore
 from nbmodule.files.torch_format import read_torch
 
@@ -40,14 +40,14 @@ class Contents:
             numbers, text and None.
         buffers: The same; None if the file was saved without buffers.
         metadata: What was given to `save`, None if nothing.
-        is_sealed: Whether an index with checksums was there; False for a file that another program
+        has_index: Whether an index with checksums was there; False for a file that another program
             wrote or changed.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Any] | None = None
     metadata: Any = None
-    is_sealed: bool = True
+    has_index: bool = True
 
 
 def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
@@ -112,9 +112,9 @@ def read_rows(
 def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
     contents = Contents()
     with open_file(where) as file:
-        rows = read_seal(file, where)
+        rows = read_index(file, where)
         if rows is None:
-            contents.is_sealed = False
+            contents.has_index = False
             if is_safetensors(file):
                 rows, contents.metadata = read_safetensors(file, where)
             elif is_pickle(file):
@@ -127,15 +127,15 @@ def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conten
             elif is_npz(file):
                 rows, contents.metadata = read_npz(file, where)
             else:
-                rows = read_unsealed(file, where)
+                rows = read_hdf5(file, where)
         elif any(row.is_compressed for row in rows):
             _unpack(file, rows, where)
         return list(_leaves(file, rows, mmap, where, contents)), contents
 
 
-def _unpack(file: FileIO, rows: list[SealedRow], where: str) -> None:
-    """Let HDF5 unpack the compressed arrays of a sealed file, and test their checksums."""
-    unpacked = {row.path: row.data for row in read_unsealed(file, where, is_sealed=True)}
+def _unpack(file: FileIO, rows: list[StoredRow], where: str) -> None:
+    """Let HDF5 unpack the compressed arrays of a file with an index, and test their checksums."""
+    unpacked = {row.path: row.data for row in read_hdf5(file, where, has_index=True)}
     for row in rows:
         if row.is_compressed:
             row.data = unpacked.get(row.path)
@@ -177,7 +177,7 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
         raise FileFormatError(f'cannot load {index}: its "weight_map" names no files.')
     check_count(len(table), index)
     rows: dict[str, Any] = {}
-    contents = Contents(is_sealed=False)
+    contents = Contents(has_index=False)
     for name in sorted(set(table.values())):
         if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name:
             raise FileFormatError(
@@ -216,7 +216,7 @@ def open_file(path: str | os.PathLike[str]) -> FileIO:
 
 
 def _leaves(
-    file: FileIO, rows: list[SealedRow], mmap: bool, where: str, contents: Contents
+    file: FileIO, rows: list[StoredRow], mmap: bool, where: str, contents: Contents
 ) -> Iterator[tuple[str, Any]]:
     """Make leaves of bytes; packed arrays come last."""
     packed: dict[str, np.ndarray] = {}

@@ -10,14 +10,14 @@ from io import FileIO
 import numpy as np
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files.seal import SealedRow, read_into
+from nbmodule.files.checksums import StoredRow, read_into
 
 _ALIGNMENT = 64  # what XLA wants in order to take host memory without a copy on the CPU
 
 
 def fetch(
-    file: FileIO, rows: list[SealedRow], *, is_mapped: bool, where: str
-) -> Iterator[tuple[SealedRow, np.ndarray]]:
+    file: FileIO, rows: list[StoredRow], *, is_mapped: bool, where: str
+) -> Iterator[tuple[StoredRow, np.ndarray]]:
     """Yield each row with its bytes, one row of `uint8`; rows that share their bytes get the same
     object.
 
@@ -43,7 +43,7 @@ def fetch(
         yield row, blocks[identity]
 
 
-def _fetch_one(file: FileIO, row: SealedRow, whole: np.ndarray | None, where: str) -> np.ndarray:
+def _fetch_one(file: FileIO, row: StoredRow, whole: np.ndarray | None, where: str) -> np.ndarray:
     if whole is not None:
         return whole[row.offset : row.offset + row.size]
     data = empty(row.size)
@@ -53,7 +53,7 @@ def _fetch_one(file: FileIO, row: SealedRow, whole: np.ndarray | None, where: st
     return data
 
 
-def check_bytes(row: SealedRow, data: np.ndarray, where: str) -> None:
+def check_bytes(row: StoredRow, data: np.ndarray, where: str) -> None:
     """Test the checksum of an array, if there is one."""
     if row.crc is not None and zlib.crc32(data.data) != row.crc:
         raise FileFormatError(

@@ -1,4 +1,4 @@
-"""Read HDF5 files that have no seal: those that another program wrote or changed.
+"""Read HDF5 files that have no index: those that another program wrote or changed.
 
 HDF5 reads the structures; arrays that lie in one piece are read, or mapped, by plain reads. Links
 to other files, cycles, filters that h5py lacks, and claims beyond what a file of this size can hold
@@ -22,19 +22,19 @@ import numpy as np
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
-from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, kind_of
-from nbmodule.files.fetch import empty
-from nbmodule.files.hdf5_write import hdf5_type, import_h5py
-from nbmodule.files.seal import (
+from nbmodule.files.checksums import (
     FORMAT,
     GROUP,
-    SealedRow,
+    StoredRow,
     check_row,
     check_total,
     check_version,
     most_bytes,
     read_at,
 )
+from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, kind_of
+from nbmodule.files.fetch import empty
+from nbmodule.files.hdf5_write import hdf5_type, import_h5py
 from nbmodule.files.stored_leaf import NOTHING, TEXT
 
 # Filters of h5py itself: deflate, shuffle, Fletcher, szip, n-bit, scale-offset, lzf.
@@ -60,13 +60,13 @@ with h5py.File(sys.argv[1], "r", locking=False) as file:
 """
 
 
-def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[SealedRow]:
+def read_hdf5(file: FileIO, where: str, *, has_index: bool = False) -> list[StoredRow]:
     """List the arrays of an HDF5 file, with their bytes where they do not lie in one piece.
 
     Args:
         file: Open for reading.
         where: The file, for errors.
-        is_sealed: Whether an index of checksums follows the end of the HDF5 file.
+        has_index: Whether an index of checksums follows the end of the HDF5 file.
 
     Raises:
         FileFormatError: If it is no HDF5 file, is damaged, or holds links to other files, cycles or
@@ -90,7 +90,7 @@ def read_unsealed(file: FileIO, where: str, *, is_sealed: bool = False) -> list[
     try:
         with h5py.File(where, "r", locking=False) as opened:
             reader = _Reader(h5py, opened.id, size, where)
-            if reader.is_ours and end < size and not is_sealed:
+            if reader.is_ours and end < size and not has_index:
                 raise FileFormatError(
                     f"cannot load {where}: the index behind byte {end} is damaged."
                 )
@@ -136,7 +136,7 @@ class _Reader:
     where: str
     claimed: int = 0
     groups: set[Any] = field(default_factory=set)
-    datasets: dict[Any, SealedRow] = field(default_factory=dict)
+    datasets: dict[Any, StoredRow] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.is_ours = self.attribute(self.root, "format") == FORMAT
@@ -147,7 +147,7 @@ class _Reader:
         """Return the error about something that is not read."""
         return FileFormatError(f'cannot load {self.where}: "/{path[:200]}" {reason}.')
 
-    def rows(self) -> Iterator[SealedRow]:
+    def rows(self) -> Iterator[StoredRow]:
         """Yield a row for each array and each empty group."""
         h5py, stack = self.h5py, [(self.root, b"/", "", 0)]
         while stack:
@@ -167,7 +167,7 @@ class _Reader:
                 links = self.links(node, path)
                 stack += [(node, link, inner, depth + 1) for link, inner in reversed(links)]
                 if not links and path:
-                    yield SealedRow(path, GROUP)
+                    yield StoredRow(path, GROUP)
 
     def links(self, group: Any, path: str) -> list[tuple[bytes, str]]:
         """Return the names in a group, and the path of each; names in our files are escaped."""
@@ -199,7 +199,7 @@ class _Reader:
         plain = value.tolist()
         return plain.decode("utf-8", "replace") if isinstance(plain, bytes) else plain
 
-    def dataset(self, node: Any, path: str) -> SealedRow:
+    def dataset(self, node: Any, path: str) -> StoredRow:
         """Describe an array and say where it lies; read its bytes if they are not in one piece."""
         h5py, layout, h5_type = self.h5py, node.get_create_plist(), node.get_type()
         if layout.get_external_count() or layout.get_layout() == h5py.h5d.VIRTUAL:
@@ -210,10 +210,10 @@ class _Reader:
             entry["notes"] = {name: note for name, note in notes.items() if note is not None}
         extent = node.get_space().get_simple_extent_type()
         if extent == h5py.h5s.NULL:
-            return SealedRow(path, NOTHING, notes=entry["notes"])
+            return StoredRow(path, NOTHING, notes=entry["notes"])
         if h5_type.get_class() == h5py.h5t.STRING and extent == h5py.h5s.SCALAR:
             data = np.frombuffer(self.text(node, h5_type, path), np.uint8)
-            return SealedRow(path, TEXT, size=data.size, data=data)
+            return StoredRow(path, TEXT, size=data.size, data=data)
         stored = h5_type.get_size() * int(np.prod(node.shape, dtype=object))
         entry |= {"dtype": self.dtype_name(h5_type, path), "size": stored}
         raw = self.attribute(node, "dtype") if self.is_ours else None

@@ -2,7 +2,7 @@
 
 HDF5 writes the structures; each array gets a location at once (early allocation, no fill), and is
 then written there by plain writes, with its checksum. So 500 MB of arrays are not copied, and a
-full disk fails in plain writes, which fail cleanly. The seal with all checksums comes last.
+full disk fails in plain writes, which fail cleanly. The index with all checksums comes last.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import numpy as np
 
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import MissingDependencyError
+from nbmodule.files.checksums import FORMAT, GROUP, VERSION, StoredRow, index_bytes
 from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
-from nbmodule.files.seal import FORMAT, GROUP, VERSION, SealedRow, seal
 from nbmodule.files.stored_leaf import NOTHING, TEXT, StoredLeaf
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
@@ -43,7 +43,7 @@ def import_h5py() -> Any:
 def write_hdf5(
     file: BinaryIO, leaves: list[tuple[str, StoredLeaf | None]], level: int | None
 ) -> None:
-    """Write an HDF5 file of these leaves, and its seal.
+    """Write an HDF5 file of these leaves, and its index.
 
     Args:
         file: New and empty, open for writing and reading.
@@ -70,7 +70,7 @@ def write_hdf5(
         file.write(memory.getbuffer())
     _write_arrays(file, rows, [leaf for _, leaf in leaves])
     size = file.seek(0, os.SEEK_END)  # the structures alone may end before the last array
-    file.write(seal(rows, size))
+    file.write(index_bytes(rows, size))
 
 
 class _Target:
@@ -121,13 +121,13 @@ class _Builder:
         self.plain.set_obj_track_times(False)
         self.types: dict[str, Any] = {}
         self.spaces: dict[tuple[int, ...], Any] = {}
-        self.known: dict[int, SealedRow] = {}
+        self.known: dict[int, StoredRow] = {}
 
-    def add(self, path: str, leaf: StoredLeaf | None) -> SealedRow:
+    def add(self, path: str, leaf: StoredLeaf | None) -> StoredRow:
         """Make the dataset of a leaf, or a second name for one that is there."""
         if leaf is None:
             self.h5py.h5g.create(self.root, path.encode(), self.links)
-            return SealedRow(path, GROUP)
+            return StoredRow(path, GROUP)
         if leaf.identity is not None and (first := self.known.get(id(leaf.identity))):
             self.h5py.h5o.link(
                 self.h5py.h5o.open(self.root, first.path.encode()),
@@ -136,7 +136,7 @@ class _Builder:
                 self.links,
             )
             return replace(first, path=path)
-        row = SealedRow(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
+        row = StoredRow(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
         if leaf.identity is not None:
             self.known[id(leaf.identity)] = row
         if leaf.dtype in (TEXT, NOTHING):
@@ -153,7 +153,7 @@ class _Builder:
             row.offset = (dataset.get_offset() or 0) if leaf.nbytes else 0
         return row
 
-    def _create(self, row: SealedRow, h5_type: Any, space: Any, properties: Any) -> Any:
+    def _create(self, row: StoredRow, h5_type: Any, space: Any, properties: Any) -> Any:
         dataset = self.h5py.h5d.create(
             self.root, row.path.encode(), h5_type, space, properties, self.links
         )
@@ -177,7 +177,7 @@ class _Builder:
         if array.size:
             attribute.write(array, mtype=h5t.py_create(plain))
 
-    def _add_text(self, row: SealedRow, leaf: StoredLeaf) -> None:
+    def _add_text(self, row: StoredRow, leaf: StoredLeaf) -> None:
         h5py = self.h5py
         if leaf.dtype == NOTHING:
             self._create(row, h5py.h5t.STD_I8LE, h5py.h5s.create(h5py.h5s.NULL), self.plain)
@@ -191,7 +191,7 @@ class _Builder:
         self._attribute(dataset, "length", leaf.nbytes)
         row.offset = dataset.get_offset() or 0
 
-    def _add_compressed(self, row: SealedRow, leaf: StoredLeaf) -> None:
+    def _add_compressed(self, row: StoredRow, leaf: StoredLeaf) -> None:
         shape, width = leaf.element.stored_shape(leaf.shape), max(1, leaf.element.bits // 8)
         properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)
         properties.set_chunk(chunk_shape(shape, width))
@@ -253,7 +253,7 @@ def hdf5_type(name: str) -> Any:
     return h5t.py_create(kinds()[name].dtype.newbyteorder("<"), logical=True)
 
 
-def _write_arrays(file: BinaryIO, rows: list[SealedRow], leaves: list[StoredLeaf | None]) -> None:
+def _write_arrays(file: BinaryIO, rows: list[StoredRow], leaves: list[StoredLeaf | None]) -> None:
     """Write each array to its location, and note its checksum."""
     checksums: dict[int, int] = {}
     for row, leaf in sorted(zip(rows, leaves, strict=True), key=lambda pair: pair[0].offset):

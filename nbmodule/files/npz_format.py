@@ -17,9 +17,9 @@ import numpy as np
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape_key
+from nbmodule.files.checksums import StoredRow, check_count, read_at
 from nbmodule.files.dtypes import kind_of, to_bytes
 from nbmodule.files.fetch import empty
-from nbmodule.files.seal import SealedRow, check_count, read_at
 from nbmodule.files.stored_leaf import MOST_AXES, TEXT
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
@@ -31,7 +31,7 @@ def is_npz(file: FileIO) -> bool:
     return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def read_npz(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
+def read_npz(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
     """Read all arrays of an `.npz` file; a `/` in a name makes levels. Memory is taken for the
     arrays, once, and little more.
 
@@ -87,7 +87,7 @@ def is_pickle(file: FileIO) -> bool:
     return head[:1] == b"\x80" and head[1:] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
-def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedRow:
+def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> StoredRow:
     name = info.filename.removesuffix(".npy")
     location = f'"{name[:200]}" of {where}'
     array = _array(archive.read(info), location)
@@ -96,7 +96,7 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedR
     )
     if array.dtype.kind == "U" and array.shape == ():  # a single text, as `np.str_` saves it
         text = np.frombuffer(str(array).encode("utf-8", "surrogatepass"), np.uint8)
-        return SealedRow(path, TEXT, size=text.nbytes, data=text)
+        return StoredRow(path, TEXT, size=text.nbytes, data=text)
     element = kind_of(array.dtype)
     if element is None:
         raise FileFormatError(
@@ -104,7 +104,7 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> SealedR
             "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
             "or safetensors)."
         )
-    return SealedRow(
+    return StoredRow(
         path, element.name, array.shape, size=array.nbytes, data=to_bytes(array, element)
     )
 

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
-from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds, to_bytes
 from nbmodule.files.stored_leaf import (

@@ -14,12 +14,12 @@ from io import FileIO
 from math import prod
 from typing import Any
 
+from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files.bounded_json import parse_json
 from nbmodule.files.chains import EMPTY, escape_key, flatten_levels, unescape
+from nbmodule.files.checksums import MOST_ARRAYS, StoredRow, check_count, read_at
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count, read_at
 from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
 
 # The package's names where they are not ours; four bits come in pairs.
@@ -60,7 +60,7 @@ def is_safetensors(file: FileIO) -> bool:
     )
 
 
-def read_safetensors(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
+def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
     """List the arrays of a safetensors file, and its metadata.
 
     Raises:
@@ -93,14 +93,14 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[SealedRow], Any]:
     return rows, metadata
 
 
-def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> SealedRow:
+def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> StoredRow:
     if dtype not in _DTYPES or _DTYPES[dtype] not in kinds():
         raise FileFormatError(f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.')
     path = "/".join(
         escape_key(part, at_root=not level) for level, part in enumerate(name.split("."))
     )
     size = kinds()[_DTYPES[dtype]].nbytes(shape)
-    return SealedRow(path, _DTYPES[dtype], shape, at, size)
+    return StoredRow(path, _DTYPES[dtype], shape, at, size)
 
 
 def save_safetensors(

@@ -17,8 +17,8 @@ from urllib.parse import quote, unquote
 import jax
 import numpy as np
 
+from nbmodule.base.bounded_json import dump_json
 from nbmodule.errors import ArgumentTypeError, MissingDependencyError
-from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import EMPTY, flatten_levels, nest, unescape
 from nbmodule.files.checkpoint import check_step
 

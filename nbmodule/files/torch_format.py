@@ -25,9 +25,9 @@ import numpy as np
 
 from nbmodule.errors import DtypeError, FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
+from nbmodule.files.checksums import MOST_ARRAYS, StoredRow, check_count
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
-from nbmodule.files.seal import MOST_ARRAYS, SealedRow, check_count
 from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe_leaf
 
 # A stride of 0 lets a tensor claim more numbers than its file holds; same limits as for `.npz`.
@@ -95,7 +95,7 @@ class _RefusedError(Exception):
     """The pickle holds something that is not read."""
 
 
-def read_torch(file: FileIO, where: str) -> list[SealedRow]:
+def read_torch(file: FileIO, where: str) -> list[StoredRow]:
     """List the tensors and values of a file of `torch.save`; dots in names make levels.
 
     Args:
@@ -257,7 +257,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _rows(content: Any, storages: Storages, limit: int) -> Iterator[SealedRow]:
+def _rows(content: Any, storages: Storages, limit: int) -> Iterator[StoredRow]:
     """Walk nested dicts and lists, with bounds on what is visited and on the bytes it may claim."""
     if not isinstance(content, (dict, list, tuple)):
         raise _RefusedError(
@@ -295,13 +295,13 @@ def _rows(content: Any, storages: Storages, limit: int) -> Iterator[SealedRow]:
             if value not in rows:
                 rows[value] = _tensor_bytes(value, "/".join(path)[:200], storages)
             data = rows[value]
-            yield SealedRow(spelled, value.dtype, value.shape, size=data.size, data=data)
+            yield StoredRow(spelled, value.dtype, value.shape, size=data.size, data=data)
         elif value is None or isinstance(value, (str, *SCALARS.values())):
             try:
                 leaf = describe_leaf(value, spelled)
             except DtypeError as error:
                 raise _RefusedError(f'"{".".join(path)[:200]}" has more than 64 bits') from error
-            yield SealedRow(
+            yield StoredRow(
                 spelled,
                 leaf.dtype,
                 leaf.shape,

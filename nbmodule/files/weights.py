@@ -4,7 +4,7 @@ and loading trusts nothing.
 What the file holds: a group for each level, a dataset for each array (`/linear0/w`), in the root
 the attributes `format` and `format_version`, buffers in the group `__buffers__`, JSON given as
 metadata in the text `__metadata__`. Plain h5py opens it. Behind the HDF5 part follows an index with
-checksums (see `seal`), from which this package loads.
+checksums (see `checksums`), from which this package loads.
 
 What is promised when a file is loaded:
 - A file as it was written loads equal. One that has changed since raises `FileFormatError`, with
@@ -28,13 +28,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from nbmodule.base.bounded_json import dump_json
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, StructureError
-from nbmodule.files.bounded_json import dump_json
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten_levels
 from nbmodule.files.contents import Contents, into_trees, read_rows
 from nbmodule.files.differences import TreeComparison
@@ -244,7 +244,7 @@ def load_parts(
 
 def _origin(contents: Contents) -> str:
     about = contents.metadata if isinstance(contents.metadata, dict) else {}
-    if contents.is_sealed or about.get("format") == "nbmodule":
+    if contents.has_index or about.get("format") == "nbmodule":
         return "nbmodule"
     return "torch" if about.get("format") == "pt" else "other"
 

@@ -417,20 +417,14 @@ class Optax(SlotOptimizer):
     @lr.setter
     def lr(self, lr: RateLike) -> None:
         variable = self._injected_rate()
-        if variable is not None:
-            rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(lr))
-            variable.value = rate.astype(variable.dtype)
-        elif not self._state():
-            raise ArgumentError(
-                "Optax has no learning rate before it has state. Take a step, or call "
-                "`init(model)`, first."
-            )
-        else:
+        if variable is None:
             raise ArgumentError(
                 "the learning rate is inside the transformation and cannot be changed. Make it "
                 "with optax.inject_hyperparams, as in nb.Optax(optax.inject_hyperparams("
-                "optax.adam)(learning_rate=1e-3)), or give optax a schedule."
+                "optax.adam)(learning_rate=1e-3)), and call `init(model)` first."
             )
+        rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(lr))
+        variable.value = rate.astype(variable.dtype)
 
     _lr = current_lr = lr  # pyright: ignore[reportIncompatibleMethodOverride]
 
@@ -505,15 +499,7 @@ class Optax(SlotOptimizer):
         def step(weights, grads, state, _rates, _counts, extra):  # type: ignore[no-untyped-def]
             is_compiled = now.frame is None and not any(map(callable, extra.values()))
             filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
-            try:
-                new, after = (compiled if is_compiled else run)(weights, filled, state, dict(extra))
-            except TypeError as error:
-                if "required keyword-only argument" not in str(error):
-                    raise
-                raise ArgumentTypeError(
-                    "Optax cannot take a step: its transformation wants more than gradients: "
-                    f"{error}. Pass it by name, as in optimizer.update(model, grads, value=loss)."
-                ) from None
+            new, after = (compiled if is_compiled else run)(weights, filled, state, dict(extra))
             new = [w if g is None else x for w, g, x in zip(weights, grads, new)]
             return new, [y if use else x for x, y, use in zip(state, after, is_written)]
 

@@ -86,7 +86,7 @@ class Optimizer:
             step; False lets one differentiate through an update.
         trace_on_next_step: Whether the next `step` or `update` outside of `nb.jit` compiles the
             whole step as one program, checks and schedule included, for all steps of that form to
-            come. Otherwise only the rule is compiled.
+            come; not `step` with `inplace`. Otherwise only the rule is compiled.
         device: Device or sharding for the state, such as `cpu:0`; by default it lies where its
             variables do.
 
@@ -315,7 +315,7 @@ class Optimizer:
                 f"write {TRAINING}."
             )
         assert v is not None
-        is_compiled = self._compiles("step", extra)
+        is_compiled = self._compiles("step", extra) and not vars(self)["_inplace"]
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]
         idle = frozen_chains(v).union(integers)
@@ -327,17 +327,11 @@ class Optimizer:
             whole.commit()
             return new
 
-        part = Pairs(chains, leaves, extra=extra)
         if is_compiled:
             compiled = self._compiled(("step", chains, ignore_missing, idle), step)
-            if places is None:
-                return jax.tree.unflatten(treedef, compiled(leaves, grads, extra))
-            new, variables, values = framed(
-                lambda frame: (compiled(leaves, grads, extra), *frame.writes()), log=current_log()
-            )
-            part.write(variables, values)
-        else:
-            new = self._take_step(part, grads, ignore_missing, idle)
+            return jax.tree.unflatten(treedef, compiled(leaves, grads, extra))
+        part = Pairs(chains, leaves, extra=extra)
+        new = self._take_step(part, grads, ignore_missing, idle)
         if places is not None:
             commit_in_place(part, places, new)
             return v

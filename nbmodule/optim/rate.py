@@ -46,14 +46,13 @@ class FunctionRate(Buffer):
     with the rate it had.
     """
 
-    __slots__ = ("_cache", "_replacement", "ask")
+    __slots__ = ("_replacement", "ask")
     is_pending = False  # pyright: ignore  # no array is read for these two
     shape = ()  # pyright: ignore
 
     def __init__(self, ask: Callable[[], Any]) -> None:
         self._frozen, self._home = False, birthplace()
         self.ask = ask
-        self._cache: tuple[float, Any] = (math.nan, None)
         self._replacement: Any = None
 
     def ask_again(self) -> None:
@@ -78,10 +77,7 @@ class FunctionRate(Buffer):
                 raise ArgumentTypeError(
                     f"the function given as lr, {self.ask!r}, must return a number: {error}"
                 ) from error
-            check_number(number)
-            if number != self._cache[0]:
-                self._cache = (number, jax.device_put(np.asarray(number, float_dtype())))
-            return self._cache[1]
+            return jax.device_put(np.asarray(check_number(number), float_dtype()))
 
     @_value.setter
     def _value(self, value: Any) -> None:
@@ -98,9 +94,6 @@ class FunctionRate(Buffer):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FunctionRate, (self.ask,)
-
-    def __repr__(self) -> str:
-        return f"FunctionRate({self.ask!r})"
 
 
 def as_rate(lr: object, device: DeviceLike | None = None) -> Any:

@@ -57,14 +57,19 @@ def names_of_variables(optimizer: Optimizer) -> dict[Variable, str]:
     return {variable: name for name, variable in numbers.items()} | arrays
 
 
+def arrays_by_name(optimizer: Optimizer) -> OrderedDict[str, Any]:
+    """Return all that the next step depends on, on its devices."""
+    named = named_state(optimizer)
+    rates = {name: variable.value for name, variable in rates_of(optimizer).items()}
+    return OrderedDict({"count": named.pop("count"), **rates, **named})
+
+
 def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
     """Return the state between two steps, also while another thread trains."""
 
     def read() -> OrderedDict[str, np.ndarray]:
-        named = named_state(optimizer)
-        rates = {name: variable.value for name, variable in rates_of(optimizer).items()}
-        arrays = {"count": named.pop("count"), **rates, **named}
-        return OrderedDict((name, frozen_copy(jnp.asarray(x))) for name, x in arrays.items())
+        arrays = arrays_by_name(optimizer).items()
+        return OrderedDict((name, frozen_copy(jnp.asarray(x))) for name, x in arrays)
 
     return at_one_moment([plan_of(optimizer).variables], read)
 

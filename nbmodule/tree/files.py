@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import file_name, whole_file
@@ -87,7 +88,8 @@ class Stored(Compared):
         if arrays not in (None, "text"):
             raise ArgumentError(f'arrays= is None or "text", got {arrays!r}.')
         text = json.dumps(_jsonable(self, "", arrays is not None), indent=4, ensure_ascii=False)
-        _write(Path(file_name(path, "save")), text)
+        with whole_file(file_name(path, "save")) as file:
+            file.write(text.encode())
 
     @classmethod
     def cont_from_disk_as_json(cls, path: str | os.PathLike[str]) -> Any:
@@ -97,13 +99,8 @@ class Stored(Compared):
             FileFormatError: if the file is no JSON, or holds something else than an object, or one
                 key twice.
         """
-        try:
-            with open(file_name(path, "load"), encoding="utf-8") as file:
-                value = json.load(file, object_pairs_hook=_unique)
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError, FileFormatError) as error:
-            raise FileFormatError(
-                f"{os.fspath(path)} is no JSON that can be read: {error}"
-            ) from error
+        with open(file_name(path, "load"), "rb") as file:
+            value = parse_json(file.read(), os.fspath(path), unique=True)
         if not isinstance(value, dict):
             raise FileFormatError(
                 f"{os.fspath(path)} holds a {type(value).__name__}, not an object with keys."
@@ -178,19 +175,3 @@ def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
         f'cannot write "{chain}" to JSON: {type(value).__name__} is unknown there. No file was '
         f"written."
     )
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    level = dict(pairs)
-    if len(level) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise FileFormatError(
-            f"the key {next(key for key in keys if keys.count(key) > 1)!r} stands twice in one "
-            f"object"
-        )
-    return level
-
-
-def _write(path: Path, text: str) -> None:
-    with whole_file(path) as file:
-        file.write(text.encode())

@@ -4,7 +4,7 @@ its own.
     python tests/files/damage_files.py FOLDER --count 20000 --seed 0
 
 prints one line of JSON: how many files loaded equal, loaded otherwise, were refused; the longest
-time and the most memory. A file that was written by nbmodule must load equal or be refused. One without a seal has no
+time and the most memory. A file that was written by nbmodule must load equal or be refused. One without an index has no
 checksums, so its numbers may have changed; it must do no harm.
 """
 
@@ -53,7 +53,7 @@ def make_tree() -> dict:
 
 
 def make_files(folder: Path) -> dict[str, bytes]:
-    """Files to damage, by kind; those that begin with `sealed` have checksums."""
+    """Files to damage, by kind; those that begin with `indexed` have checksums."""
     tree, buffers, files = make_tree(), {"bn": {"mean": np.ones(4, np.float32)}}, {}
     path = folder / "made.h5"
     for name, options in {
@@ -63,10 +63,10 @@ def make_files(folder: Path) -> dict[str, bytes]:
     }.items():
         big = {"table": np.arange(4000, dtype=np.int32)} if name == "gzip" else {}
         save(path, tree | big, buffers=buffers, metadata={"epoch": 1}, **options)
-        files[f"sealed {name}"] = path.read_bytes()
+        files[f"indexed {name}"] = path.read_bytes()
         with h5py.File(path, "r+"):
             pass
-        files[f"unsealed {name}"] = path.read_bytes()
+        files[f"plain {name}"] = path.read_bytes()
     for version in ("earliest", "latest"):
         with h5py.File(path, "w", libver=version) as file:
             file["linear0/w"], file["linear0/b"] = np.ones((16, 8), np.float32), np.zeros(8)
@@ -169,7 +169,7 @@ def damage_json(value, rng: random.Random):
 
 
 def forge(data: bytes, rng: random.Random) -> bytes:
-    """Change the index of a sealed file, and make all of its checksums right again, as an attacker
+    """Change the index of a file with an index, and make all of its checksums right again, as an attacker
     would.
     """
     begin, length = struct.unpack("<QQ", data[-40:-24])
@@ -221,11 +221,11 @@ def main() -> None:
     for name, data in files.items():
         path.write_bytes(data)
         originals[name] = load_all(path)
-    sealed = [name for name in files if name.startswith("sealed")]
-    others = [name for name in files if not name.startswith("sealed")]
+    indexed = [name for name in files if name.startswith("indexed")]
+    others = [name for name in files if not name.startswith("indexed")]
     for number in range(options.count):
-        name = rng.choice(sealed if sealed and (not others or rng.random() < 0.7) else others)
-        forged = name in sealed and rng.random() < 0.3
+        name = rng.choice(indexed if indexed and (not others or rng.random() < 0.7) else others)
+        forged = name in indexed and rng.random() < 0.3
         changed = (forge if forged else damage)(files[name], rng)
         path.unlink(missing_ok=True)  # a map of the last one may be open
         path.write_bytes(changed)
@@ -242,7 +242,7 @@ def main() -> None:
         kind = "forged" if forged else name
         outcomes[f"{kind}: {outcome}"] += 1
         harmless = outcome in ("equal", "refused") or (
-            outcome == "other" and (forged or name not in sealed)
+            outcome == "other" and (forged or name not in indexed)
         )
         if not harmless:
             bad.append(f"{kind} {number}: {outcome}")

@@ -1,4 +1,4 @@
-"""Damaged and hostile files in bulk; the same for single cases is in `test_seal`, `test_hdf5_read`
+"""Damaged and hostile files in bulk; the same for single cases is in `test_checksums`, `test_hdf5_read`
 and the other formats.
 """
 

@@ -17,7 +17,7 @@ from tests.files.trees import equal
 @pytest.mark.parametrize("kind", ["plain", "packed", "gzip"])
 def test_files_of_format_1_load(kind, mmap):
     found = read(FOLDER / f"format_1_{kind}.h5", mmap=mmap)
-    assert found.is_sealed
+    assert found.has_index
     assert equal(found.variables, tree_of_format_1())
     assert equal(found.buffers, {"bn": {"mean": np.arange(4.0)}})
     assert found.metadata == {"epoch": 3}
@@ -30,7 +30,7 @@ def test_files_of_format_1_load_through_hdf5_alone(tmp_path, kind):
     with h5py.File(path, "r+"):
         pass
     found = read(path)
-    assert not found.is_sealed
+    assert not found.has_index
     assert equal(found.variables, tree_of_format_1())
     assert equal(found.buffers, {"bn": {"mean": np.arange(4.0)}})
     assert found.metadata == {"epoch": 3}

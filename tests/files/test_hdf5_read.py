@@ -49,7 +49,7 @@ def test_files_of_plain_h5py_are_loaded(path, version):
         file["type"] = np.dtype("f8")
     for mmap in (False, True):
         found = read(path, mmap=mmap)
-        assert not found.is_sealed
+        assert not found.has_index
         assert found.buffers is None
         assert equal(
             found.variables,

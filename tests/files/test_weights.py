@@ -32,7 +32,7 @@ def path(tmp_path_factory):
     return tmp_path_factory.mktemp("weights") / "w.h5"
 
 
-def drop_seal(path: Path) -> None:
+def drop_index(path: Path) -> None:
     """Open for writing with plain h5py and close, as another program would."""
     with h5py.File(path, "r+"):
         pass
@@ -58,7 +58,7 @@ def test_saving_then_loading_is_the_identity(path, variables, buffers, packed, c
     assert equal(found.variables, variables)
     assert found.buffers is None if buffers is None else equal(found.buffers, buffers)
     assert found.metadata == {"n": [1, None, "é"]}
-    assert found.is_sealed
+    assert found.has_index
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_every_dtype_survives_also_without_the_index_of_checksums(tmp_path, opti
         "others": {"key": jax.random.key(3), "n": 5, "x": 2.5, "z": 1j, "t": "a\0é\0", "empty": "", "none": None, "big": 2**64 - 1},
     }  # fmt: skip
     save(path, tree, buffers={"bn": {}}, metadata=[1], **options)
-    drop_seal(path)
+    drop_index(path)
     for mmap in (False, True):
         found = read(path, mmap=mmap)
-        assert not found.is_sealed
+        assert not found.has_index
         assert equal(found.variables, tree)
         assert found.buffers == {"bn": {}}
         assert found.metadata == [1]
@@ -170,7 +170,7 @@ def test_what_h5py_changes_in_a_file_is_loaded(path):
         file["a/new"] = np.arange(2)
         del file["n"]
     found = read(path)
-    assert not found.is_sealed
+    assert not found.has_index
     assert equal(
         found.variables,
         {"a": {"w": np.array([0.0, 5, 0]), "new": np.arange(2)}, "key": jax.random.key(0)},
@@ -179,14 +179,14 @@ def test_what_h5py_changes_in_a_file_is_loaded(path):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"packed": True}, {"compression": 4}, {"seal": False}], ids=str
+    "options", [{}, {"packed": True}, {"compression": 4}, {"index": False}], ids=str
 )
 def test_an_array_in_two_places_is_written_once_and_is_one_array_again(tmp_path, options):
     path, w = tmp_path / "w.h5", np.random.default_rng(0).standard_normal((64, 64))
-    seal = options.pop("seal", True)
+    has_index = options.pop("index", True)
     save(path, {"encoder": {"w": w}, "decoder": {"w": w}, "equal": w.copy()}, **options)
-    if not seal:
-        drop_seal(path)
+    if not has_index:
+        drop_index(path)
     found = read(path).variables
     assert found["encoder"]["w"] is found["decoder"]["w"]
     assert found["equal"] is not found["encoder"]["w"]
@@ -382,7 +382,7 @@ def test_a_missing_file_a_folder_and_another_format_are_told_apart(tmp_path):
         load(tmp_path / "empty.h5")
 
 
-def test_loading_a_sealed_file_does_not_touch_hdf5(run_python, path):
+def test_loading_a_file_with_an_index_does_not_touch_hdf5(run_python, path):
     save(path, {"w": np.ones(2, np.float32)})
     code = f"import sys; from nbmodule.files import read; read({str(path)!r}); print('h5py' in sys.modules)"
     assert run_python(code) == "False"
@@ -411,5 +411,5 @@ def test_containers_are_saved_loaded_and_use_this_room_for_their_own_files(path)
     assert type(variables) is type(buffers) is Container
     assert equal(variables.cont_to_dict(), tree.cont_to_dict())
     tree.cont_to_disk_as_hdf5(path)
-    assert read(path).is_sealed
+    assert read(path).has_index
     assert equal(Container.cont_from_disk_as_hdf5(path).cont_to_dict(), tree.cont_to_dict())

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import ArgumentTypeError, FileFormatError
-from nbmodule.files.bounded_json import dump_json, parse_json
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

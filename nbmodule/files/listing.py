@@ -47,14 +47,14 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
     contents = read(path, mmap=not check)
     variables = list(flatten_levels(contents.variables, what="variables"))
     buffers = list(flatten_levels(contents.buffers or {}, what="buffers"))
-    if not contents.is_sealed:
-        seal = "no checksums"
+    if not contents.has_index:
+        checksums = "no checksums"
     else:
-        seal = "all checksums are right" if check else "has checksums"
+        checksums = "all checksums are right" if check else "has checksums"
     counts = _count(variables, "variable")
     if buffers:
         counts += f"; {_count(buffers, 'buffer')}"
-    lines = [f"{printable(os.fspath(path))}: {counts}; {seal}", *_tree_lines(variables, 0)]
+    lines = [f"{printable(os.fspath(path))}: {counts}; {checksums}", *_tree_lines(variables, 0)]
     if buffers:
         lines += [BUFFERS, *_tree_lines(buffers, 1)]
     if contents.metadata is not None:

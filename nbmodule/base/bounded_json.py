@@ -27,7 +27,7 @@ def parse_json(text: bytes, location: str, *, unique: bool = False) -> Any:
             a gigabyte.
 
     Example:
-        >>> from nbmodule.files.bounded_json import parse_json
+        >>> from nbmodule.base.bounded_json import parse_json
         >>> parse_json(b'{"step": 3}', "the example")
         {'step': 3}
     """
@@ -59,7 +59,7 @@ def dump_json(value: object, what: str) -> bytes:
         ArgumentError: if the text would be too large to be read again.
 
     Example:
-        >>> from nbmodule.files.bounded_json import dump_json
+        >>> from nbmodule.base.bounded_json import dump_json
         >>> dump_json({"step": 3}, "extra")
         b'{"step":3}'
     """

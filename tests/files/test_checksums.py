@@ -12,7 +12,7 @@ import pytest
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files import read, save
-from nbmodule.files.seal import MAGIC
+from nbmodule.files.checksums import MAGIC
 
 
 def index_of(data: bytes) -> tuple[int, dict]:

@@ -1,11 +1,11 @@
-"""The seal: an index of all arrays with their checksums, behind the end of the HDF5 file.
+"""Write and read the index of all arrays with their checksums, behind the end of the HDF5 file.
 
 A file that this package wrote is an HDF5 file followed by a JSON index and a footer of 40 bytes.
 HDF5 libraries ignore what lies behind the end they know of, and cut it off as soon as they open the
-file for writing. So a seal that is there was written together with the data, and a file that
+file for writing. So an index that is there was written together with the data, and a file that
 another program has changed has none.
 
-Loading a sealed file reads the index and the arrays, never the HDF5 structures: no byte of it
+Loading such a file reads the index and the arrays, never the HDF5 structures: no byte of it
 reaches the HDF5 library, which crashes or hangs on some damaged files. The footer's checksum covers
 the index, the index holds a checksum for every array.
 """
@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 from io import FileIO
 from typing import Any, TypeGuard
 
+from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
-from nbmodule.files.bounded_json import dump_json, parse_json
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT
 
@@ -38,7 +38,7 @@ _MOST_EXPANSION, _FREE_CLAIM = 1040, 1 << 24
 
 
 @dataclass(slots=True)
-class SealedRow:
+class StoredRow:
     """One array (or text, or empty group) as it lies in a file.
 
     Attributes:
@@ -64,7 +64,7 @@ class SealedRow:
     data: Any = None
 
 
-def seal(rows: list[SealedRow], end: int) -> bytes:
+def index_bytes(rows: list[StoredRow], end: int) -> bytes:
     """Give the bytes that follow an HDF5 file.
 
     Args:
@@ -78,7 +78,7 @@ def seal(rows: list[SealedRow], end: int) -> bytes:
     return text + _FOOTER.pack(end, len(text), zlib.crc32(text), zlib.crc32(checked), MAGIC)
 
 
-def _as_json(row: SealedRow) -> dict[str, Any]:
+def _as_json(row: StoredRow) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "path": row.path,
         "dtype": row.dtype,
@@ -90,11 +90,11 @@ def _as_json(row: SealedRow) -> dict[str, Any]:
     return entry | ({"notes": row.notes} if row.notes else {})
 
 
-def read_seal(file: FileIO, where: str) -> list[SealedRow] | None:
-    """Read the index of a sealed file; None if the file has no seal.
+def read_index(file: FileIO, where: str) -> list[StoredRow] | None:
+    """Read the index of a file; None if it has none.
 
     Raises:
-        FileFormatError: if there is a seal and it is damaged.
+        FileFormatError: if there is an index and it is damaged.
     """
     size = os.fstat(file.fileno()).st_size
     footer = read_at(file, max(0, size - _FOOTER.size), min(size, _FOOTER.size))
@@ -149,7 +149,7 @@ def check_count(count: int, where: str) -> None:
         )
 
 
-def check_total(rows: Iterable[SealedRow], end: int, where: str) -> None:
+def check_total(rows: Iterable[StoredRow], end: int, where: str) -> None:
     """Refuse rows that together claim more bytes than the file has; those that share all their
     bytes count once.
     """
@@ -173,7 +173,7 @@ def check_version(version: object, where: str) -> None:
         )
 
 
-def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -> SealedRow:
+def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -> StoredRow:
     """Make a row of what a file claims, and refuse what cannot be.
 
     Args:
@@ -193,7 +193,7 @@ def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -
         raise FileFormatError(
             f"cannot load {location}: {str(shape)[:80]} is not a shape, or its notes are damaged."
         )
-    row = SealedRow(entry["path"], dtype, tuple(shape), notes=notes)
+    row = StoredRow(entry["path"], dtype, tuple(shape), notes=notes)
     size = entry.get("size")
     if dtype in kinds():
         row.size = kinds()[dtype].nbytes(row.shape)
