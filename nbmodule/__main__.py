@@ -72,12 +72,12 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_on_files(options: argparse.Namespace) -> int:
-    from nbmodule.files import summary
+    from nbmodule.files import listing
 
     if options.command == "show":
-        status = summary.run_show(options.file, check=options.check)
+        status = listing.run_show(options.file, check=options.check)
     else:
-        status = summary.run_diff(options.first, options.second)
+        status = listing.run_diff(options.first, options.second)
     if options.html and status != 2:
         with whole_file(options.html) as file:
             file.write(_page(options).encode())

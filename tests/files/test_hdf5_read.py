@@ -189,7 +189,7 @@ def test_notes_that_do_not_fit_their_array_are_refused(path):
     data = path.read_bytes()
     changes = {
         "key": ("prng_impl", "threefry2x32", "not a random key"),
-        "n": ("python", "int", "no such number"),
+        "n": ("python", "int", "is not one"),
         "q": ("dtype", "int4", "damaged|takes|no shape"),
     }
     for name, (attribute, value, message) in changes.items():

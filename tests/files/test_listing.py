@@ -84,6 +84,6 @@ def test_the_version_is_printed(capsys):
 def test_a_file_that_cannot_be_loaded_is_an_error_of_the_command(tmp_path, capsys):
     (tmp_path / "w.h5").write_text("no weights")
     assert main(["show", str(tmp_path / "w.h5")]) == 2
-    assert "it is no HDF5" in capsys.readouterr().err
+    assert "it is not an HDF5" in capsys.readouterr().err
     assert main(["show", str(tmp_path / "none.h5")]) == 2
     assert "there is no such file" in capsys.readouterr().err

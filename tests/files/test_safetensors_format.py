@@ -127,7 +127,7 @@ def write(path, header, data=bytes(64)):
         ({name: {("dtype"): ("U8"), ("shape"): [16], ("data_offsets"): [at, at + 16]} for name, at in ((("w"), 0), (("x"), 48))}, ("invalid offset for tensor `[wx]`")),
         (b'{"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64]},"w":{"dtype":"U8","shape":[64],"data_offsets":[0,64]}}', ("the key 'w' stands twice")),
         ({(f"w{i}"): {("dtype"): ("U8"), ("shape"): [0], ("data_offsets"): [0, 0]} for i in range(100_001)}, ("lists 100,001 arrays, and at most 100,000 are read")),
-        (b"{" + b"[" * 100_000, "it is no JSON"),
+        (b"{" + b"[" * 100_000, "it is not JSON"),
     ],
 )  # fmt: skip
 def test_a_header_made_to_harm_is_refused(path, header, message):
@@ -170,7 +170,7 @@ def test_half_a_character_is_refused_as_other_programs_do(path, what):
     name, metadata = ("\ud800", None) if what == "name" else ("w", {"note": "\ud800"})
     with pytest.raises(
         ArgumentError,
-        match=r"half of a character \(a lone surrogate\), which other programs refuse",
+        match=r"half of a character \(a lone surrogate\), which other programs reject",
     ):
         save_safetensors(path, {name: np.ones(2)}, metadata=metadata)
     assert not path.exists()

@@ -349,7 +349,7 @@ def test_a_traced_or_deleted_array_is_refused(path):
         ({"compression": "lzma"}, 'expected None, "gzip", or a level'),
         ({"compression": 10}, "a level from 0 to 9"),
         ({"compression": True}, "a level from 0 to 9"),
-        ({"dtype": "float31"}, "there is no such dtype"),
+        ({"dtype": "float31"}, "it is not a dtype"),
         ({"dtype": "int8"}, "expected a dtype of floating point"),
         ({"metadata": {1: 2}}, "got a dict with the key 1"),
         ({"metadata": {"x": np.ones(2)}}, "metadata: expected JSON values"),

@@ -91,11 +91,11 @@ def test_json_refuses_what_it_does_not_know(tmp_path):
     [
         ("{", "line 1 column 2"),
         ("[1, 2]", "holds a list, not an object with keys"),
-        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' stands twice in one object"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' stands twice"),
         ('{"a/b": 1, "a": {"b": 2}}', "would both lie at"),
         ('{"": 1}', "has an empty part"),
-        ("\xff\xfe", "is no JSON that can be read"),
-        ("[" * 100_000, "is no JSON that can be read"),
+        ("\xff\xfe", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
     ],
 )
 def test_damaged_json_is_an_error_with_its_place(tmp_path, content, message):
