@@ -273,7 +273,7 @@ class MultiHeadAttention(Layer):
         }
 
     def _checked(self, query: Array, key: Array | None, value: Array) -> tuple[Any, Any, Any]:
-        """What is left out filled in; features compared with those the layer was made for."""
+        """Fill in what was left out, and compare features with those of the layer."""
         name = type(self).__name__
         if key is None and value is not None:
             raise ArgumentTypeError(

@@ -177,11 +177,6 @@ def _made(
             "nb.batches needs the number of rows in a batch, as in "
             f"nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64)."
         )
-    if isinstance(size, (np.ndarray, jax.Array)) and size.ndim:
-        raise ArgumentTypeError(
-            "nb.batches takes the arrays as one argument, as in nb.batches((x, y), 64); a second "
-            "array stands where the number of rows in a batch is wanted."
-        )
     options = (
         whole("nb.batches", "size", size),
         flag("nb.batches", "shuffle", shuffle),

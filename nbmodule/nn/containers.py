@@ -67,10 +67,7 @@ class Sequential(Module):
         args, kwargs, state = split_state(args, kwargs)
         for number, layer in enumerate(self._submodules):
             more, named = (args, kwargs) if number == 0 else ((), {})
-            if state is None:
-                x = layer(x, *more, **named)
-            else:
-                x, state = call_with_state(layer, state, x, *more, **named)
+            x, state = call_with_state(layer, state, x, *more, **named)
         return x if state is None else (x, state)
 
     @property
@@ -255,14 +252,12 @@ class Residual(Module):
 
     def forward(self, x: Array, *args: object, **kwargs: object) -> Any:
         args, kwargs, state = split_state(args, kwargs)
-        layers_ = plain(x)
-        if state is None:
-            layers_ = layers_ if self.shortcut is None else self.shortcut(layers_)
-            return _added(layers_, self.layer(x, *args, **kwargs))
+        residual = plain(x)
         if self.shortcut is not None:
-            layers_, state = call_with_state(self.shortcut, state, layers_)
+            residual, state = call_with_state(self.shortcut, state, residual)
         y, state = call_with_state(self.layer, state, x, *args, **kwargs)
-        return _added(layers_, y), state
+        y = _added(residual, y)
+        return y if state is None else (y, state)
 
 
 def _added(x: Array, y: Array) -> Any:
@@ -312,11 +307,7 @@ def split_state(
     one of that name.
     """
     if is_state(kwargs.get("state")):
-        return (
-            args,
-            {name: value for name, value in kwargs.items() if name != "state"},
-            kwargs["state"],
-        )
+        return args, kwargs, kwargs.pop("state")
     if args and is_state(args[-1]):
         return args[:-1], kwargs, args[-1]
     return args, kwargs, None
@@ -330,8 +321,10 @@ def is_state(candidate: object) -> bool:
 def call_with_state(
     layer: Module, state: object, *args: object, **kwargs: object
 ) -> tuple[Any, Any]:
-    """Call a layer with the state if it takes one; gives `(y, state)`."""
-    return layer(*args, state, **kwargs) if takes_state(layer) else (layer(*args, **kwargs), state)
+    """Call a layer with the state, None for none, if it takes one; gives `(y, state)`."""
+    if state is not None and takes_state(layer):
+        return layer(*args, state, **kwargs)
+    return layer(*args, **kwargs), state
 
 
 def takes_state(layer: Module) -> bool:

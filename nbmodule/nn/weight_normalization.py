@@ -68,7 +68,7 @@ class _Around(Layer):
         return getattr(self.layer, self.name)
 
     def _called(self, weight: Array, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """What the layer returns while its variable reads as `weight`."""
+        """Call the layer while its variable reads as `weight`."""
         chain = "/".join(plan_of(self.layer).places[self._weight()].chain)
         return self.layer(*args, v=self.layer.v.cont_set_at_key_chain(chain, weight), **kwargs)
 

@@ -145,7 +145,7 @@ class RandomStream:
         self._restart(seed)
 
     def _revive(self) -> None:
-        """What a stream has beside its state."""
+        """Create the private parts of a stream: all but its state."""
         self._nbm, self._making = Inner(), Making()
 
     @property

@@ -1,4 +1,4 @@
-"""What was called and what it returned, as plain entries: static facts beside arrays.
+"""Calls and their returns as plain entries: static metadata beside arrays.
 
 A `Log` belongs to a tracker or to a frame. When a transformed function ends, the log of its frame
 leaves as static facts (`CallInfo`) and arrays, and is merged into the log outside, below the call

@@ -54,7 +54,7 @@ _value = attrgetter("_value")
 
 
 Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
-"""What else is set at the moment of a commit: objects, an attribute of each, and its new value."""
+"""Other changes of a commit: objects, an attribute of each, and its new value."""
 NOTHING: Also = ((), (), ())
 Call = tuple[Any, ...]
 """A function in C that returns None, such as `operator.setitem`, and its arguments."""

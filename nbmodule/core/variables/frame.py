@@ -82,7 +82,7 @@ _tracker: ContextVar[Any] = ContextVar("nbmodule_tracker", default=None)
 
 
 class Now(threading.local):
-    """What is going on in this thread, and in this context.
+    """The state of this thread, and of this context.
 
     A tracker may stay open while a task waits, so it belongs to the context, where other tasks do
     not see it. A frame is open while one function runs, which never waits, and belongs to the

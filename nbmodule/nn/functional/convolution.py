@@ -228,7 +228,7 @@ def _with_bias(y: Array, bias: Array | None, data_format: str) -> Array:
 
 
 def _cut(padding: str | Pairs, window: tuple[int, ...], strides: tuple[int, ...]) -> Pairs:
-    """What is cut off on both sides; SAME cuts as much as the convolution from `n * stride` to `n`
+    """Return the cut on both sides; SAME cuts as much as the convolution from `n * stride` to `n`
     would pad.
     """
     if padding == "VALID":

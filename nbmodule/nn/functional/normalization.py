@@ -133,11 +133,9 @@ def batch_norm_train(
     wide = widened_array(x)
     mean, var = _moments(wide, others, axis_name)
     y = _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
-    mean, var = (
-        lax.reshape(mean, (x.shape[axis],)),
-        lax.reshape(var, (x.shape[axis],)) * (count / (count - 1)),
-    )
-    return y, _moved(running_mean, mean, momentum), _moved(running_var, var, momentum)
+    mean, var = (lax.reshape(moment, (x.shape[axis],)) for moment in (mean, var))
+    unbiased = var * (count / (count - 1))
+    return y, _moved(running_mean, mean, momentum), _moved(running_var, unbiased, momentum)
 
 
 @kernel(static=("normalized_shape", "eps", "new_std"))
@@ -405,12 +403,12 @@ def _moments(x: Array, axes: tuple[int, ...], axis_name: object = None) -> tuple
 
 
 def _unmoved(x: Array, axis: int, *remembered: Array | None) -> list[Array]:
-    """What is remembered after an empty batch: what was; zeros where nothing was."""
+    """Return the running statistics after an empty batch: the old ones, or zeros."""
     return [jnp.zeros(x.shape[axis], x.dtype) if old is None else old for old in remembered]
 
 
 def _moved(old: Array | None, new: Array, momentum: float) -> Array:
-    """What is remembered after a batch; statistics are no way for gradients."""
+    """Return a running statistic after a batch; no gradient passes through it."""
     new = lax.stop_gradient(new)
     if old is None:
         return new

@@ -1,4 +1,4 @@
-"""What all losses share: the pair they compare, and how the values of the parts become one."""
+"""Shared by all losses: checks of the pair that they compare, and the reduction to one value."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Arr
 
 
 def _one_column(prediction: Array, target: Array) -> str:
-    """What to do about the commonest pair: one of them has an axis of one column, the other has
+    """Return the fix for the commonest pair: one of them has an axis of one column, the other has
     not.
     """
     if prediction.shape == (*target.shape, 1):

@@ -1,5 +1,5 @@
-"""What convolution and pooling share: the forms in which strides, paddings and layouts are given,
-and sliding windows.
+"""Shared by convolution and pooling: the forms of strides, paddings and layouts, and sliding
+windows.
 
 `data_format` names the axes of an image: N all leading (batch) axes, D, H and W the spatial ones, C
 the channels.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     InitializerLike: TypeAlias = Initializer | Callable[..., Any] | float
 else:
     InitializerLike: TypeAlias = Any  # what is none is refused in our words
-"""What a layer takes as an initializer: one of ours or a user's own, a function of `(key, shape,
+"""The forms of an initializer: one of ours or a user's own, a function of `(key, shape,
 dtype)`, or a number.
 """
 

@@ -154,8 +154,8 @@ class Initializer:
     def _drawn(
         self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, *fans: float | None
     ) -> Drawn:
-        """What `draw` gives, in the shape and dtype of the variable: a user's own may give another
-        dtype, or an array of JAX.
+        """Return what `draw` gives, in the shape and dtype of the variable: that of a user may give
+        another dtype, or an array of JAX.
         """
         value: Any = self.draw(key, shape, dtype, *fans)
         value = value if hasattr(value, "dtype") and hasattr(value, "shape") else np.asarray(value)
