@@ -236,7 +236,7 @@ def _lossless(value: object, array: np.ndarray, what: str, call: str) -> np.ndar
 
     if array.dtype.kind in "OSUMm":
         fix = f"jnp.asarray({call}, dtype='float32') once its columns are numbers"
-        what = f"{what} that holds {_dtype_and_columns(value, array)}, no numbers"
+        what = f"{what} that holds {array.dtype}, no numbers"
         raise Unconvertible(value, what, fix)
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     is_exact = array.dtype.kind in "iu" and bool((array.astype(dtype) == array).all())
@@ -244,19 +244,6 @@ def _lossless(value: object, array: np.ndarray, what: str, call: str) -> np.ndar
         return array
     what = f"{what} that holds {array.dtype}, and would lose digits as {dtype}"
     raise Unconvertible(value, what, f"jnp.asarray({call}, dtype='{dtype}')")
-
-
-def _dtype_and_columns(value: Any, array: np.ndarray) -> str:
-    """Return the dtype, and for a frame its columns without numbers."""
-    if array.ndim < 2 or not hasattr(value, "columns"):
-        return str(array.dtype)
-    columns = [
-        f'"{name}"'
-        for name, dtype in zip(value.columns, value.dtypes)
-        if getattr(dtype, "kind", "O") not in "biuf"
-    ]
-    listed = ", ".join(columns[:6]) + ", ..." * (len(columns) > 6)
-    return f"{array.dtype} (by its column{'s' * (len(columns) > 1)} {listed})"
 
 
 def as_read(array: np.ndarray) -> np.ndarray:
@@ -351,49 +338,25 @@ def made_numbers(array: np.ndarray, name: str) -> str:
     """Explain how an array of NumPy that JAX does not take becomes numbers.
 
     Example:
-        >>> made_numbers(np.array(["4", "5.5"]), "x")
-        'It holds numbers as text: x.astype("float32") reads them.'
+        >>> made_numbers(np.ma.masked_array([1.0, 2.0], [False, True]), "x")
+        'Some of its values are masked: x.filled(0) gives them one.'
     """
-    category = array.dtype.kind
+    kind = array.dtype.kind
     if np.ma.is_masked(array):
         return f"Some of its values are masked: {name}.filled(0) gives them one."
-    if category in "fc":
-        dtype = "float64" if category == "f" else "complex128"
+    if kind in "fc":
+        dtype = "float64" if kind == "f" else "complex128"
         return f'JAX has no dtype as wide: {name}.astype("{dtype}") rounds them.'
-    if category == "V" and array.dtype.names:
-        numeric = [item for item in array.dtype.names if array.dtype[item].kind in "biuf"]
-        columns = ", ".join(f'{name}["{item}"]' for item in numeric[:4]) + (
-            ", ..." if len(numeric) > 4 else ""
-        )
-        return (
-            f"Its columns of numbers are joined by np.stack([{columns}], "
-            f'axis=-1).astype("float32").'
-        )
-    if category in "Mm":
+    if kind == "V":
+        fields = [field for field in array.dtype.names or () if array.dtype[field].kind in "biuf"]
+        columns = ", ".join(f'{name}["{field}"]' for field in fields)
+        return f'Join its columns: np.stack([{columns}], axis=-1).astype("float32").'
+    if kind in "Mm":
         return f'Count them: ({name} - {name}.min()) / np.timedelta64(1, "D") is in days.'
-    sample = array[:100]
-    if _holds_numbers(sample):
-        noun = "objects" if category == "O" else "text"
-        return f'It holds numbers as {noun}: {name}.astype("float32") reads them.'
-    if _holds_numbers(np.where(sample == "", "nan", sample)):
-        return (
-            f"It holds numbers as text, and nothing where one is missing: "
-            f'np.where({name} == "", "nan", {name}).astype("float32").'
-        )
-    if array.ndim != 1:
-        return (
-            "Make numbers of its columns of text first: np.unique(column, "
-            "return_inverse=True) gives the words and their numbers."
-        )
-    return f"Number its words: words, {name} = np.unique({name}, return_inverse=True)."
-
-
-def _holds_numbers(texts: np.ndarray) -> bool:
-    try:
-        texts.astype(np.float32)
-    except (TypeError, ValueError):
-        return False
-    return True
+    return (
+        f'{name}.astype("float32") reads numbers in text; words, {name} = np.unique({name}, '
+        "return_inverse=True) numbers words."
+    )
 
 
 _READERS: dict[tuple[str, str], Callable[[Any], Any]] = {

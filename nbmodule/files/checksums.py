@@ -21,7 +21,6 @@ from io import FileIO
 from typing import Any, TypeGuard
 
 from nbmodule.base.bounded_json import dump_json, parse_json
-from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT
@@ -173,54 +172,47 @@ def check_version(version: object, where: str) -> None:
         )
 
 
-def check_row(entry: object, end: int, where: str, *, is_located: bool = True) -> StoredRow:
+def check_row(entry: dict[str, Any], end: int, where: str, *, is_located: bool = True) -> StoredRow:
     """Make a row of what a file claims, and refuse what cannot be.
 
     Args:
-        entry: From JSON.
+        entry: The fields of a row, from JSON.
         end: No array reaches beyond this byte.
         where: The file, for errors.
         is_located: Whether the row must say where the bytes are; otherwise they come by other
             means.
     """
-    if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
-        raise FileFormatError(f"cannot load {where}: a row of the index has no path.")
-    location = f'"/{entry["path"][:200]}" of {where}'
-    dtype, shape, notes = entry.get("dtype"), entry.get("shape"), entry.get("notes", {})
-    if not isinstance(dtype, str) or (dtype not in (TEXT, NOTHING, GROUP) and dtype not in kinds()):
-        raise FileFormatError(f"cannot load {location}: unknown dtype {str(dtype)[:40]!r}.")
-    if not _is_shape(shape) or not isinstance(notes, dict):
+    try:
+        row = _row_of(entry)
+        size = entry.get("size", 0)
+        is_sound = type(row.path) is str and _is_count(size) and size == row.size
+        is_sound = is_sound and size <= most_bytes(end) and (row.dtype in kinds() or not row.shape)
+        if is_located and is_sound and row.size and not row.is_compressed:
+            is_sound = row.offset + row.size <= end
+    except (KeyError, TypeError, ValueError, AttributeError):
+        is_sound = False
+    if not is_sound:
         raise FileFormatError(
-            f"cannot load {location}: {str(shape)[:80]} is not a shape, or its notes are damaged."
+            f"cannot load {where}: the index claims what a file of {end} bytes cannot hold: "
+            f"{str(entry)[:200]}. The file is damaged."
         )
-    row = StoredRow(entry["path"], dtype, tuple(shape), notes=notes)
-    size = entry.get("size")
-    if dtype in kinds():
-        row.size = kinds()[dtype].nbytes(row.shape)
-    elif dtype == TEXT and _is_count(size):
-        row.size = size
-    if row.size > most_bytes(end):
-        raise FileFormatError(
-            f"cannot load {location}: it claims {row.size} bytes in a file of {end}."
-        )
-    if size != row.size or (dtype not in kinds() and row.shape):
-        raise FileFormatError(
-            f"cannot load {location}: {format_array(row.shape, str(dtype))} takes {row.size} "
-            f"bytes, not {str(size)[:40]}."
-        )
-    if not is_located:
-        return row
-    row.crc, row.is_compressed = entry.get("crc"), entry.get("compressed") is True
-    if row.crc is not None and not _is_count(row.crc):
-        raise FileFormatError(f"cannot load {location}: its checksum is damaged.")
-    if row.size and not row.is_compressed:
-        offset = entry.get("offset")
-        if not _is_count(offset) or offset + row.size > end:
-            raise FileFormatError(
-                f"cannot load {location}: its bytes would be outside of the file."
-            )
-        row.offset = offset
     return row
+
+
+def _row_of(entry: dict[str, Any]) -> StoredRow:
+    """Make a row of JSON; its size follows from dtype and shape, but for text."""
+    dtype, shape, notes, crc = (entry.get(name) for name in ("dtype", "shape", "notes", "crc"))
+    shape, offset = tuple(shape or ()), entry.get("offset", 0)
+    numbers = [*shape, offset, *([] if crc is None else [crc])]
+    if len(shape) > MOST_AXES or not all(map(_is_count, numbers)):
+        raise ValueError("a number is negative, too large, or no integer")
+    if dtype in kinds():
+        size = kinds()[dtype].nbytes(shape)
+    else:
+        size = {TEXT: entry.get("size"), NOTHING: 0, GROUP: 0}[dtype]
+    notes = dict(notes or {})
+    is_compressed = entry.get("compressed") is True
+    return StoredRow(entry["path"], dtype, shape, offset, size, crc, notes, is_compressed)
 
 
 def most_bytes(size: int) -> int:
@@ -230,9 +222,3 @@ def most_bytes(size: int) -> int:
 
 def _is_count(value: object) -> TypeGuard[int]:
     return type(value) is int and 0 <= value < 1 << 63
-
-
-def _is_shape(value: object) -> TypeGuard[list[int]]:
-    return (
-        isinstance(value, (list, tuple)) and len(value) <= MOST_AXES and all(map(_is_count, value))
-    )

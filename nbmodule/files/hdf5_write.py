@@ -165,17 +165,10 @@ class _Builder:
         return dataset
 
     def _attribute(self, dataset: Any, name: str, value: str | int | list[int]) -> None:
-        h5t, h5s = self.h5py.h5t, self.h5py.h5s
-        if isinstance(value, str):
-            array, plain = np.array(value, dtype=object), self.h5py.string_dtype()
-        else:
-            array, plain = np.asarray(value, "<i8"), np.dtype("<i8")
-        space = self._space(array.shape) if array.size else h5s.create(h5s.NULL)
-        attribute = self.h5py.h5a.create(
-            dataset, name.encode(), h5t.py_create(plain, logical=True), space
-        )
-        if array.size:
-            attribute.write(array, mtype=h5t.py_create(plain))
+        attributes = self.h5py.Dataset(dataset).attrs
+        empty = self.h5py.Empty("<i8")  # HDF5 cannot read an attribute of no numbers
+        is_plain = isinstance(value, (str, int))
+        attributes[name] = value if is_plain else np.asarray(value, "<i8") if value else empty
 
     def _add_text(self, row: StoredRow, leaf: StoredLeaf) -> None:
         h5py = self.h5py

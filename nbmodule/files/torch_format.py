@@ -25,7 +25,7 @@ import numpy as np
 
 from nbmodule.errors import DtypeError, FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
-from nbmodule.files.checksums import MOST_ARRAYS, StoredRow, check_count
+from nbmodule.files.checksums import StoredRow, check_count
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
 from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe_leaf
@@ -265,7 +265,7 @@ def _rows(content: Any, storages: Storages, limit: int) -> Iterator[StoredRow]:
         )
     stack: list[tuple[tuple[str, ...], Any]] = [((), content)]
     rows: dict[_Tensor, np.ndarray] = {}
-    nodes = leaves = claim = 0
+    nodes = claim = 0
     while stack:
         path, value = stack.pop()
         nodes += 1
@@ -282,9 +282,6 @@ def _rows(content: Any, storages: Storages, limit: int) -> Iterator[StoredRow]:
             children = [((*path, *str(name).split(".")), item) for name, item in items]
             stack.extend(reversed(children))
             continue
-        leaves += 1
-        if leaves > MOST_ARRAYS:
-            raise _RefusedError(f"it lists more than {MOST_ARRAYS:,} arrays and numbers")
         spelled = "/".join(escape_key(name, at_root=not level) for level, name in enumerate(path))
         claim += len(spelled) + _size(value)
         if claim > limit:

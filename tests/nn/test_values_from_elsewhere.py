@@ -127,7 +127,7 @@ def of_64_bits(*values):
 "would lose digits as float32. Convert it by "
 "jnp.asarray(x.numpy(), dtype='float32').")),
         of_64_bits("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
-        ("words", 'a DataFrame of pandas that holds object (by its column "a"), no numbers'),
+        ("words", 'a DataFrame of pandas that holds object, no numbers'),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
         (("palette"), ("an image of PIL with a palette, whose numbers are indices of colors. "
 "Convert it by jnp.asarray(x.convert('RGB')).")),

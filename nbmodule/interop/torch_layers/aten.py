@@ -116,13 +116,6 @@ def _split(x: Array, sizes: Sizes, dim: int = 0) -> list[Array]:
     return jnp.split(x, list(np.cumsum(sizes)[:-1]), dim)
 
 
-def _unfold(x: Array, dim: int, size: int, step: int) -> Array:
-    dim %= x.ndim
-    starts = np.arange(0, x.shape[dim] - size + 1, step)
-    rows = jnp.take(x, starts[:, None] + np.arange(size), axis=dim)
-    return jnp.moveaxis(rows, dim + 1, -1)
-
-
 def _as_strided(x: Array, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Array:
     index = np.full((), storage_offset or 0)
     for n, step in zip(size, stride):
@@ -232,19 +225,6 @@ def _variance(
         dim, unbiased = None, dim
     ddof: Any = correction if unbiased is True or unbiased is None else int(unbiased)
     return jnp.var(x, axis=_axes(dim), ddof=1 if ddof is None else ddof, keepdims=keepdim)
-
-
-def _variance_and_mean(
-    x: Array,
-    dim: Axes | bool = None,
-    unbiased: bool | None = True,
-    keepdim: bool = False,
-    *,
-    correction: float | None = 1,
-) -> tuple[Array, Array]:
-    axes = None if isinstance(dim, bool) else _axes(dim)
-    mean = jnp.mean(x, axis=axes, keepdims=keepdim)
-    return _variance(x, dim, unbiased, keepdim, correction=correction), mean
 
 
 def _extreme(
@@ -492,7 +472,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "argmax": lambda x, dim=None, keepdim=False: jnp.argmax(x, dim, keepdims=keepdim),
     "argmin": lambda x, dim=None, keepdim=False: jnp.argmin(x, dim, keepdims=keepdim),
     "var": _variance,
-    "var_mean": _variance_and_mean,
     "cumsum": lambda x, dim, *, dtype=None: jnp.cumsum(_cast(x, dtype), dim),
     "cumprod": lambda x, dim, *, dtype=None: jnp.cumprod(_cast(x, dtype), dim),
     "sort": _sort,
@@ -510,7 +489,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "unsqueeze": jnp.expand_dims,
     "squeeze": _squeeze,
     "split_with_sizes": _split,
-    "unfold": _unfold,
     "as_strided": _as_strided,
     **dict.fromkeys(("alias", "detach", "lift_fresh", "resolve_conj", "resolve_neg"), jnp.asarray),
     "clone": lambda x, **_: jnp.asarray(x),

@@ -75,7 +75,7 @@ class _Drawing(RunListener):
                 group.parent == parent_group.index and group.path == run.path
                 for group in self.builder.groups
             )
-            graph_ = self.builder.call(parent_group, name, run.path, same)
+            graph_ = self.builder.open(parent_group, name, "scope", path=run.path, call=same)
             graph_.title = run.class_name
             self.groups.append(graph_)
 
