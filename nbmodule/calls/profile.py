@@ -334,12 +334,12 @@ def _of_nbmodule(
         compiled, args, kwargs = _compiled(fn, args, kwargs)
     values = compiled.reached(args, kwargs)
     models = [value for value in values if is_module(value)]
-    traced, supplied = compiled.traced_apart(args, kwargs)
+    traced, supplied, named = compiled.staged(args, kwargs)
     others = {type(value).__name__.lower() for value in values if not is_module(value)}
     roots = frozenset(type(model).__name__ for model in models)
     places = [place for model in models for place in plan_of(model).modules.values()]
     modules = frozenset(place.name for place in places)
-    return _made(traced, supplied, {}, _Words(name, roots, modules, frozenset(others)))
+    return _made(traced, supplied, named, _Words(name, roots, modules, frozenset(others)))
 
 
 def _compiled(

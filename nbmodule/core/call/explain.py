@@ -17,12 +17,20 @@ from nbmodule.core.call.compiling import step_call
 from nbmodule.core.call.stages import remembered
 from nbmodule.core.compiled.call import Entry
 from nbmodule.core.compiled.jit import Jit
-from nbmodule.core.compiled.key import SETTINGS, CallKey, Signature, cells, signature_of
+from nbmodule.core.compiled.key import (
+    ARRAY,
+    SETTINGS,
+    CallArguments,
+    CallKey,
+    Signature,
+    cells,
+    signature_of,
+)
 from nbmodule.core.structure.building import TRACKING
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.core.transforms.options import refuse_call_options
+from nbmodule.core.transforms.options import argument_names, refuse_call_options
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 LONGEST = 60
@@ -145,7 +153,7 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         return Retrace(name, step.count, True, 0, _NOTHING_COMPILES)
     call, key, entry = step.expected(args, kwargs)
     own_names = _parameters(step.fn)
-    labels = [_label(label, own_names, names) for label in step.names(call)]
+    labels = [_label(label, own_names, names) for label in _leaf_names(call, step.fn)]
     traces, first = step.traces, step.count - len(step.traces) + 1
 
     def facts_of(trace: Entry) -> Facts:
@@ -228,6 +236,16 @@ def _label(label: str, parameters: Sequence[str], names: Names) -> str:
     return label
 
 
+def _leaf_names(call: CallArguments, fn: Callable[..., Any]) -> list[str]:
+    """Return a name for each leaf of the arguments, such as `x` or `batch['rows']`."""
+    args, kwargs = call.form.tree.unflatten(range(len(call.form.marks)))
+    names: dict[int, str] = {}
+    for name, value in (*zip(argument_names(fn, len(args)), args), *kwargs.items()):
+        for path, number in jax.tree_util.tree_leaves_with_path(value):
+            names[number] = f"{name}{jax.tree_util.keystr(path)}"
+    return [names.get(i, f"[{i}]") for i in range(len(call.form.marks))]
+
+
 # Facts: the keys of a trace, by subject
 def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequence[str]) -> Facts:
     """Return the content of the keys of a call."""
@@ -235,11 +253,11 @@ def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequ
     avals, object_labels = iter(key.arrays or ()), {}
     for i, mark in enumerate(key.form.marks):
         label = labels[i] if i < len(labels) else f"[{i}]"
-        if mark < 0:
+        if mark == ARRAY:
             aval = next(avals)
             weak = " from a Python number" if getattr(aval, "weak_type", False) else ""
             facts["argument", label] = (describe_shape(aval) + weak, aval)
-        else:
+        elif mark >= 0:
             object_labels.setdefault(mark, label)
     for name, fixed in key.form.static:
         facts["argument", str(name)] = (_text(fixed.value), fixed)

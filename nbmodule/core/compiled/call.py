@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
 from threading import get_ident
@@ -21,10 +22,10 @@ from nbmodule.base.foreign import is_native
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.compiled.capture import Guards
 from nbmodule.core.compiled.key import CallArguments, CallKey, aval_of, cells, signature_of
-from nbmodule.core.compiled.program import Job, TraceFacts, modules_of
+from nbmodule.core.compiled.program import Job, TraceFacts, modules_of, split
 from nbmodule.core.structure.linked import MOST_KEPT
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import Packed, is_stateful, sharing_of, unpacked, variables_of
+from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
 from nbmodule.core.variables.donation import Cold, held_back, readers, unaliased
@@ -32,6 +33,7 @@ from nbmodule.core.variables.frame import Missed, take_over, write_all
 from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
 
+_ONE = jax.tree.structure((0, []))
 SLOW: Any = object()
 """Returned by a steady call that does not apply."""
 _value = attrgetter("_value")
@@ -135,26 +137,23 @@ class Binding:
         arguments = tuple(reference() for reference in self.objects)
         return arguments, tuple(reference() for reference in self.captured)
 
-    def lowered(self, arrays: Sequence[Any]) -> Any:
+    def lowered(self, call: CallArguments) -> Any:
         """Return the program as JAX lowers it for the present values."""
         values, donated = list(map(_value, self.variables)), self.traced.donated
-        lists: tuple[Any, ...] = (values,)
-        if donated:
-            retained = [x for i, x in enumerate(values) if i not in set(donated)]
-            lists = picker(donated)(values), tuple(retained)
-        return self.traced.program.call.lower(*lists, *arrays)
+        lists = split(values, donated) if donated else (values,)
+        return self.traced.program.call.lower(*lists, *call.args, **call.kwargs)
 
     # -- gather, call, commit --
-    def _caller(self) -> Callable[[Sequence[Any]], Any]:
+    def _caller(self) -> Callable[..., Any]:
         """Return the function that gathers the variables, calls the program and commits."""
         if self.traced.donated:
             return self._overwriting()
         variables, targets, attributes = self.variables, self.targets, self.attributes
         program = self.traced.program.call
 
-        def write(arrays: Sequence[Any]) -> Any:
+        def write(args: Sequence[Any], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006
             values = list(map(_value, variables))  # held until the new ones are in place
-            outputs = program(values, *arrays)
+            outputs = program(values, *args, **kwargs)
             any(map(setattr, targets, attributes, chain(outputs[1], ticks)))
             self.seen = clock.values
             return outputs
@@ -165,18 +164,18 @@ class Binding:
         keeps = not any(hasattr(type(variable), "ask") for variable in variables)
         keeps = keeps and sum(variable.nbytes for variable in variables) <= MOST_KEPT
 
-        def read(arrays: Sequence[Any]) -> Any:
+        def read(args: Sequence[Any], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006
             tick, values = self.cached
             if tick != clock.values:
                 tick = clock.values  # before the values: another thread may place new ones
                 values = list(map(_value, variables))
                 if keeps:
                     self.cached = tick, values
-            return program(values, *arrays)
+            return program(values, *args, **kwargs)
 
         return read
 
-    def _overwriting(self) -> Callable[[Sequence[Any]], Any]:
+    def _overwriting(self) -> Callable[..., Any]:
         """Return the function for a program that overwrites the arrays of variables.
 
         One call into C does both: the placing pulls the values, and with the first of them the
@@ -188,14 +187,15 @@ class Binding:
         pick_lent, pick_retained = picker(donated), picker(sorted(retained))
         lock = readers.lock
 
-        def overwrite(arrays: Sequence[Any]) -> Any:
+        def overwrite(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
+            run = partial(program, **kwargs) if kwargs else program
             with lock:  # against readers of other threads, see `donation.py`
                 readers.writers.add(get_ident())
                 values = list(map(_value, variables))
                 if self.seen != clock.values or readers.lent:
                     values = unaliased(values, donated)
                 outputs, again = tee(
-                    map(program, (pick_lent(values),), (pick_retained(values),), *zip(arrays))
+                    map(run, (pick_lent(values),), (pick_retained(values),), *zip(args))
                 )
                 new_values = _chain(map(_new_values, outputs))
                 any(map(setattr, targets, attributes, chain(new_values, ticks)))
@@ -204,46 +204,43 @@ class Binding:
 
         return overwrite
 
-    def run(self, arrays: Sequence[Any]) -> Any:
+    def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the program and commit, outside of all frames and traces."""
         program, donated = self.traced.program, self.traced.donated
         if not donated or program.is_warm:
-            return self.finish(self.call(arrays))
+            return self.finish(self.call(args, kwargs))
         with held_back([self.variables[i]._value for i in donated]):
-            outputs = self.call(arrays)
+            outputs = self.call(args, kwargs)
             program.is_warm = getattr(program.call, "_cache_size", int)() > 0
         return self.finish(outputs)
 
-    def finish(self, outputs: Any) -> Any:
+    def finish(self, results: Any) -> Any:
         """Pass the records on, and return the user's outputs."""
         facts = self.traced.facts
+        outputs, records = facts.tree.unflatten(results[0])
         if facts.infos:
-            records = facts.records.unflatten(outputs[2])
             take_over(facts.infos, records, asked=self.asked)
-        if facts.is_single:
-            return outputs[0][0]
-        tree = facts.tree.unflatten(outputs[0])
-        return unpacked(tree) if type(tree) is Packed else tree
+        return unpacked(outputs)
 
     # -- the steady call --
     def steady(self, args: tuple[Any, ...], plain: set[type]) -> Callable[..., Any] | None:
         """Return the call for arguments like these, by position; None if every call must take the
         long way.
         """
-        arrays_of, holds = self._arguments(args, plain), self._guards()
-        if arrays_of is None:
+        inputs_of, holds = self._arguments(args, plain), self._guards()
+        if inputs_of is None:
             return None
         program, variables, run = self.traced.program, self.variables, self.call
         facts, is_donated = self.traced.facts, bool(self.traced.donated)
-        is_single = facts.is_single and not facts.infos
+        is_single = facts.tree == _ONE
 
         def call(args: tuple[Any, ...]) -> Any:
             __tracebackhide__ = True
             # A change of structure anywhere: cheaper than to compare each module of the model.
             if self.epoch != clock.structure or not is_eager():
                 return SLOW
-            arrays = arrays_of(args)
-            if arrays is SLOW or (is_donated and not program.is_warm):
+            inputs = inputs_of(args)
+            if inputs is SLOW or (is_donated and not program.is_warm):
                 return SLOW
             try:
                 if not holds():
@@ -251,7 +248,7 @@ class Binding:
             except (TypeError, ValueError):  # arrays that replace others cannot be compared
                 return SLOW
             try:
-                outputs = run(arrays)
+                outputs = run(inputs)
             except (Missed, Cold, AttributeError) as error:
                 if isinstance(error, AttributeError) and all(map(_has_value, variables)):
                     raise
@@ -261,7 +258,7 @@ class Binding:
         return call
 
     def _arguments(self, args: tuple[Any, ...], plain: set[type]) -> Callable[..., Any] | None:
-        """Return the function from arguments to arrays, which gives `SLOW` for others than these;
+        """Return the function from arguments to inputs, which gives `SLOW` for others than these;
         None if objects stand deeper in the arguments, or if some are static.
         """
         numbers = {id(reference()): i for i, reference in enumerate(self.objects)}
@@ -270,29 +267,25 @@ class Binding:
         ]
         if self.form.static or len(objects) != sum(mark >= 0 for mark in self.form.marks):
             return None
-        pick, count = picker([i for i, x in enumerate(args) if id(x) not in numbers]), len(args)
-        leaves, tree = jax.tree.flatten(pick(args))
-        is_flat = len(leaves) == len(pick(args)) and all(map(is_, leaves, pick(args)))
+        count = len(args)
+        is_flat = jax.tree_util.all_leaves([x for x in args if id(x) not in numbers])
 
-        def arrays_of(args: tuple[Any, ...]) -> Any:
+        def inputs_of(args: tuple[Any, ...]) -> Any:
             if len(args) != count:
                 return SLOW
-            arrays: Any = args
+            inputs: Any = args
             if objects:
+                inputs = list(args)
                 for i, reference in objects:
                     if reference() is not args[i]:
                         return SLOW
-                arrays = pick(args)
-            if not is_flat:
-                arrays, structure = jax.tree.flatten(arrays)
-                if structure != tree:
-                    return SLOW
-            for x in arrays:
+                    inputs[i] = None
+            for x in inputs if is_flat else jax.tree.leaves(inputs):
                 if type(x) not in plain and not is_native(x):
                     return SLOW
-            return arrays
+            return inputs
 
-        return arrays_of
+        return inputs_of
 
     def _guards(self) -> Callable[[], bool]:
         """Return the function that checks whether anything has changed around the program."""

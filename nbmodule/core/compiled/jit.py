@@ -41,17 +41,15 @@ from nbmodule.core.compiled.program import (
     TraceFacts,
     inner_program,
     modules_of,
-    spread_over,
     trace,
 )
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import has_same_content, is_module
-from nbmodule.core.transforms.carried import Packed, is_stateful, unpacked, variables_of
+from nbmodule.core.transforms.carried import is_stateful, unpacked, variables_of
 from nbmodule.core.transforms.options import (
     Places,
-    argument_names,
     check_function,
     check_names,
     check_passed_on,
@@ -108,6 +106,8 @@ class Jit(Generic[P, R]):
     ) -> None:
         self.fn, self.donate, self.options = fn, donate, options
         self.static, self.donated = static, donated
+        numbers, names = donated
+        self._jax_options = options | {"donate_argnums": numbers, "donate_argnames": names}
         self.entries: dict[CallKey, list[Entry]] = {}
         """Those of one key have captured objects of other structures."""
         self.traces: list[Entry] = []
@@ -188,10 +188,10 @@ class Jit(Generic[P, R]):
         __tracebackhide__ = True
         try:
             binding = self.bound(call)
-            return binding, binding.run(call.arrays)
+            return binding, binding.run(call.args, call.kwargs)
         except Cold:  # settings of JAX that no key holds: the program is traced for these
             binding = self.bound(call, anew=True)
-            return binding, binding.run(call.arrays)
+            return binding, binding.run(call.args, call.kwargs)
 
     def _settle_steady(self, binding: Binding, args: tuple[Any, ...]) -> None:
         steady = binding.steady(args, _PLAIN)
@@ -234,10 +234,9 @@ class Jit(Generic[P, R]):
         __tracebackhide__ = True
         entry, captured = self._find(call_key(call), call.objects)
         if entry is None or anew:
-            names, options = self._array_names(call), self._flat_options(call)
 
             def run(job: Job) -> Traced:
-                return trace(job, names, self.donate, options, anew=anew)
+                return trace(job, self.donate, self._jax_options, anew=anew)
 
             with unchanged(call.objects, only_on_error=True) as keep:
                 traced, job = self._capturing(call, captured, run, keep)
@@ -282,13 +281,6 @@ class Jit(Generic[P, R]):
         """Make the entry of a trace that is over: it may have given an optimizer its state."""
         guards = Guards(Search(self.fn, job.call.objects), job.captured, self.fn)
         return Entry(call_key(job.call, inside=inside), job, guards, program)
-
-    def names(self, call: CallArguments) -> list[str]:
-        """Return a name for each leaf of the arguments."""
-        return call.names(functools.partial(argument_names, self.fn))
-
-    def _array_names(self, call: CallArguments) -> list[str]:
-        return [name for name, mark in zip(self.names(call), call.form.marks) if mark < 0]
 
     def expected(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -349,23 +341,6 @@ class Jit(Generic[P, R]):
         captured = _joined(captured, new, objects)
         return captured if len(captured) > len(job.captured) else None
 
-    def _flat_options(self, call: CallArguments) -> dict[str, Any]:
-        """Return the options of `jax.jit` for the arrays among the arguments."""
-        options, marks = dict(self.options), call.form.marks
-        args, kwargs = call.form.tree.unflatten(range(len(marks)))
-        if self.donated.numbers or self.donated.names:
-            positions = {i % len(args) for i in self.donated.numbers}
-            chosen = [x for i, x in enumerate(args) if i in positions]
-            chosen += [x for name, x in kwargs.items() if name in self.donated.names]
-            numbers = set(jax.tree.leaves(chosen))
-            arrays = [i for i, mark in enumerate(marks) if mark < 0]
-            options["donate_argnums"] = tuple(i for i, n in enumerate(arrays) if n in numbers)
-        if "in_shardings" in options:
-            shardings = spread_over(options["in_shardings"], jax.tree.structure(args))
-            shardings += [None] * (len(marks) - len(shardings))
-            options["in_shardings"] = tuple(x for x, mark in zip(shardings, marks) if mark < 0)
-        return options
-
     # -- inside other transforms --
     def _inside(self, call: CallArguments) -> Any:
         """Call inside another transform, or in a frame: the program becomes a part of its trace."""
@@ -374,18 +349,18 @@ class Jit(Generic[P, R]):
         def use(inner: Any, values: list[Any]) -> Any:
             # a trace holds the zeros of this very gradient
             with apart() if now.taps is not None else nullcontext():
-                return inner(values, *call.arrays)
+                return inner(values, *call.args, **call.kwargs)
 
-        (leaves, values, records, node), variables = self._with_inner(call, use)
+        (leaves, values, node), variables = self._with_inner(call, use)
         facts: TraceFacts = node.value
         write_targets(facts, variables, values)
         for variable in variables if now.frame is None else ():
             if variable._home is None:
                 warn_of_constant(variable)
+        outputs, records = facts.tree.unflatten(leaves)
         if facts.infos:
-            take_over(facts.infos, facts.records.unflatten(records))
-        outputs = facts.tree.unflatten(leaves)
-        return unpacked(outputs) if type(outputs) is Packed else outputs
+            take_over(facts.infos, records)
+        return unpacked(outputs)
 
     def _with_inner(
         self, call: CallArguments, use: Callable[[Any, list[Any]], Any]
@@ -401,7 +376,7 @@ class Jit(Generic[P, R]):
             if entry is not None and job.captured is first:
                 inner = entry.program
             else:
-                inner = inner_program(self.fn, self._array_names(call), self._flat_options(call))
+                inner = inner_program(self.fn, self._jax_options, len(call.args))
             with during(job=job):
                 # In a raw transform the values are constants; a write is refused.
                 values = [
@@ -443,29 +418,29 @@ class Jit(Generic[P, R]):
 
         The result is JAX's, of a function of the variables and the arrays among the arguments.
         """
-        return self._staged(args, kwargs)[0].lower()
+        return self.staged(args, kwargs)[0].lower()
 
     @shortened
     def trace(self, *args: object, **kwargs: object) -> Any:
         """Return JAX's traced form for these arguments; nothing is run and no variable changes."""
-        return self._staged(args, kwargs)[0]
+        return self.staged(args, kwargs)[0]
 
     @shortened
     def eval_shape(self, *args: object, **kwargs: object) -> Any:
         """Return shapes and dtypes of the outputs; nothing is run and no variable changes."""
-        leaves, _, _, node = self.trace(*args, **kwargs).out_info
-        return unpacked(node.value.tree.unflatten(leaves))
+        leaves, _, node = self.trace(*args, **kwargs).out_info
+        return unpacked(node.value.tree.unflatten(leaves)[0])
 
-    def _staged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
-        """Trace with nothing changed by it: JAX's stage, the variables and the arrays."""
+    def staged(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+        """Trace with nothing changed by it: JAX's stage, and the arguments that it takes."""
         refuse_call_options("nb.jit", self.fn, kwargs)
         try:
             with unchanged(self.reached(args, kwargs)):
                 call = take_apart(args, kwargs, self.static)
                 staged, variables = self._with_inner(
-                    call, lambda inner, values: inner.trace(values, *call.arrays)
+                    call, lambda inner, values: inner.trace(values, *call.args, **call.kwargs)
                 )
-                return staged, variables, call.arrays
+                return staged, ([variable.value for variable in variables], *call.args), call.kwargs
         except TypeError as error:
             if isinstance(error, NbModuleError):
                 raise
@@ -477,11 +452,6 @@ class Jit(Generic[P, R]):
         objects = [*filter(is_stateful, leaves), *reachable(self.fn)]
         return list({id(obj): obj for obj in objects}.values())
 
-    def traced_apart(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
-        """Return JAX's traced form, and the arrays that a call would pass to it."""
-        staged, variables, arrays = self._staged(args, kwargs)
-        return staged, ([variable.value for variable in variables], *arrays)
-
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the key of the program of a call, but for shapes."""
         call = take_apart(args, kwargs, self.static)
@@ -492,7 +462,7 @@ class Jit(Generic[P, R]):
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Trace and compile for these arguments, and build models that build at first call."""
         call = take_apart(args, kwargs, self.static)
-        self.bound(call).lowered(call.arrays).compile()
+        self.bound(call).lowered(call).compile()
 
     @overload
     def __get__(self, instance: None, owner: type | None = None) -> Jit[P, R]: ...

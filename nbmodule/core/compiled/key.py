@@ -8,7 +8,6 @@ function traces again in the first call of a later cell. In scripts the clock of
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -83,13 +82,13 @@ class ArgumentForm(NamedTuple):
     tree: Any
     """Positional and keyword arguments, with None for static ones."""
     marks: tuple[int, ...]
-    """For each leaf the number of the stateful object, -1 for an array."""
+    """For each leaf the number of the stateful object, `ARRAY` or `NOTHING`."""
     static: tuple[tuple[int | str, Static], ...]
 
-    def filled(self, arrays: Any, objects: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the user's arguments around these arrays and objects."""
-        source = iter(arrays)
-        leaves = [next(source) if mark < 0 else objects[mark] for mark in self.marks]
+    def filled(self, args: Any, kwargs: Any, objects: Any) -> tuple[list[Any], dict[str, Any]]:
+        """Return the user's arguments: with these objects, and with the static ones."""
+        leaves = self.tree.flatten_up_to((args, kwargs))
+        leaves = [x if mark < 0 else objects[mark] for x, mark in zip(leaves, self.marks)]
         args, kwargs = self.tree.unflatten(leaves)
         args = list(args)
         for name, fixed in self.static:
@@ -98,21 +97,22 @@ class ArgumentForm(NamedTuple):
         return args, kwargs
 
 
+ARRAY, NOTHING = -1, -2
+
+
 class CallArguments(NamedTuple):
     """The arguments of one call, taken apart."""
 
     form: ArgumentForm
-    arrays: list[Any]
+    args: tuple[Any, ...]
+    """The positional ones, with None for stateful objects and static values."""
+    kwargs: dict[str, Any]
     objects: list[Any]
 
-    def names(self, parameters: Callable[[int], list[Any]]) -> list[str]:
-        """Return a name for each leaf of the arguments, such as `x` or `batch['rows']`."""
-        args, kwargs = self.form.tree.unflatten(range(len(self.form.marks)))
-        names: dict[int, str] = {}
-        for name, value in (*zip(parameters(len(args)), args), *kwargs.items()):
-            for path, number in jax.tree_util.tree_leaves_with_path(value):
-                names[number] = f"{name}{jax.tree_util.keystr(path)}"
-        return [names.get(i, f"[{i}]") for i in range(len(self.form.marks))]
+    @property
+    def arrays(self) -> list[Any]:
+        """The arrays and numbers."""
+        return jax.tree.leaves((self.args, self.kwargs))
 
 
 def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) -> CallArguments:
@@ -128,20 +128,23 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
         traced_kwargs = {name: None if name in names else x for name, x in kwargs.items()}
         for name, static_value in fixed:
             _check_hashable(name, static_value.value)
-    leaves, tree = jax.tree.flatten((traced, traced_kwargs), is_leaf=is_stateful)
-    marks, arrays, objects = [], [], []
+    leaves, tree = jax.tree.flatten(
+        (traced, traced_kwargs), is_leaf=lambda x: x is None or is_stateful(x)
+    )
+    marks, objects = [], []
     order: dict[int, int] = {}
-    for leaf in leaves:
-        if not is_stateful(leaf):
-            arrays.append(_native(leaf))
-            marks.append(-1)
-            continue
-        if id(leaf) not in order:
-            order[id(leaf)] = len(objects)
-            objects.append(leaf)
-        marks.append(order[id(leaf)])
+    for i, leaf in enumerate(leaves):
+        if is_stateful(leaf):
+            if id(leaf) not in order:
+                order[id(leaf)] = len(objects)
+                objects.append(leaf)
+            marks.append(order[id(leaf)])
+            leaves[i] = None
+        else:
+            marks.append(NOTHING if leaf is None else ARRAY)
+            leaves[i] = _native(leaf)
     form = ArgumentForm(tree, tuple(marks), tuple(fixed))
-    return CallArguments(form, arrays, objects)
+    return CallArguments(form, *tree.unflatten(leaves), objects)
 
 
 def _check_hashable(name: object, value: object) -> None:
@@ -173,14 +176,14 @@ SETTINGS = (
 class CallKey(NamedTuple):
     """The key of a call, but for the objects that it captures."""
 
-    objects: tuple[Signature, ...]
-    """Of the stateful objects among the arguments."""
-    form: ArgumentForm
     arrays: tuple[Any, ...] | None
     """Shapes and dtypes of the arrays; None inside other transforms, where JAX compares them."""
+    form: ArgumentForm
     tracker: Any
     """Of the open tracker: records are outputs of the program."""
     settings: tuple[Any, ...]
+    objects: tuple[Signature, ...]
+    """Of the stateful objects among the arguments."""
 
 
 def call_key(call: CallArguments, *, inside: bool = False) -> CallKey:
@@ -189,11 +192,11 @@ def call_key(call: CallArguments, *, inside: bool = False) -> CallKey:
     Settings of JAX that it does not hold make the program miss JAX's own cache: see `Cold`.
     """
     return CallKey(
-        tuple(map(signature_of, call.objects)),
-        call.form,
         None if inside else tuple(map(aval_of, call.arrays)),
+        call.form,
         None if now.tracker is None else now.tracker.key,
         tuple([getattr(jax.config, name, None) for name in SETTINGS]),
+        tuple(map(signature_of, call.objects)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Programs: a function traced over flat lists of arrays, and executables found by their content.
+"""Programs: a function traced with its variables as inputs, and executables found by their content.
 
 Tracing is cheap, compiling is not. After a trace the program is looked up by what it is: the hash
 of its lowered text, and the options it is compiled with. Functions, models and cells that are made
@@ -15,6 +15,7 @@ import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import jax
@@ -61,13 +62,14 @@ class Job:
         self.facts: Any = None
 
     def run(
-        self, values: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]
+        self, values: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Effects]:
         """Call the function in a frame; writes are named by the numbers of the variables."""
+        filled_args, filled_kwargs = self.call.form.filled(args, kwargs, self.call.objects)
 
         def body(frame: Frame) -> Any:
             self.frame = weakref.ref(frame)  # it holds traced values, here and outside
-            outputs = packed(self.fn(*args, **kwargs))
+            outputs = packed(self.fn(*filled_args, **filled_kwargs))
             check_outputs(self.fn, outputs)
             settle_lists((*self.call.objects, *self.captured))
             effects = frame.effects()
@@ -100,19 +102,16 @@ class TraceFacts(NamedTuple):
 
     targets: tuple[Any, ...]
     """For each new value the number of the variable, or its slot if it is no input."""
-    tree: Any
     infos: tuple[CallInfo, ...]
-    records: Any
-    """Structure of the records."""
-    is_single: bool
-    """True if the output is one array."""
+    tree: Any
+    """Structure of the user's outputs and the records."""
 
     def __hash__(self) -> int:
         return hash(self.targets)  # a structure of outputs may not be hashable
 
 
 class Program:
-    """An executable: a `jax.jit` over flat lists of arrays for one content; it calls no Python."""
+    """An executable: a `jax.jit` for one content; it calls no Python."""
 
     __slots__ = ("__weakref__", "call", "is_warm", "nbytes")
 
@@ -130,107 +129,131 @@ class Traced(NamedTuple):
     """Numbers of the variables whose memory is reused."""
 
 
-def _flat(job_of: Callable[[], Job], fn: Any, names: list[str], options: dict[str, Any]) -> Any:
-    """Make a function of flat lists of arrays, for `jax.jit`, from the job that `job_of` returns.
+def _pure(job_of: Callable[[], Job], options: dict[str, Any]) -> Any:
+    """Make the function for `jax.jit`: of the variables and of the arguments but for objects.
 
-    The shardings of outputs are constraints, since only the trace knows their structure.
+    Its outputs are flat, so that a program serves every structure of outputs. Their shardings are
+    constraints, since only the trace knows the structure.
     """
 
-    def run(values: Any, *leaves: Any) -> Any:
+    def run(values: Any, *args: Any, **kwargs: Any) -> Any:
         job = job_of()
-        outputs, effects = job.run(values, *job.call.form.filled(leaves, job.call.objects))
-        results, tree = jax.tree.flatten(outputs)
+        outputs, effects = job.run(values, args, kwargs)
+        results, tree = jax.tree.flatten((outputs, effects.records))
         if "out_shardings" in options:
-            shardings = spread_over(options["out_shardings"], tree)
+            shardings = _spread((options["out_shardings"], None), tree)
             results = [
                 x if s is None else jax.lax.with_sharding_constraint(x, s)
                 for x, s in zip(results, shardings)
             ]
-        records, records_tree = jax.tree.flatten(effects.records)
-        is_single = len(results) == 1 and tree == _ONE
-        targets, infos = effects.names
-        job.facts = TraceFacts(targets, tree, infos, records_tree, is_single)
-        return results, effects.values, records
+        job.facts = TraceFacts(*effects.names, tree)
+        return results, effects.values
 
-    return _named(run, fn, ["variables", *names])
+    return run
 
 
-def trace(
-    job: Job, names: list[str], donates: bool, options: dict[str, Any], *, anew: bool = False
-) -> Traced:
+def trace(job: Job, donates: bool, options: dict[str, Any], *, anew: bool = False) -> Traced:
     """Trace a job, and find or make the program for it.
 
     Args:
         job: The function with its arguments.
-        names: Of the arrays among the arguments, for JAX's messages.
         donates: Whether the memory of what is written is reused.
-        options: Of `jax.jit`, for flat leaves.
+        options: Of `jax.jit`.
         anew: Whether a program in the store is replaced.
     """
     jobs, values = [job], [variable.value for variable in job.variables]
+    args, kwargs = job.call.args, job.call.kwargs
 
     def job_of() -> Job:
         if not jobs:
             raise Cold
         return jobs[0]
 
-    jitted = jax.jit(_flat(job_of, job.fn, names, options), **_shifted(options, 1))
+    jitted = _jitted(_pure(job_of, options), job.fn, ("variables",), options, len(args))
     with serving(None):
-        staged = jitted.trace(values, *job.call.arrays)
+        staged = jitted.trace(values, *args, **kwargs)
     jobs.clear()  # JAX's caches keep the function, and must keep no model and no traced value
-    facts: TraceFacts = job.facts
-    donated = tuple(i for i in facts.targets if type(i) is int) if donates else ()
+    donated = tuple(i for i in job.facts.targets if type(i) is int) if donates else ()
     # JAX donates whole arguments, and the trace alone knows which variables are written.
     if donated:
-        flat = _donating(staged, donated, len(values))
-        run = _named(flat, job.fn, ["overwritten", "variables", *names])
-        jitted = jax.jit(run, **_shifted(options, 2, first=(0,)))
-        lent = tuple(values[i] for i in donated)
-        retained = tuple(x for i, x in enumerate(values) if i not in set(donated))
-        staged = jitted.trace(lent, retained, *job.call.arrays)
-    return Traced(_stored(staged, jitted, donated, options, anew), facts, donated)
+        run, leading = _donating(staged, donated, len(values)), ("overwritten", "variables")
+        jitted = _jitted(run, job.fn, leading, options, len(args))
+        staged = jitted.trace(*split(values, donated), *args, **kwargs)
+    tree = jax.tree.structure((args, kwargs))
+    program = _stored(staged, jitted, (donated, static_key(options), tree), anew)
+    return Traced(program, job.facts, donated)
 
 
-def inner_program(fn: Any, names: list[str], options: dict[str, Any]) -> Any:
-    """Make the `jax.jit` of a function for calls inside other transforms, with the present job."""
-    flat = _flat(lambda: now.job, fn, names, options)
+def split(values: Sequence[Any], donated: Sequence[int]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the values that a program overwrites, and the others."""
+    others = set(range(len(values))).difference(donated)
+    return tuple(values[i] for i in donated), tuple(values[i] for i in sorted(others))
 
-    def run(values: Any, *leaves: Any) -> Any:
-        return *flat(values, *leaves), StaticOutput(now.job.facts)
 
-    return jax.jit(_named(run, fn, ["variables", *names]), **_shifted(options, 1))
+def inner_program(fn: Any, options: dict[str, Any], count: int) -> Any:
+    """Make the `jax.jit` of a function for calls inside other transforms, with the present job.
+
+    Args:
+        fn: The function.
+        options: Of `jax.jit`.
+        count: The number of positional arguments.
+    """
+    pure = _pure(lambda: now.job, options)
+
+    def run(values: Any, *args: Any, **kwargs: Any) -> Any:
+        return *pure(values, *args, **kwargs), StaticOutput(now.job.facts)
+
+    return _jitted(run, fn, ("variables",), options, count)
 
 
 def _donating(staged: Any, donated: tuple[int, ...], count: int) -> Callable[..., Any]:
     """Make a function of the same equations that takes what it overwrites as its first argument."""
     programs, tree = [staged.jaxpr], jax.tree.structure(staged.out_info)
 
-    def run(lent: Any, retained: Any, *leaves: Any) -> Any:
+    def run(lent: Any, retained: Any, *args: Any, **kwargs: Any) -> Any:
         if not programs:
             raise Cold
         values: dict[int, Any] = dict(zip(donated, lent))
         source = iter(retained)
         inputs = [values[i] if i in values else next(source) for i in range(count)]
+        leaves = jax.tree.leaves((args, kwargs))
         return jax.tree.unflatten(tree, jaxpr_as_fun(programs.pop())(*inputs, *leaves))
 
     return run
 
 
-_ONE = jax.tree.structure(0)
+def _jitted(
+    run: Any, fn: Any, leading: tuple[str, ...], options: dict[str, Any], count: int
+) -> Any:
+    """Make the `jax.jit` of a function whose arguments stand behind lists of variables.
 
-
-def _shifted(options: dict[str, Any], by: int, first: tuple[int, ...] = ()) -> dict[str, Any]:
-    """Return options of `jax.jit` for arguments that stand behind `by` lists of variables."""
+    Args:
+        run: The function to compile.
+        fn: The user's function: JAX's messages name it, its file and its arguments.
+        leading: Names of the lists; those that are `overwritten` are donated.
+        options: Of `jax.jit`, for the arguments alone.
+        count: The number of positional arguments.
+    """
+    run.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
+    source = python_function(fn)
+    if source is not None:
+        run.__wrapped__ = _Source(source)
+    names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in leading]
+    with suppress(TypeError, ValueError):  # a builtin, or a parameter of the same name
+        run.__signature__ = inspect.Signature([*names, *inspect.signature(fn).parameters.values()])
     options = {name: value for name, value in options.items() if name != "out_shardings"}
-    donated = (*first, *(i + by for i in options.pop("donate_argnums", ())))
-    if donated:
-        options["donate_argnums"] = donated
+    by, numbers = len(leading), options.get("donate_argnums", ())
+    overwritten = [i for i, name in enumerate(leading) if name == "overwritten"]
+    options["donate_argnums"] = (*overwritten, *(i % count + by for i in numbers if i < count))
     if "in_shardings" in options:
-        options["in_shardings"] = (*(None,) * by, *options["in_shardings"])
-    return options
+        shardings = options["in_shardings"]
+        shardings = shardings if isinstance(shardings, tuple) else (shardings,) * count
+        options["in_shardings"] = (*(None,) * by, *shardings)
+    return jax.jit(run, **options)
 
 
-def spread_over(prefix: Any, tree: Any) -> list[Any]:
+def _spread(prefix: Any, tree: Any) -> list[Any]:
     """Return the item of a prefix of a tree, such as its shardings, for each leaf of the tree."""
 
     def is_leaf(x: Any) -> bool:
@@ -238,28 +261,6 @@ def spread_over(prefix: Any, tree: Any) -> list[Any]:
 
     full = jax.tree.broadcast(prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
     return jax.tree.leaves(full, is_leaf=is_leaf)
-
-
-class _Named(inspect.Signature):
-    """The signature under which JAX names the arguments of a flat function in its messages."""
-
-    __slots__ = ("_names",)
-
-    def bind(self, /, *args: Any, **kwargs: Any) -> Any:
-        return types.SimpleNamespace(arguments=dict(zip(self._names, args)))
-
-
-def _named(run: Any, fn: Any, names: list[str]) -> Any:
-    """Let JAX's messages name the user's function, its file and its arguments; returns `run`."""
-    run.__name__ = getattr(fn, "__name__", type(fn).__name__)
-    run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
-    source = python_function(fn)
-    if source is not None:
-        run.__wrapped__ = _Source(source)
-    signature = _Named([inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)])
-    signature._names = names
-    run.__signature__ = signature
-    return run
 
 
 class _Source:
@@ -318,9 +319,7 @@ class _Store:
 store = _Store()
 
 
-def _stored(
-    staged: Any, jitted: Any, donated: tuple[int, ...], options: dict[str, Any], anew: bool
-) -> Program:
+def _stored(staged: Any, jitted: Any, key: tuple[Any, ...], anew: bool) -> Program:
     """Look a traced program up by content; a heavy one, or one with callbacks, is not shared."""
     nbytes = _bytes_of_constants(staged.jaxpr)
     if nbytes > HEAVIEST:
@@ -333,8 +332,7 @@ def _stored(
     outputs, tree = jax.tree.flatten(staged.out_info)
     weak = tuple(bool(getattr(x, "weak_type", False)) for x in outputs)
     # Weak types, trees and layouts of arguments are no part of the text.
-    key = (digest, donated, static_key(options), avals, tree, weak)
-    return store.find(key, lambda: Program(jitted, nbytes), anew=anew)
+    return store.find((digest, *key, avals, tree, weak), lambda: Program(jitted, nbytes), anew=anew)
 
 
 def _bytes_of_constants(closed: Any) -> int:
