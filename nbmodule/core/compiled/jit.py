@@ -78,7 +78,7 @@ from nbmodule.errors import NbModuleError, StructureError, TraceError, TracerLea
 
 # Types that JAX takes as they are; its own array classes are added when they are first met, since
 # they differ between versions.
-_PLAIN: set[type] = {int, float, bool, complex}
+_PLAIN: set[type] = {int, float, bool, complex, type(None)}
 # Bounds, so that a function that is called with ever new models or shapes does not grow for ever.
 _MOST_ENTRIES, _MOST_SHAPES, MOST_TRACES = 8, 64, 16
 # Each repeat captures one object more, unless the function makes new ones in each trace.
