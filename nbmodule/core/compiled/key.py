@@ -144,7 +144,8 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
             marks.append(NOTHING if leaf is None else ARRAY)
             leaves[i] = _native(leaf)
     form = ArgumentForm(tree, tuple(marks), tuple(fixed))
-    return CallArguments(form, *tree.unflatten(leaves), objects)
+    args, kwargs = tree.unflatten(leaves)
+    return CallArguments(form, args, kwargs, objects)
 
 
 def _check_hashable(name: object, value: object) -> None:
