@@ -253,3 +253,22 @@ def test_an_object_whose_method_was_compiled_can_go():
     del trainer
     gc.collect()
     assert gone[0]() is None and gone[1]() is None
+
+
+@pytest.mark.parametrize(
+    ("options", "by_name"),
+    [
+        ({"donate_argnums": 2}, False),
+        ({"donate_argnums": -1}, False),
+        ({"donate_argnums": 2}, True),
+        ({"donate_argnames": "z"}, False),
+        ({"donate_argnames": "z"}, True),
+    ],
+)
+def test_an_array_is_donated_by_its_position_or_name_and_no_other(options, by_name):
+    model, x, z = nb.Linear(3, 3, key=0), jnp.ones((2, 3)), jnp.ones((2, 3))
+    expected = model(x) + z
+    add = nb.jit(lambda model, x, z: model(x) + z, **options)
+    result = add(model, x, z=z) if by_name else add(model, x, z)
+    np.testing.assert_allclose(result, expected)
+    assert z.is_deleted() and not x.is_deleted()
