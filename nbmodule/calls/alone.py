@@ -34,7 +34,7 @@ def thrown_away(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         return framed(lambda frame: fn(*args, **kwargs))
 
 
-def _arguments_of(call: Call) -> tuple[Any, Any] | None:
+def arguments_of(call: Call) -> tuple[Any, Any] | None:
     """Return the arguments of a call with arrays as shapes; None where they are not known."""
     shapes = call.values.get("given")
     if not isinstance(shapes, StaticLeaf):
@@ -47,7 +47,7 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
     """A submodule as a compiled function of its variables and its arguments, with examples of both;
     None if that cannot be.
     """
-    supplied, module = _arguments_of(call), call.module
+    supplied, module = arguments_of(call), call.module
     if supplied is None or module is None:
         return None
     arrays, joined = separated(supplied, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))

@@ -173,10 +173,7 @@ def test_what_cannot_be_shown_of_a_recorder_says_why():
     assert len(notes()) == 3 and all(said in text for text in notes())
     with recorder:
         model[0](x)
-    assert notes() == [
-        "no graph: the arguments are not known (the model itself was not called): "
-        "nb.inspect(recorder, x)."
-    ]
+    assert notes() == ["no graph: the arguments are not recorded: nb.inspect(recorder, x)."]
     assert nb.inspect(recorder, x).graph.flops == nb.graph(model, x).flops
     recorder._model = lambda: None  # as once it is collected
     assert recorder.model is None

@@ -41,16 +41,17 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
     """
     first = comparison.first
     title = () if first is None else (f"first fault: {first.sentence()}",)
-    changes = [_change_of(pair) if pair.fault else None for pair in comparison]
-    ranks, drawn = _ranks(comparison, changes), 0
     wrong = [k for k, pair in enumerate(comparison) if pair.fault]
+    compared = {k: arrays for k in wrong if (arrays := _compared(comparison[k])) is not None}
+    changes = {k: relative_norm(*arrays) for k, arrays in compared.items()}
+    ranks, drawn = _ranks(comparison, changes), 0
     pictures: dict[int, tuple[Picture, ...]] = {}
-    for k in sorted(wrong, key=lambda k: comparison[k].fault not in ("module", "tap")):
+    for k in sorted(compared, key=lambda k: comparison[k].fault not in ("module", "tap")):
         if drawn < PICTURED_LEAVES:
-            pictures[k] = _three(comparison[k])
+            pictures[k] = three_pictures(*compared[k], comparison[k].path)
             drawn += len(pictures[k])
     rows = [
-        _pair_row(pair, changes[k], pictures.get(k, ()), ranks.get(k, ""))
+        _pair_row(pair, changes.get(k), pictures.get(k, ()), ranks.get(k, ""))
         for k, pair in enumerate(comparison)
     ]
     notes = []
@@ -61,17 +62,13 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
     return ComparisonTable("expected", "actual", rows, at, title=title, notes=tuple(notes))
 
 
-def _ranks(comparison: Comparison, changes: list[float | None]) -> dict[int, str]:
+def _ranks(comparison: Comparison, changes: dict[int, float]) -> dict[int, str]:
     """Rank the modules at fault: the worst is the 1st, where there are several."""
     faults = [k for k, pair in enumerate(comparison) if pair.fault == "module"]
     if len(faults) < 2:
         return dict.fromkeys(faults, "at fault")
-
-    def size(k: int) -> float:
-        change = changes[k]
-        return -(np.inf if change is None or not np.isfinite(change) else change)
-
-    ranked = sorted(faults, key=size)
+    sizes = {k: changes.get(k, np.inf) for k in faults}
+    ranked = sorted(faults, key=lambda k: -sizes[k] if np.isfinite(sizes[k]) else -np.inf)
     return {k: f"at fault, {ordinal(n)} of {len(ranked)}" for n, k in enumerate(ranked, 1)}
 
 
@@ -121,16 +118,6 @@ def _given(pair: Pair) -> str:
     if gap.agrees:
         return f"agrees to {gap.largest:.1g}" if gap.largest else "agrees exactly"
     return f"already differs by {format_number(gap.largest, 3)}"
-
-
-def _change_of(pair: Pair) -> float | None:
-    arrays = _compared(pair)
-    return None if arrays is None else relative_norm(*arrays)
-
-
-def _three(pair: Pair) -> tuple[Picture, ...]:
-    arrays = _compared(pair)
-    return () if arrays is None else three_pictures(*arrays, pair.path)
 
 
 def _compared(pair: Pair) -> tuple[np.ndarray, np.ndarray] | None:

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.format import count_noun
 from nbmodule.base.sockets import socket
 from nbmodule.calls import track
+from nbmodule.calls.alone import arguments_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import RecordedStep, Recorder
 from nbmodule.core.call.module import CoreModule
@@ -219,9 +217,6 @@ def _sources(module: CoreModule) -> dict[str, Lines]:
 
 
 # -- the recorded steps of a model --
-_ARRAY = re.compile(r"([a-z]\w*)\[([\d, ]*)\](?:, |$)")
-
-
 @parts_of.register
 def _(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
     graph = functools.partial(_recorded_graph, recorder, args, kwargs)
@@ -252,20 +247,10 @@ def _recorded_graph(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str,
     if model is None or is_foreign(model):
         foreign = "nb.inspect(model, x) shows that of a foreign model."
         raise NoModules("the model is gone." if model is None else foreign)
-    return graph_of(model, args if args or kwargs else _arguments(_step(recorder)), kwargs)
-
-
-def _arguments(step: RecordedStep) -> tuple[jax.ShapeDtypeStruct, ...]:
-    """The shapes that the model was given.
-
-    Raises:
-        NoModules: it was given something else than arrays, or only a part of it ran.
-    """
-    text = next((call.input_shapes for call in step if call.path == "" and not call.error), "")
-    if not text or _ARRAY.sub("", text):
-        why = text or "the model itself was not called"
-        raise NoModules(f"the arguments are not known ({why}): nb.inspect(recorder, x).")
-    return tuple(
-        jax.ShapeDtypeStruct(tuple(map(int, filter(None, shape.split(", ")))), dtype)
-        for dtype, shape in _ARRAY.findall(text)
-    )
+    if not (args or kwargs):
+        whole = next((call for call in _step(recorder) if call.path == "" and not call.error), None)
+        known = None if whole is None else arguments_of(whole)
+        if known is None:
+            raise NoModules("the arguments are not recorded: nb.inspect(recorder, x).")
+        args, kwargs = known
+    return graph_of(model, args, kwargs)

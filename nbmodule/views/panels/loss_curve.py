@@ -7,7 +7,6 @@ kept as they are and read a step late, so that logging never waits for the devic
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 import weakref
@@ -31,8 +30,6 @@ from nbmodule.views.renderers.payload import downsampled
 MOST_WAITING = 256
 KEPT_POINTS = 8192
 LOG_EVERY = 60.0
-WHOLE_EVERY = 5.0
-BRIEF_POINTS = 400
 
 
 class LossCurve(Displayed):
@@ -55,7 +52,7 @@ class LossCurve(Displayed):
         self,
         name: str = "training",
         *,
-        every: float = 0.1,
+        every: float = 0.5,
         axis: str = "step",
         display: bool = True,
     ) -> None:
@@ -67,10 +64,11 @@ class LossCurve(Displayed):
         self._step = 0
         self._changed = False
         self._shown_at = 0.0
-        self._whole_at = self._logged_at = float("-inf")
+        self._logged_at = float("-inf")
         self._handle: Any = None
         self._place = _place() if display else ""
-        self._stop_listening = _at_end_of_cell(self) if self._place == "notebook" else None
+        if self._place == "notebook":
+            _at_end_of_cell(self)
 
     def log(self, step: float | None = None, **values: Any) -> None:
         """Add one number to each named series; returns at once, also when the device is still
@@ -129,7 +127,7 @@ class LossCurve(Displayed):
         self._changed = False
         history = self.record()
         if self._place == "notebook":
-            self._update(history, last)
+            self._update(history)
         elif self._place == "terminal":
             end = "\n" if last else ""
             print(f"\r\x1b[K{one_line(history)}", end=end, flush=True)
@@ -138,18 +136,12 @@ class LossCurve(Displayed):
             self._logged_at = time.monotonic()
         self._shown_at = time.monotonic()
 
-    def _update(self, history: HistoryRecord, last: bool) -> None:
-        """Send the whole view now and then, for a page that is opened in the middle, and between
-        only what is drawn anew.
-        """
+    def _update(self, history: HistoryRecord) -> None:
         from IPython.display import display
 
-        from nbmodule.views.display.show import chosen_form, mimebundle
+        from nbmodule.views.display.show import mimebundle
 
-        whole = last or time.monotonic() - self._whole_at >= WHOLE_EVERY or chosen_form() == "text"
-        bundle = mimebundle(history) if whole else brief_bundle(history)
-        if whole:
-            self._whole_at = time.monotonic()
+        bundle = mimebundle(history)
         if self._handle is None:
             self._handle = display(bundle, raw=True, display_id=True)
         else:
@@ -161,9 +153,6 @@ class LossCurve(Displayed):
             return
         self._read(wait=True)
         self.state = state
-        if self._stop_listening is not None:
-            self._stop_listening()
-            self._stop_listening = None
         self._show(last=True)
 
     def __enter__(self) -> LossCurve:
@@ -199,37 +188,6 @@ def _place() -> str:
     return "terminal" if sys.stdout.isatty() else "log"
 
 
-def brief_bundle(history: HistoryRecord) -> dict[str, str]:
-    """A display of a history for a page that has its renderer already: as many points as the curve
-    has pixels.
-
-    Example:
-        >>> steps = tuple(map(float, range(5000)))
-        >>> bundle = brief_bundle(
-        ...     HistoryRecord(
-        ...         "run", (SeriesRecord("loss", steps, tuple(1 / (k + 1) for k in steps)),)
-        ...     )
-        ... )
-        >>> len(bundle["text/html"]) < 8000, bundle["text/plain"][:15]
-        (True, 'run  step 4,999')
-    """
-    from nbmodule.views.renderers.html import tag, view_element
-    from nbmodule.views.renderers.payload import payload_of
-    from nbmodule.views.renderers.plain_text import capped_text_of
-
-    points = [downsampled(series.values, BRIEF_POINTS) for series in history.series]
-    series = tuple(
-        SeriesRecord(one.name, tuple(one.steps[i] for i in at), tuple(one.values[i] for i in at))
-        for one, at in zip(history.series, points, strict=True)
-    )
-    data = payload_of(dataclasses.replace(history, series=series))
-    text = capped_text_of(history)
-    return {
-        "text/plain": text,
-        "text/html": view_element("curve", data, tag("pre", text), brings_renderer=False),
-    }
-
-
 def one_line(history: HistoryRecord) -> str:
     """Write the last values in one line.
 
@@ -245,27 +203,21 @@ def one_line(history: HistoryRecord) -> str:
     return "  ".join(filter(None, [history.name, at, *values, history.state]))
 
 
-def _at_end_of_cell(curve: LossCurve) -> Any:
+def _at_end_of_cell(curve: LossCurve) -> None:
     """Close a curve when the cell that made it ends, so that the saved output is the final form."""
     events = running_shell().events
     reference = weakref.ref(curve)
 
     def end(result: object = None) -> None:
-        alive = reference()
+        events.unregister("post_run_cell", end)
         error = getattr(result, "error_in_exec", None)
-        if alive is None:
-            stop()
-        elif error is None:
+        alive = reference()
+        if alive is not None and error is None:
             alive.close()
-        else:
+        elif alive is not None:
             alive.__exit__(type(error), error, None)
 
-    def stop() -> None:
-        if end in events.callbacks["post_run_cell"]:
-            events.unregister("post_run_cell", end)
-
     events.register("post_run_cell", end)
-    return stop
 
 
 register_record(LossCurve, lambda curve: curve.record())

@@ -394,6 +394,30 @@ def _spent(name: str) -> Callable[[Any], str]:
     return lambda row: format_seconds(getattr(row, name)) if getattr(row, name) else ""
 
 
+def _class(row: ModuleRow) -> str:
+    return plain(f"{row.class_name} {row.summary}".strip())
+
+
+def _parameters(row: ModuleRow) -> str:
+    return format_count(row.parameters) if row.parameters else ""
+
+
+def _bytes(row: Any) -> str:
+    return "" if row.shape is None else format_bytes(row.bytes)
+
+
+def _returned(row: CallRow) -> str:
+    return spread(row.statistics, row.outputs)
+
+
+def _off_by(row: Any) -> str:
+    return "" if row.change is None else format_number(row.change, 3)
+
+
+def _speed(row: Any) -> str:
+    return format_number(row.flops_per_second, 3) if row.flops else ""
+
+
 def _histogram(row: Any) -> str:
     return spark(row.statistics.bins) if row.statistics else ""
 
@@ -401,16 +425,8 @@ def _histogram(row: Any) -> str:
 # By view.
 SHOWN: dict[str, tuple[ShownColumn, ...]] = {
     "modules": (
-        ShownColumn(
-            "class", "", lambda row: plain(f"{row.class_name} {row.summary}".strip()), "class", 6
-        ),
-        ShownColumn(
-            "parameters",
-            "",
-            lambda row: format_count(row.parameters) if row.parameters else "",
-            "right",
-            3,
-        ),
+        ShownColumn("class", "", _class, "class", 6),
+        ShownColumn("parameters", "", _parameters, "right", 3),
         ShownColumn("share", "", None, "drawn", 1),
         ShownColumn("flow", "", _module_flow, "mono", 2),
         ShownColumn("histogram", "", None, "drawn", 1),
@@ -418,13 +434,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
     ),
     "variables": (
         ShownColumn("type", "", lambda row: plain(format_array(row.shape, row.dtype)), "mono"),
-        ShownColumn(
-            "bytes",
-            "",
-            lambda row: "" if row.shape is None else format_bytes(row.bytes),
-            "right",
-            2,
-        ),
+        ShownColumn("bytes", "", _bytes, "right", 2),
         ShownColumn("histogram", "", _histogram, "drawn", 1),
         ShownColumn("value", "", _value, "number", 3),
     ),
@@ -433,9 +443,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
         ShownColumn("time", "time", _time, "right time", 3),
         ShownColumn("own", "own", None, "number", 1),
         ShownColumn("axis", "", None, "onaxis", 4),
-        ShownColumn(
-            "spread", "mean ± std", lambda row: spread(row.statistics, row.outputs), "number", 5
-        ),
+        ShownColumn("spread", "mean ± std", _returned, "number", 5),
         ShownColumn("histogram", "histogram", None, "drawn", 2),
     ),
     "difference": (
@@ -445,12 +453,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
     ),
     "comparison": (
         ShownColumn("given", "input", attrgetter("given"), "", 2),
-        ShownColumn(
-            "change",
-            "off by",
-            lambda row: "" if row.change is None else format_number(row.change, 3),
-            "right time",
-        ),
+        ShownColumn("change", "off by", _off_by, "right time"),
         ShownColumn("largest", "largest", _largest, "mono", 1),
     ),
     "profile": (
@@ -460,13 +463,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
             ShownColumn(name, name, _spent(name), "right number", 2 if k < 2 else 1)
             for k, name in enumerate(PASSES)
         ),
-        ShownColumn(
-            "speed",
-            "FLOP/s",
-            lambda row: format_number(row.flops_per_second, 3) if row.flops else "",
-            "right number",
-            2,
-        ),
+        ShownColumn("speed", "FLOP/s", _speed, "right number", 2),
     ),
 }
 

@@ -100,8 +100,6 @@ def view_element(
     data: dict[str, Any],
     plain_form: Markup,
     key: Callable[[str], str | None] | None = None,
-    *,
-    brings_renderer: bool = True,
 ) -> Markup:
     """Write the element of one view.
 
@@ -110,17 +108,14 @@ def view_element(
         data: What the page reads; see `views.payload`.
         plain_form: What is shown without scripts.
         key: Gives, for the text of the data, the key by which a kernel knows the view.
-        brings_renderer: False where an output before it on the page has brought it: an update while
-            a cell runs.
     """
     text = data_text(data)
     live_key = key(text) if key is not None else None
     live = f' data-view="{live_key}"' if live_key else ""
-    loader = _loader(view) if brings_renderer else ""
     return Markup(
         f'<nbm-view data-nbm="{element_script(view)[0]}"{live} '
         f'data-lm-suppress-shortcuts="true">{plain_form}'
-        f'<script type="application/json">{text}</script>{loader}</nbm-view>'
+        f'<script type="application/json">{text}</script>{_loader(view)}</nbm-view>'
     )
 
 

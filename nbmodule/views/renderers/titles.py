@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 
 from nbmodule.base.format import (
     count_noun,
@@ -88,24 +89,16 @@ def _(table: CallTable) -> list[str]:
 
 @title_parts.register
 def _(table: ReturnTable) -> list[str]:
-    return [
-        plain(table.name),
-        count_noun(len(table.rows), "return") if table.rows else "no returns yet",
-    ]
+    count = count_noun(len(table.rows), "return") if table.rows else "no returns yet"
+    return [plain(table.name), count]
 
 
 @title_parts.register
 def _(tree: DifferenceTree) -> list[str]:
-    counts: dict[str, int] = {}
-    for row in tree.rows:
-        counts[row.status] = counts.get(row.status, 0) + 1
-    words = {
-        "changed": "changed",
-        "shape": "of another shape",
-        "dtype": "of another dtype",
-        "same": "same",
-    }
-    words |= {"missing": f"only in {plain(tree.a)}", "unexpected": f"only in {plain(tree.b)}"}
+    counts = Counter(row.status for row in tree.rows)
+    words = {"changed": "changed", "shape": "of another shape", "dtype": "of another dtype"}
+    words |= {"same": "same", "missing": f"only in {plain(tree.a)}"}
+    words |= {"unexpected": f"only in {plain(tree.b)}"}
     facts = [f"{format_count(counts[s])} {words[s]}" for s in words if s in counts]
     return [f"{plain(tree.a)} → {plain(tree.b)}", *(facts or ["nothing to compare"])]
 
@@ -119,15 +112,9 @@ def _(history: HistoryRecord) -> list[str]:
 
 @title_parts.register
 def _(card: ArrayCard) -> list[str]:
-    facts = [
-        plain(format_array(card.shape, card.dtype)),
-        *([format_bytes(card.bytes)] if card.shape is not None else []),
-    ]
-    return [
-        *([plain(card.name)] if card.name else []),
-        *facts,
-        *filter(None, (card.device, card.sharding)),
-    ]
+    size = "" if card.shape is None else format_bytes(card.bytes)
+    facts = (plain(card.name), plain(format_array(card.shape, card.dtype)), size)
+    return [fact for fact in (*facts, card.device, card.sharding) if fact]
 
 
 @title_parts.register
