@@ -42,7 +42,9 @@ def test_its_page_takes_less_than_80_kb(gpt):
     html = pytest.importorskip("nbmodule.views.renderers.html")
     picture = base64.b64encode(to_svg(gpt).encode()).decode()
     element = html.view_element(
-        "graph", data(gpt), html.tag("img", src=f"data:image/svg+xml;base64,{picture}")
+        "graph",
+        html.data_text(data(gpt)),
+        html.tag("img", src=f"data:image/svg+xml;base64,{picture}"),
     )
 
     assert len(element.encode()) < 80_000

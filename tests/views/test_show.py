@@ -149,9 +149,9 @@ def test_a_failing_picture_says_so_and_view_for_refuses_what_it_cannot_use(drawn
     picture = picture_for(np.zeros(3), "x")
     assert isinstance(picture, Picture)
     assert "view_for raised ValueError: wrong axes" in picture.about
-    with pytest.raises(ArgumentTypeError, match="takes a class or a path, not int"):
+    with pytest.raises(ArgumentTypeError, match="takes a class or a path, got int"):
         view_for(3, print)
-    with pytest.raises(ArgumentTypeError, match="takes a function of one value, not str"):
+    with pytest.raises(ArgumentTypeError, match="takes a function of one value, got str"):
         view_for("x", "y")
 
 

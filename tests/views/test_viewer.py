@@ -12,7 +12,7 @@ from nbmodule.views.builders.registry import record_for
 from nbmodule.views.comm import live_views
 from nbmodule.views.comm.sources import source_for
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.renderers.html import view_element
+from nbmodule.views.renderers.html import data_text, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.static import plain_form_of
 
@@ -42,9 +42,7 @@ def open_joined(open_html):
     def open_one(value, answer=None):
         record = record_for(value)
         data = payload_of(record)
-        page = open_html(
-            view_element(data["view"], data, plain_form_of(record), lambda text: "k-0")
-        )
+        page = open_html(view_element(data["view"], data_text(data), plain_form_of(record), "k-0"))
         page.locator(".nbm-body > *").first.wait_for()
         if answer is None:
             view = live_views.LiveView("k-0", "array", source_for(value, record, False), record)

@@ -38,7 +38,7 @@ from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.frontend.bundle import read_frontend, widget_module
 from nbmodule.views.renderers.columns import picture_payload
-from nbmodule.views.renderers.html import view_element
+from nbmodule.views.renderers.html import data_text, view_element
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.replayed_step import ReplayedStep
@@ -63,7 +63,7 @@ def bundle_of(run: RunState) -> dict[str, str]:
     bundle = {"text/plain": text_form(run)}
     if chosen_form() != "text":
         # A plain `str`: marimo writes a class derived from it as an empty object.
-        bundle["text/html"] = str(view_element("live", record_of(run), plain_form(run)))
+        bundle["text/html"] = str(view_element("live", data_text(record_of(run)), plain_form(run)))
     return bundle
 
 

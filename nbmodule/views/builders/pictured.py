@@ -60,9 +60,8 @@ def picture_for(value: Any, path: str | None = None, **options: Any) -> Picture:
     try:
         return drawn_by_user(value, path) or picture_of(value, **options)
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
-        return text_picture(
-            type(value).__name__, f"could not be drawn: {type(error).__name__}: {error}"
-        )
+        reason = f"could not be drawn: {type(error).__name__}: {error}"
+        return text_picture(type(value).__name__, reason)
 
 
 def has_pictures() -> bool:
@@ -74,32 +73,20 @@ def drawn_by_user(value: Any, path: str | None = None) -> Picture | None:
     """The picture of a value that a user has given for its path or its class; None where there is
     none.
     """
-    if not has_pictures():
-        return None
-    fn = next(
-        (
-            f
-            for pattern, f in _pictures_by_path.items()
-            if path is not None and fnmatch.fnmatchcase(path, pattern)
-        ),
-        None,
-    )
-    fn = fn or next(
-        (_pictures_by_type[cls] for cls in type(value).__mro__ if cls in _pictures_by_type), None
-    )
+    by_path = (f for glob, f in _pictures_by_path.items() if fnmatch.fnmatchcase(path or "", glob))
+    classes = (cls for cls in type(value).__mro__ if cls in _pictures_by_type)
+    fn = None if path is None else next(by_path, None)
+    fn = fn or next((_pictures_by_type[cls] for cls in classes), None)
     if fn is None:
         return None
+    name = type(value).__name__
     try:
         drawn = fn(value)
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
-        return text_picture(
-            type(value).__name__, f"view_for raised {type(error).__name__}: {error}"
-        )
+        return text_picture(name, f"view_for raised {type(error).__name__}: {error}")
     if isinstance(drawn, Picture):
         return drawn
-    return (
-        text_picture(type(value).__name__, drawn) if isinstance(drawn, str) else picture_of(drawn)
-    )
+    return text_picture(name, drawn) if isinstance(drawn, str) else picture_of(drawn)
 
 
 # -- what a reader adds to a record --

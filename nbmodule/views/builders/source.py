@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import textwrap
 from typing import Any, NamedTuple
 
 from nbmodule.graphs import Source
@@ -46,8 +47,5 @@ def source_of(cls: Any) -> Lines | None:
         lines, first = inspect.getsourcelines(code)
     except (OSError, TypeError):
         return Lines(place, code.co_firstlineno, "")
-    indent = len(lines[0]) - len(lines[0].lstrip())
-    text = [
-        line[indent:].rstrip() if not line[:indent].strip() else line.rstrip() for line in lines
-    ]
+    text = textwrap.dedent("".join(lines)).splitlines()
     return Lines(place, first, "\n".join(text[:MOST_LINES]), max(0, len(text) - MOST_LINES))

@@ -151,16 +151,14 @@ class Views:
         view.source.joined(lambda content: self.send(content | {"kind": "told", "view": view.key}))
         source = view.source
         steps = list(source.steps) if isinstance(source, CallsSource) else []
-        state = {
-            "age": time.monotonic() - view.made,
-            "changed": source.has_changed(),
-            "left": view.left,
-        }
         return {
             "kind": "welcome",
             "view": view.key,
             "steps": steps if len(steps) > 1 else [],
-        } | state
+            "age": time.monotonic() - view.made,
+            "changed": source.has_changed(),
+            "left": view.left,
+        }
 
     def look_for_changes(self, *_: object) -> None:
         """After a cell: tell each open view, once, that what it shows has changed."""
@@ -201,8 +199,11 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
         record = source.record()
         if record is None:
             raise Gone("it cannot have changed")
-        fresh = source_again(view, record) if kind == "refresh" else record
-        return {"data": packed_data(payload_of(fitted(fresh) if kind == "refresh" else fresh))}
+        if kind == "refresh":
+            source.renew()
+            view.told, view.left = False, _left_out(record)
+            record = fitted(record)
+        return {"data": packed_data(payload_of(record))}
     data = source.answer(kind, message)
     if data is None:
         raise ArgumentError(f"a page asked for {kind!r}, which is not known")
@@ -211,13 +212,6 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
 
 def _part(source: LiveSource, message: dict[str, Any]) -> Any:
     return source.parts(int(message["row"]))[int(message.get("part", 0))][1]
-
-
-def source_again(view: LiveView, record: ViewRecord) -> ViewRecord:
-    """Let a view stand for what its value is now."""
-    view.source.renew()
-    view.told, view.left = False, _left_out(record)
-    return record
 
 
 def measured(source: LiveSource, rows: list[int]) -> dict[int, Any]:

@@ -29,7 +29,7 @@ from nbmodule.views.builders.registry import record_for
 from nbmodule.views.comm.live_views import live_views
 from nbmodule.views.records.records import Note, ViewRecord
 from nbmodule.views.records.variables import VariableTree
-from nbmodule.views.renderers.html import view_element
+from nbmodule.views.renderers.html import data_text, view_element
 from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import capped_text_of, text_of
 from nbmodule.views.renderers.static import plain_form_of
@@ -78,7 +78,7 @@ def show(
         return
     from IPython.display import display
 
-    display(_bundle(value, record, form), raw=True)
+    display(_bundle(value, record, form)[0], raw=True)
 
 
 _outputs: weakref.WeakKeyDictionary[Any, tuple[Any, str | None]] = weakref.WeakKeyDictionary()
@@ -88,9 +88,8 @@ def show_in_place(value: object, form: str | None = None) -> None:
     """Display a value in an output that `renew` can write again, as the value is by then."""
     from IPython.display import display
 
-    keys: list[str | None] = []
-    bundle = _bundle(value, value, chosen_form(form), keys.append)
-    _outputs[value] = display(bundle, raw=True, display_id=True), keys[0] if keys else None
+    bundle, key = _bundle(value, value, chosen_form(form))
+    _outputs[value] = display(bundle, raw=True, display_id=True), key
 
 
 def renew(value: object) -> bool:
@@ -99,8 +98,9 @@ def renew(value: object) -> bool:
         return False
     handle, key = _outputs[value]
     record = _with_title(record_for(value))
-    html = str(_html(record, None if key is None else lambda text: key))
-    handle.update({"text/plain": _guarded(record, capped_text_of), "text/html": html}, raw=True)
+    html, _ = _html(record, None, key)
+    bundle = {"text/plain": _guarded(record, capped_text_of), "text/html": str(html)}
+    handle.update(bundle, raw=True)
     return True
 
 
@@ -126,54 +126,37 @@ def mimebundle(value: object) -> dict[str, str]:
         >>> sorted(mimebundle(np.zeros(3)))
         ['text/html', 'text/plain']
     """
-    return _bundle(value, value, chosen_form())
+    return _bundle(value, value, chosen_form())[0]
 
 
-def _bundle(
-    value: object, shown: Any, form: str, on_key: Callable[[str | None], None] = lambda key: None
-) -> dict[str, str]:
-    """Give the forms of a value that is shown as it is, or by its record; in a live notebook joined
-    to the kernel.
-
-    `told` hears under which key the page will ask.
+def _bundle(value: object, shown: Any, form: str) -> tuple[dict[str, str], str | None]:
+    """Give the forms of a value that is shown as it is, or by its record, and the key under which
+    a page in a live notebook asks the kernel.
     """
     if shown is value and form != "text" and hasattr(type(value), "_draws_itself"):
-        return cast("Any", value)._repr_mimebundle_()
-    with (
-        collector_paused()
-    ):  # a hundred thousand new rows would set it off again and again, for half of the time
+        return cast("Any", value)._repr_mimebundle_(), None
+    # A hundred thousand new rows would set the collector off again and again.
+    with collector_paused():
         try:
             record = record_for(shown)
         except Exception as error:  # noqa: BLE001 - a display never breaks the cell
             record = _failure(value, error)
         record = _with_title(named(record, value))
-        bundle = {"text/plain": _guarded(record, capped_text_of)}
+        bundle, key = {"text/plain": _guarded(record, capped_text_of)}, None
         if form != "text":
+            html, key = _html(record, value if form == "auto" else None)
             # A plain `str`: marimo writes a class derived from it as an empty object.
-            bundle["text/html"] = str(
-                _html(record, _key(value, record, on_key) if form == "auto" else None)
-            )
-    return bundle
+            bundle["text/html"] = str(html)
+    return bundle, key
 
 
-def _key(
-    value: object, record: ViewRecord, on_key: Callable[[str | None], None]
-) -> Callable[[str], str | None] | None:
-    """How the page will ask the kernel about a value; None where no page can."""
+def _key(value: object, record: ViewRecord, text: str) -> str | None:
+    """The key by which the page will ask the kernel about a value; None where no page can."""
     try:
         views = live_views()
-    except Exception:  # noqa: BLE001 - an unknown kind of kernel shows the static form
+        return None if views is None else views.admit(value, record, text)
+    except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
         return None
-
-    def admit(text: str) -> str | None:
-        try:
-            key = views.admit(value, record, text) if views is not None else None
-            on_key(key)
-            return key
-        except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
-            return None
-
-    return None if views is None else admit
 
 
 def named(record: ViewRecord, value: object) -> ViewRecord:
@@ -206,17 +189,21 @@ def _with_title(record: ViewRecord) -> ViewRecord:
 
 def html_of(value: object) -> str:
     """Give a value as HTML that stands alone: no request, no other file."""
-    return _bundle(value, value, "static")["text/html"]
+    return _bundle(value, value, "static")[0]["text/html"]
 
 
-def _html(record: ViewRecord, key: Callable[[str], str | None] | None = None) -> str:
+def _html(record: ViewRecord, value: object, key: str | None = None) -> tuple[str, str | None]:
+    """Write the HTML of a record, and give the key under which a page asks about the value."""
     try:
-        record = fitted(record)
-        data = payload_of(record)
-        return view_element(data["view"], data, plain_form_of(record), key)
+        whole, record = record, fitted(record)
+        data, form = payload_of(record), plain_form_of(record)
+        text = data_text(data)
+        if key is None and value is not None:
+            key = _key(value, whole, text)
+        return view_element(data["view"], text, form, key), key
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         note = _failure(record, error)
-        return view_element("note", payload_of(note), plain_form_of(note))
+        return view_element("note", data_text(payload_of(note)), plain_form_of(note)), None
 
 
 def _guarded(value: Any, form: Callable[[ViewRecord], str]) -> str:

@@ -22,7 +22,7 @@ from nbmodule.views.builders.registry import register_record
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.drawing import address_of, image_source
-from nbmodule.views.renderers.html import Markup, tag, view_element
+from nbmodule.views.renderers.html import Markup, data_text, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import PRE, body_of, plain_form_of
@@ -105,7 +105,7 @@ def graph_page(graph: Graph, options: Options | None = None) -> str:
         tag("title", headline(graph)),
         tag("style", Markup(_THEME)),
     )
-    view = view_element("graph", payload_of(record), plain_form_of(record))
+    view = view_element("graph", data_text(payload_of(record)), plain_form_of(record))
     return "<!DOCTYPE html>\n" + tag("html", head, tag("body", view, style=_PAGE), lang="en")
 
 

@@ -16,12 +16,13 @@ from nbmodule.views.panels.intervention_views import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of
 from nbmodule.views.records.outline import group_lines
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, ViewRecord
+from nbmodule.views.renderers.columns import filled
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline, module_outline
 from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import lines_of, text_of
 from nbmodule.views.renderers.static import body_of, plain_form_of
-from nbmodule.views.renderers.titles import title_parts
+from nbmodule.views.renderers.titles import title_of, title_parts
 
 # Letters of code in one panel.
 MOST_SOURCE = 40_000
@@ -64,30 +65,22 @@ def _(panel: Panel) -> list[str]:
 
 @derived.register
 def _(panel: Panel) -> list[Finding]:
-    return [
-        f._replace(part=name)
-        for name, part in panel.parts()
-        if name != "graph"
-        for f in findings_of(part)
-    ][::-1]
+    parts = [(name, part) for name, part in panel.parts() if name != "graph"]
+    return [f._replace(part=name) for name, part in parts for f in findings_of(part)][::-1]
 
 
 def _bar(panel: Panel, parts: dict[str, Any]) -> dict[str, Any]:
     """The findings of all parts in one bar, each at its line in its part."""
-    lines = {
-        (name, text): line
-        for name, part in parts.items()
-        for _, text, line, _, _ in part.pop("findings", ())
-        if name
-    }
-    for part in parts.values():
+    lines = {}
+    for name, part in parts.items():
+        lines |= {(name, text): line for _, text, line, _, _ in part.pop("findings", ())}
         part.pop("first", None)
     bar = [
         [f.kind, text := plain(f.text, 300), lines.get((f.part, text)), f.part, plain(f.path)]
         for f in findings_of(panel)
     ]
-    worst = next((entry for entry in bar if entry[0] != "note" and entry[2] is not None), None)
-    return {**({"findings": bar} if bar else {}), **({"first": worst[2:]} if worst else {})}
+    first = next((entry[2:] for entry in bar if entry[0] != "note" and entry[2] is not None), None)
+    return filled({"findings": bar or None, "first": first})
 
 
 @payload_of.register
@@ -102,27 +95,29 @@ def _(panel: Panel) -> dict[str, Any]:
         spent += 0 if lines in texts else len(lines.text)
         if lines in texts or spent <= MOST_SOURCE:
             at[path] = texts.setdefault(lines, len(texts))
-    return {
-        "view": "inspect",
-        "title": [plain(fact, 300) for fact in panel.title] or title_parts(panel),
-        "root": panel.root,
-        **({"notes": notes} if notes else {}),
-        **_bar(panel, parts),
-        "parts": parts,
-        "code": f"nb.inspect({'recorder' if has_steps else 'model, x'})",
-        "lines": [_code(lines) for lines in texts],
-        "at": at,
-        **_returned(panel),
-    }
+    return filled(
+        {
+            "view": "inspect",
+            "title": title_of(panel),
+            "root": panel.root,
+            "notes": notes or None,
+            **_bar(panel, parts),
+            "parts": parts,
+            "code": f"nb.inspect({'recorder' if has_steps else 'model, x'})",
+            "lines": [_code(lines) for lines in texts],
+            "at": at,
+            "returned": _returned(panel),
+        }
+    )
 
 
-def _returned(panel: Panel) -> dict[str, Any]:
+def _returned(panel: Panel) -> dict[int, list[int]] | None:
     """For each line of the modules the lines of the calls that say what it returned, where the
     panel has several steps.
     """
     tree, table = panel.modules, panel.calls
     if isinstance(tree, Note) or isinstance(table, Note) or len(table.snapshots) < 2:
-        return {}
+        return None
     calls, modules = call_outline(table.rows, grouped=True), module_outline(tree)
     line = {table.rows[row].path: i for i, row in enumerate(calls.row) if row >= 0}
     call_lines = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
@@ -131,7 +126,7 @@ def _returned(panel: Panel) -> dict[str, Any]:
         members = [call_lines[j] for j in group_lines(modules, i)] if at is None else [at]
         if lines := [member for member in members if member is not None]:
             returned[i] = lines
-    return {"returned": returned}
+    return returned
 
 
 def _code(lines: Lines) -> list[Any]:

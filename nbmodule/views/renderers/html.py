@@ -12,7 +12,6 @@ import base64
 import functools
 import json
 import zlib
-from collections.abc import Callable
 from typing import Any
 
 from nbmodule.views.frontend.bundle import element_script
@@ -95,27 +94,20 @@ def _json(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), ensure_ascii=False)
 
 
-def view_element(
-    view: str,
-    data: dict[str, Any],
-    plain_form: Markup,
-    key: Callable[[str], str | None] | None = None,
-) -> Markup:
+def view_element(view: str, data: str, plain_form: Markup, key: str | None = None) -> Markup:
     """Write the element of one view.
 
     Args:
         view: The name of the view, which is a file of the front end.
-        data: What the page reads; see `views.payload`.
+        data: The text that the page reads; see `data_text`.
         plain_form: What is shown without scripts.
-        key: Gives, for the text of the data, the key by which a kernel knows the view.
+        key: The key by which a kernel knows the view.
     """
-    text = data_text(data)
-    live_key = key(text) if key is not None else None
-    live = f' data-view="{live_key}"' if live_key else ""
+    live = f' data-view="{key}"' if key else ""
     return Markup(
         f'<nbm-view data-nbm="{element_script(view)[0]}"{live} '
         f'data-lm-suppress-shortcuts="true">{plain_form}'
-        f'<script type="application/json">{text}</script>{_loader(view)}</nbm-view>'
+        f'<script type="application/json">{data}</script>{_loader(view)}</nbm-view>'
     )
 
 

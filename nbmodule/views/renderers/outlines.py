@@ -5,9 +5,10 @@ are one line.
 from __future__ import annotations
 
 import collections
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from operator import attrgetter
+from typing import Any
 
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.outline import (
@@ -46,30 +47,17 @@ def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
     Returns:
         The lines, and for those that stand for several modules the rows of these.
     """
-    whole = module_outline(tree)
-    ends = whole.ends()
-    out, members = Outline(), {}
-
-    def write(start: int, stop: int, shift: int) -> None:
-        i = start
-        while i < stop:
-            if i in whole.members:
-                inside = group_lines(whole, i)
-                pattern = whole.pattern(i)
-                members[len(out)] = [whole.row[j] for j in inside]
-                if len(pattern) > 1:
-                    out.period[len(out)] = len(pattern)
-                out.append(whole.depth[i] - shift, whole.display(i), whole.row[inside[0]])
-                if len(pattern) == 1:
-                    write(inside[0] + 1, ends[inside[0]], shift + 1)
-                else:
-                    write(pattern[0], ends[pattern[-1]], shift)
-            else:
-                out.append(whole.depth[i] - shift, whole.label[i], whole.row[i])
-                write(i + 1, ends[i], shift)
-            i = ends[i]
-
-    write(0, len(whole), 0)
+    whole, members = module_outline(tree), {}
+    lines = list(_folded(whole, lambda inside: [0]))
+    out = Outline()
+    for i, shift, _ in lines:
+        row = whole.row[i]
+        if i in whole.members:
+            rows = members[len(out)] = [whole.row[j] for j in group_lines(whole, i)]
+            row, period = rows[0], len(whole.pattern(i))
+            if period > 1:
+                out.period[len(out)] = period
+        out.append(whole.depth[i] - shift, whole.display(i), row)
     return out, members
 
 
@@ -79,31 +67,45 @@ def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:
     Returns:
         The lines, and for each line the rows that it stands for.
     """
-    whole = tree.lines
-    ends = whole.ends()
-    out, rows = Outline(), []
+    whole, out, rows = tree.lines, Outline(), []
+    for i, shift, copies in _folded(whole, lambda inside: [j - inside[0] for j in inside]):
+        if i in whole.members:
+            out.members[len(out)] = (whole.members[i][0] * len(copies), "")
+        out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
+        rows.append([whole.row[i + offset] for offset in copies if whole.row[i] >= 0])
+    return out, rows
 
-    def write(start: int, stop: int, shift: int, copies: list[int]) -> None:
+
+def _folded(
+    whole: Outline, offsets: Callable[[list[int]], list[int]]
+) -> Iterator[tuple[int, int, list[int]]]:
+    """Walk through an outline; of a group follow the lines within the first of its pattern.
+
+    Args:
+        whole: The lines.
+        offsets: Given the lines of a group's members, how far those that the first one stands for
+            lie from it.
+
+    Yields:
+        A line, by how much less it is indented, and how far those that it stands for lie from it.
+    """
+    ends = whole.ends()
+
+    def walk(start: int, stop: int, shift: int, copies: list[int]) -> Iterator[Any]:
         i = start
         while i < stop:
-            out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
-            rows.append([whole.row[i + offset] for offset in copies if whole.row[i] >= 0])
-            if i not in whole.members:
-                i += 1
-                continue
-            out.members[len(out) - 1] = (whole.members[i][0] * len(copies), "")
-            first, *others = group_lines(whole, i)
-            every = [
-                base + offset for base in (0, *(j - first for j in others)) for offset in copies
-            ]
-            if first in whole.members:
-                write(first, ends[first], shift, every)
+            yield i, shift, copies
+            if i in whole.members:
+                inside, pattern = group_lines(whole, i), whole.pattern(i)
+                every = [base + offset for base in offsets(inside) for offset in copies]
+                # the one member of a pattern has no line of its own, unless it is a group
+                hides = len(pattern) == 1 and pattern[0] not in whole.members
+                yield from walk(pattern[0] + hides, ends[pattern[-1]], shift + hides, every)
+                i = ends[i]
             else:
-                write(first + 1, ends[first], shift + 1, every)
-            i = ends[i]
+                i += 1
 
-    write(0, len(whole), 0, [0])
-    return out, rows
+    return walk(0, len(whole), 0, [0])
 
 
 def difference_outline(tree: DifferenceTree) -> Outline:

@@ -113,21 +113,15 @@ def text_of(
     within = getattr(record, "within", None)
     if limit is not None and within is not None:  # it shares the lines out among its parts
         record = within(limit)
-    if limit is not None and len(rows) > max(
-        limit, _laid_out(record)
-    ):  # what will not be shown is not laid out
+    # rows that will not be shown are not laid out, but those that are alike are one line wherever
+    # they stand
+    is_folded = isinstance(record, ModuleTree | VariableTree | CallTable)
+    if limit is not None and len(rows) > max(limit, MOST_GROUPED if is_folded else 0):
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=rows[:limit])  # type: ignore
     lines += lines_of(record, width, color)
     lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
     return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
-
-
-def _laid_out(record: ViewRecord) -> int:
-    """How many rows are looked at, however few are shown: those that are alike are one line
-    wherever they stand.
-    """
-    return MOST_GROUPED if isinstance(record, ModuleTree | VariableTree | CallTable) else 0
 
 
 def bar_of(record: ViewRecord, width: int) -> list[str]:
@@ -377,9 +371,8 @@ def heights(values: tuple[float, ...], width: int = 24) -> str:
     finite = [m for m in means if abs(m) < float("inf")]
     low, high = min(finite, default=0.0), max(finite, default=0.0)
     span = (high - low) or 1.0
-    return "".join(
-        "▁▂▃▄▅▆▇█"[round(7 * (m - low) / span)] if abs(m) < float("inf") else "x" for m in means
-    )
+    shares = ((m - low) / span if abs(m) < float("inf") else None for m in means)
+    return "".join("x" if x is None else "▁▂▃▄▅▆▇█"[round(7 * x)] for x in shares)
 
 
 @lines_of.register(ArrayCard)
@@ -396,10 +389,8 @@ def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
 
 @lines_of.register(Note)
 def _note(note: Note, _: int, color: bool) -> list[str]:
-    return [
-        paint(plain(line, 2000), "red" if note.is_error else "", color)
-        for line in note.text.splitlines()
-    ]
+    red = "red" if note.is_error else ""
+    return [paint(plain(line, 2000), red, color) for line in note.text.splitlines()]
 
 
 # -- two runs --

@@ -44,20 +44,14 @@ PRE = (
 def plain_form_of(record: Any) -> Markup:
     """Write a record as HTML that needs no script."""
     title = title_of(record)
-    if (
-        len(getattr(record, "rows", ())) > MOST_GROUPED
-    ):  # such a tree is not grouped, its first rows are all that is shown
+    # so large a tree is not grouped, its first rows are all that is shown
+    if len(getattr(record, "rows", ())) > MOST_GROUPED:
         record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
     head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
     findings = findings_text(findings_of(record))
     bar = [tag("div", "   ".join(findings), style="white-space:pre-wrap")] if findings else []
-    return tag(
-        "div",
-        head,
-        *bar,
-        body_of(record),
-        *[tag("div", plain(note, 2000)) for note in getattr(record, "notes", ())],
-    )
+    notes = (tag("div", plain(note, 2000)) for note in getattr(record, "notes", ()))
+    return tag("div", head, *bar, body_of(record), *notes)
 
 
 @functools.singledispatch

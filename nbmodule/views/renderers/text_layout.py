@@ -55,11 +55,10 @@ def branches(tree: Outline) -> list[str]:
     stops = [len(tree)]
     for i, depth in enumerate(tree.depth):
         del last[depth:], stops[depth + 1 :]
-        out.append(
-            "".join("   " if end else "│  " for end in last)
-            + ("└─ " if ends[i] == stops[depth] else "├─ ")
-        )
-        last.append(ends[i] == stops[depth])
+        is_last = ends[i] == stops[depth]
+        lead = "".join("   " if end else "│  " for end in last)
+        out.append(lead + ("└─ " if is_last else "├─ "))
+        last.append(is_last)
         stops.append(ends[i])
     return out
 
@@ -87,9 +86,8 @@ def align(
     used = [c for c in range(columns) if sizes[c]]
     while len(used) > 1 and sum(sizes[c] + len(GAP) for c in used[1:]) + min(sizes[0], 24) > width:
         used.remove(next((c for c in leaving if c in used), used[-1]))
-    sizes[0] = max(
-        min(sizes[0], width - sum(sizes[c] + len(GAP) for c in used[1:])), min(sizes[0], 8)
-    )
+    room = width - sum(sizes[c] + len(GAP) for c in used[1:])
+    sizes[0] = max(min(sizes[0], room), min(sizes[0], 8))
     return [text for line in lines for text in _layout(line, used, sizes, right, width, color)]
 
 
@@ -136,7 +134,5 @@ def cap(lines: list[str], limit: int | None, cut: int, name: str) -> list[str]:
     """
     if limit is None or (len(lines) <= limit and not cut):
         return lines
-    return [
-        *lines[: limit - 1],
-        f"… {max(len(lines) - limit + 1, 0) + cut:,} more rows: print({name})",
-    ]
+    more = max(len(lines) - limit + 1, 0) + cut
+    return [*lines[: limit - 1], f"… {more:,} more rows: print({name})"]
