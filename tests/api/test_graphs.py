@@ -247,7 +247,7 @@ def test_looking_is_not_tracked_and_is_not_a_call(model):
     assert not list(calls)
     with pytest.raises(
         nb.NotBuiltError,
-        match=r"model\(x\), or model.compile\(args=\(x,\)\), or ask nb.graph\(model, x\)",
+        match=r"model\(x\) or model.compile\(args=\(x,\)\)\), or pass the arguments: nb.graph\(model, x\)",
     ):
         model.show_graph()
 

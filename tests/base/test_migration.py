@@ -109,7 +109,7 @@ def test_the_cure_of_a_name_names_things_that_exist():
         (lambda: nb.nn.ReflectionPad2d, r"use jnp\.pad"),
         (lambda: nb.optim.OneCycleLR, r"may be a schedule"),
         (lambda: nb.nn.initializers.xavier_uniform_, r"use nb\.GlorotUniform\(\)"),
-        (lambda: nb.filter_vjp, r"take modules as they are"),
+        (lambda: nb.filter_vjp, r"the transforms of nb and jax take modules"),
         (lambda: nb.Identity().register_full_backward_hook, r"nb\.track\(model, gradients=True\)"),
         (lambda: nb.Adam().add_param_group, r"give groups= when it is made"),
     ],

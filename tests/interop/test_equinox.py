@@ -169,7 +169,7 @@ def test_classes_are_as_they_were_after_a_call_that_fails():
 def test_something_else_is_refused():
     with pytest.raises(nb.ArgumentTypeError, match="takes an eqx.Module; got dict"):
         nb.from_equinox({})
-    with pytest.raises(nb.ArgumentError, match="is called by it alone"):
+    with pytest.raises(nb.ArgumentError, match="can only be called by that model"):
         nb.from_equinox(CASES["mlp"][0]()).layers[0](jnp.ones(3))
 
 

@@ -314,7 +314,7 @@ def test_a_place_that_was_not_met_is_said(tiny, tokens):
         nb.patch(tiny, {"blocks.0.zz": nb.zero()}),
     ):
         tiny(tokens)
-    with pytest.raises(nb.TraceError, match="inside a function that is being traced"):
+    with pytest.raises(nb.TraceError, match="inside a traced function"):
         nb.jit(lambda x: nb.patch(tiny, {"embed": nb.zero()}).__enter__())(tokens)
 
 

@@ -146,7 +146,7 @@ def test_a_setting_that_cannot_be_leaves_the_others(tiny, tokens):
     kept = found.result
     with pytest.raises(nb.ArgumentError, match="there is no head 9"):
         found.add({"blocks.0.attention": nb.zero(head=9)})
-    with pytest.raises(nb.ArgumentError, match="has no number to turn"):
+    with pytest.raises(nb.ArgumentError, match="has no number to change"):
         nb.what_if(tiny, tokens, {"embed": nb.zero()}).turn(0, 1.0)
     with pytest.raises(nb.ArgumentError, match="no setting 3"):
         found.drop(3)
@@ -331,12 +331,12 @@ def test_direct_attribution_adds_up_and_is_that_of_the_logit_lens(tiny, tokens):
             lambda m, x: nb.sweep(m, x, "channels", metric=0),
             "nothing to sweep over channels. Name modules with only=",
         ),
-        (lambda m, x: nb.attribute(m, x), "explains a number"),
+        (lambda m, x: nb.attribute(m, x), "explains one number"),
         (lambda m, x: nb.attribute(m, x, 99), "has no entry 99"),
         (lambda m, x: nb.attribute(m, x, 0, method="direct"), "needs stream="),
         (lambda m, x: nb.what_if(m, x, loss=lambda a, b: 0.0), "give target= too"),
         (lambda m, x: nb.what_if(m, x, metric=lambda y: y), "must be one number"),
-        (lambda m, x: nb.what_if(nb.Linear, x), "a module is wanted"),
+        (lambda m, x: nb.what_if(nb.Linear, x), "expected a module"),
         (lambda m, x: nb.trace_causes(m, x, x, None), "give metric="),
     ],
 )

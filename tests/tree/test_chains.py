@@ -236,5 +236,5 @@ def test_ranges_are_taken_at_the_depths_asked_for(key_slice):
 
 @pytest.mark.parametrize("key_slice", ["b", "a:b:c", 3, None])
 def test_what_is_no_range_is_refused(key_slice):
-    with pytest.raises(ArgumentTypeError, match='by a text such as "b:d" or by a slice'):
+    with pytest.raises(ArgumentTypeError, match='by text such as "b:d" or by a slice'):
         Container(LETTERS).cont_slice_keys(key_slice)
