@@ -85,14 +85,14 @@ def _run_on_files(options: argparse.Namespace) -> int:
 
 
 def _page(options: argparse.Namespace) -> str:
-    from nbmodule.files import read, summary
+    from nbmodule.files import listing, read
     from nbmodule.views import html_of
 
     if options.command == "show":
         title, value = Path(options.file).name, read(options.file).variables
     else:
         title = f"{Path(options.first).name} {Path(options.second).name}"
-        value = summary.diff_files(options.first, options.second)
+        value = listing.diff_files(options.first, options.second)
     head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
     return f'{head}<body style="margin:16px">{html_of(value)}</body>'
 

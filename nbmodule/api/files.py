@@ -375,7 +375,7 @@ def load_weights(
     return compare_parts(file_trees, module_trees, titles, values=False)
 
 
-def _title(module: Any, source: Any) -> str:
+def _title(module: object, source: Any) -> str:
     return f"cannot load {os.fspath(source)} into {type(module).__name__}"
 
 

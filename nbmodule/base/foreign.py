@@ -81,7 +81,7 @@ def is_of_torch(state: Mapping[Any, Any], names: Container[Any] = ()) -> bool:
     return any(map(is_tensor, state.values())) or any(end in _TORCH_ONLY for end in ends)
 
 
-def spelled(value: Any) -> Any:
+def spelled(value: object) -> Any:
     """Return a device or a dtype of PyTorch as JAX spells it; anything else unchanged.
 
     Example:
@@ -101,7 +101,7 @@ def is_tensor(value: object) -> bool:
     )
 
 
-def is_parameter(tensor: Any) -> bool:
+def is_parameter(tensor: object) -> bool:
     """Return True for a tensor of PyTorch that is a parameter."""
     return any(cls.__module__ == "torch.nn.parameter" for cls in type(tensor).__mro__)
 

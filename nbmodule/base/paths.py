@@ -54,7 +54,7 @@ def _plain(entry: Any) -> str:
     return str(entry)
 
 
-def entry_of(key: Any) -> Any:
+def entry_of(key: object) -> Any:
     """The name or number of a JAX key entry, of an optimizer's or framework's own kind too.
 
     Example:

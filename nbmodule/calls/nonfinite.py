@@ -425,7 +425,7 @@ class InputFault(NamedTuple):
         return f"{word} in the input: {self.name}{location}{row}"
 
 
-def find_input_fault(fn: Any, args: Sequence[Any], kwargs: object) -> InputFault | None:
+def find_input_fault(fn: object, args: Sequence[Any], kwargs: object) -> InputFault | None:
     """Return the first element among the arguments of a call that is not finite.
 
     Example:

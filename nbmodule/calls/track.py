@@ -362,7 +362,7 @@ def _shape(leaf: Shaped) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array else leaf
 
 
-def last_tracked(model: Any) -> Recorded | None:
+def last_tracked(model: object) -> Recorded | None:
     """The newest calls that were tracked of a model, as far as somebody still has them."""
     for calls in reversed(holders("calls")):
         if isinstance(calls, Recorded) and calls._watch.model is model and len(calls):

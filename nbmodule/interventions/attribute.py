@@ -311,7 +311,7 @@ class _Gradients:
                 [by_point if number == at else by for number, by in enumerate(by_adds)],
             )
 
-        def gains(supplied: Any, direction: Any, *remaining: Any) -> Any:
+        def gains(supplied: Any, direction: object, *remaining: Any) -> Any:
             point, adds = supplied
             moved = jax.jvp(
                 lambda point: looked((point, adds), *remaining)[1], (point,), (direction,)

@@ -53,9 +53,9 @@ class Patch(NamedTuple):
 
 
 @overload
-def patch(model: Any, settings: Mapping[Any, Any], /) -> Patching: ...
+def patch(model: object, settings: Mapping[Any, Any], /) -> Patching: ...
 @overload
-def patch(model: Any, x_clean: Any, x_corrupt: Any, path: Any) -> Patch: ...
+def patch(model: object, x_clean: object, x_corrupt: object, path: object) -> Patch: ...
 def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> Any:
     """Change what submodules return while a block runs; or run once with the returns of another
     input.
@@ -197,7 +197,7 @@ class Patching:
             raise
         return self
 
-    def _leave(self, block: _Block, cls: Any, error: BaseException | None, trace: Any) -> None:
+    def _leave(self, block: _Block, cls: object, error: BaseException | None, trace: object) -> None:
         if not any(block is item for item in self._open):  # called by hand, or by a stack
             block = self._open[-1]
         interventions = list(block.interventions)

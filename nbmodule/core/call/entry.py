@@ -150,7 +150,7 @@ def _find_forward(cls: type) -> Callable[..., Any]:
     return no_forward
 
 
-def no_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+def no_forward(self: object, *args: Any, **kwargs: Any) -> Any:
     """Call the module: run its forward, with hooks, tracking and the variables that are asked for.
 
     If forward itself has a parameter of one of these names (`v` in attention), a Container or dict

@@ -80,13 +80,13 @@ class CallListener(Protocol):
     thread: int
     """Identifier of the thread whose calls are reported."""
 
-    def prepare(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def prepare(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return a note for a call that may trace; `record_call` may be used here."""
 
-    def note(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def note(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return a note for a call in the steady state: this is on the path of every step."""
 
-    def finish(self, note: Any, outputs: Any) -> None:
+    def finish(self, note: object, outputs: object) -> None:
         """Take the note and the outputs of a call that has succeeded."""
 
 

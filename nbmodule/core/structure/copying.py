@@ -118,7 +118,7 @@ class _StandIn:
 
     __slots__ = ("__weakref__", "_obj", "_snapshot")
 
-    def __init__(self, obj: Any, snapshot: _Snapshot) -> None:
+    def __init__(self, obj: object, snapshot: _Snapshot) -> None:
         self._obj, self._snapshot = obj, snapshot
 
     def __reduce_ex__(self, protocol: object) -> Any:

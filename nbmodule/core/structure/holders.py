@@ -306,7 +306,7 @@ def with_buffers(
     return collection
 
 
-def _buffer_of(value: Any, old: Any, collection: Any, home: Home | None) -> Variable:
+def _buffer_of(value: Any, old: Any, collection: object, home: Home | None) -> Variable:
     """Return the buffer for an array: the former one, if it fits, or a new one."""
     trace, is_traced = here(), isinstance(value, jax.core.Tracer)
     is_local = home is not None and home.trace == trace

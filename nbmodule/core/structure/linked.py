@@ -244,7 +244,7 @@ def embedded(plan: Plan) -> dict[int, Any]:
     return plan.embedded
 
 
-def is_level_of_v(plan: Plan, submodule: Any) -> bool:
+def is_level_of_v(plan: Plan, submodule: object) -> bool:
     """Return True if the `v` of a submodule is a level of the root's `v`."""
     return any(module is submodule for module in embedded(plan).values())
 
@@ -303,7 +303,7 @@ def matched(
     ]
 
 
-def _shape_of(array: Any) -> tuple[int, ...] | None:
+def _shape_of(array: object) -> tuple[int, ...] | None:
     """Return the shape of an array or a number; None of anything else."""
     if isinstance(array, numbers.Number):
         return ()

@@ -117,7 +117,7 @@ def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
-def name_of(fn: Any) -> str:
+def name_of(fn: object) -> str:
     """Return the name of a function, else of the class of what is called."""
     return str(getattr(fn, "__name__", type(fn).__name__))
 

@@ -426,7 +426,7 @@ def _digest(arrays: Any) -> int:
 
 
 def check_setup(
-    model: CoreModule, batch: Any, targets: Any = None, loss: Callable[..., Any] | None = None
+    model: CoreModule, batch: Any, targets: object = None, loss: Callable[..., Any] | None = None
 ) -> Diagnosis:
     """Look for faults of data, model and loss with one batch, before training.
 

@@ -67,7 +67,7 @@ class Diagnosis(tuple[RuleVerdict, ...]):
 
         return str(verdicts_html(self)) if self else "<div>no fault found</div>"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self.html()}
 
 

@@ -120,7 +120,7 @@ class ReturnsWatcher:
         holder: A module that nothing else holds, to be held as long as this watches.
     """
 
-    def __init__(self, model: Any, holder: Any = None) -> None:
+    def __init__(self, model: Any, holder: object = None) -> None:
         self.about, self._holder = "", holder
         self._choice = Choice(model, None, None)
         self._key = ("live", self._choice.key)
@@ -274,7 +274,7 @@ class ReturnsWatcher:
                 raise
             self._fail(error)
 
-    def _compile(self, watched: Any, shapes: Any, args: Any, kwargs: Any) -> None:
+    def _compile(self, watched: Any, shapes: object, args: Any, kwargs: Any) -> None:
         if self._compiles >= _MOST_COMPILES:
             self.about = _TOO_MANY
             return

@@ -81,7 +81,7 @@ class ReplayedStep(Inspection):
     def __init__(
         self,
         step: int,
-        item: Any,
+        item: object,
         *,
         inputs: list[tuple[str, Any]],
         run: TrackedStep | None,

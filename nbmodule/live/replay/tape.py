@@ -468,7 +468,7 @@ class Tape:
         call.captured, self._witness = self._used.get(function, ((), None))
         return call
 
-    def _note_carried(self, iteration: Iteration, leaf: Any) -> None:
+    def _note_carried(self, iteration: Iteration, leaf: object) -> None:
         """Note an argument that a call of the iteration before returned."""
         previous = self._previous.get(id(leaf))
         if previous is not None and previous[0]() is leaf and not iteration.carries_by_hand:

@@ -86,7 +86,7 @@ class CommandQueue:
 class Settable(Protocol):
     """State that a control sets and no variable holds, such as an attribute of a layer."""
 
-    def set(self, value: Any, /) -> None:
+    def set(self, value: object, /) -> None:
         """Set it as the control does."""
 
     def settle(self) -> None:
@@ -221,7 +221,7 @@ class Controls:
     ) -> Control:
         """Add a switch."""
 
-        def check(given: Any) -> bool:
+        def check(given: object) -> bool:
             if not isinstance(given, bool):
                 raise ArgumentError(f"{name!r} must be True or False, got {given!r}.")
             return given

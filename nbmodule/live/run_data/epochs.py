@@ -81,7 +81,7 @@ class EpochTable:
     def __repr__(self) -> str:
         return text_table(self.columns, self.cells()) if self.rows else "no epochs yet"
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": str(self.html())}
 
 

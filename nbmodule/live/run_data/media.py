@@ -75,7 +75,7 @@ class Media:
     def __repr__(self) -> str:
         return "\n".join(align(_TEXT[self.form](self), frozenset(), _WIDTH))
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": str(self.html())}
 
     def to_bytes(self) -> bytes:

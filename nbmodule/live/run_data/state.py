@@ -221,7 +221,7 @@ class RunState:
 
 
 def describe_settings(
-    config: Mapping[str, Any] | None, model: Any, optimizer: Any
+    config: Mapping[str, Any] | None, model: Any, optimizer: object
 ) -> dict[str, Any]:
     """Return settings as JSON values: `config` with nested keys joined by dots, then those of model
     and optimizer.

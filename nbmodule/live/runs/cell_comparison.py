@@ -54,7 +54,7 @@ class CellComparison:
         """Return the form of a view: folded below the comparison, once there is one."""
         return bundle if self._handle is None else self._folded(run_id, bundle)
 
-    def end(self, handle: Any, run_id: str, bundle: Bundle) -> Bundle:
+    def end(self, handle: object, run_id: str, bundle: Bundle) -> Bundle:
         """Return the form in which the view of a run ends."""
         if self._handle is None:
             self._first = handle, run_id, bundle

@@ -177,7 +177,7 @@ class Runs(Sequence[RecordedRun]):
         lines += [f"{path.name}: {plain(error, 120)}" for path, error in self.errors.items()]
         return "\n".join(lines)
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from nbmodule.live.runs import display  # noqa: F401 registers the record
         from nbmodule.views import mimebundle
 

@@ -165,7 +165,7 @@ class RunComparison:
     def __repr__(self) -> str:
         return text_table(*self.table())
 
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from nbmodule.live.runs.comparison_view import comparison_html
 
         return {"text/plain": repr(self), "text/html": comparison_html(self)}

@@ -71,7 +71,7 @@ def holds_numbers(dtype: np.dtype) -> bool:
     return dtype.kind in "fiubc" or dtype.name.startswith(("float", "bfloat", "int", "uint"))
 
 
-def holds_texts(x: Any) -> bool:
+def holds_texts(x: object) -> bool:
     """Return True for an array of texts."""
     return getattr(getattr(x, "dtype", None), "kind", "") in ("U", "S")
 

@@ -150,7 +150,7 @@ def capped_text_of(record: ViewRecord) -> str:
 
 
 @functools.singledispatch
-def lines_of(record: Any, width: int, color: bool) -> list[str]:
+def lines_of(record: object, width: int, color: bool) -> list[str]:
     """Write the lines below the title; each kind of record registers its own."""
     raise TypeError(f"{type(record).__name__} has no text.")
 
@@ -165,7 +165,7 @@ class TreeText(NamedTuple):
 
 
 @functools.singledispatch
-def tree_text(record: Any) -> TreeText:
+def tree_text(record: object) -> TreeText:
     """Write the cells of each line of a tree, of which the text and the folding HTML are made."""
     raise TypeError(f"{type(record).__name__} is no tree")
 
