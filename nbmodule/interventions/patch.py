@@ -197,7 +197,9 @@ class Patching:
             raise
         return self
 
-    def _leave(self, block: _Block, cls: object, error: BaseException | None, trace: object) -> None:
+    def _leave(
+        self, block: _Block, cls: object, error: BaseException | None, trace: object
+    ) -> None:
         if not any(block is item for item in self._open):  # called by hand, or by a stack
             block = self._open[-1]
         interventions = list(block.interventions)

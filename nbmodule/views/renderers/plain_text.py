@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nbmodule.base.format import (
     count_noun,
