@@ -18,6 +18,7 @@ from nbmodule.base.notebook import running_kernel
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.controls.pump import find_route, is_marimo
+from nbmodule.live.monitors.compile_queue import take_compile_seconds
 from nbmodule.live.monitors.watching import Sampling
 from nbmodule.live.run_data.control import RECEIPT, Command
 from nbmodule.live.run_data.messages import guard
@@ -91,7 +92,7 @@ class Boundary:
         self._failures = 0
         self.find_route()
         loop.on_look, loop.on_command = self.look, self.apply
-        loop.in_flight = log_queue.in_flight
+        loop.in_flight, loop.counted = log_queue.in_flight, run.cost.counted
         loop.await_steps = lambda: log_queue.hold_back(run.count.done)
 
     def open_view(self) -> None:
@@ -143,11 +144,9 @@ class Boundary:
 
     def look(self, clock: float, is_due: bool = True) -> None:
         """Do all that is due, or go on with a measurement alone; called by the loop."""
-        run = self._run
-        with run.cost:
-            if is_due:
-                self._read(clock)
-            self._guarded("watching", self.watching.look, clock, run.count.done)
+        if is_due:
+            self._read(clock)
+        self._guarded("watching", self.watching.look, clock, self._run.count.done)
         self.watching.leave()
 
     def _read(self, clock: float) -> None:
@@ -155,7 +154,7 @@ class Boundary:
         run, begun = self._run, time.thread_time()
         if run.route.kind != "pump":
             self.find_route()
-        run.cost.note(run.each_step.take())
+        run.cost.note(run.each_step.take() + take_compile_seconds())
         if self.late_controls is not None and run.count.done:
             add, self.late_controls = self.late_controls, None
             self._guarded("controls", add)
@@ -189,7 +188,7 @@ class Boundary:
     def check_conditions(self) -> None:
         """End the loop if a condition is true; called after every step where there are some."""
         run = self._run
-        with run.cost:
+        with run.cost.counted():
             self._log_queue.drain()
             for name, condition in self.conditions:
                 if self._tried(name, condition):
@@ -205,13 +204,12 @@ class Boundary:
             "clear": self._verbs.forget_earlier,
         }
         kind = message.get("kind")
-        with self._run.cost:
-            if kind in ("at", "rewind", "what_if", "take"):
-                self._loop.tasks.append(lambda: self._go_back(kind, message))
-            elif kind in actions:
-                actions[kind]()
-            else:
-                self._pass_to_view(kind, message)
+        if kind in ("at", "rewind", "what_if", "take"):
+            self._loop.tasks.append(lambda: self._go_back(kind, message))
+        elif kind in actions:
+            actions[kind]()
+        else:
+            self._pass_to_view(kind, message)
 
     def _set(self, name: str, value: object) -> None:
         run = self._run

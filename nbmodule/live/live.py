@@ -8,7 +8,6 @@ was logged, `monitors` measure the model, `reporting` shows the run, `replay` re
 from __future__ import annotations
 
 import os
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -279,10 +278,9 @@ class Live(ReplayVerbs):
             named: Values by name. `loss` and `val_loss` share a plot.
         """
         cost = self._state.each_step
-        begun = time.thread_time() if cost.is_on else 0.0
+        begun = cost.begin()
         self._log(values, at, named)
-        if begun:
-            cost.add(time.thread_time() - begun)
+        cost.end(begun)
 
     def _log(self, values: Mapping[str, Any] | None, at: int | None, named: dict[str, Any]) -> None:
         try:
@@ -591,7 +589,9 @@ class Live(ReplayVerbs):
 
     @property
     def cost(self) -> float:
-        """Share of the last seconds spent on watching, logging and sending."""
+        """Share of the last ten seconds spent on watching, logging, keeping and sending: of the CPU
+        time where JAX computes on the CPU, otherwise of the time.
+        """
         return self._state.cost.fraction()
 
     def notes(self) -> list[str]:
@@ -625,7 +625,7 @@ class Live(ReplayVerbs):
         if self._resumed is not None:
             self._resumed.begin()
         self._begin_journal()
-        run.cost.start(time.monotonic())
+        run.cost.start()
         return self
 
     def _add_late_controls(self) -> None:
@@ -731,10 +731,9 @@ class Live(ReplayVerbs):
 
     def _after_step(self) -> None:
         cost = self._state.each_step
-        begun = time.thread_time() if cost.is_on else 0.0
+        begun = cost.begin()
         self._log_queue.hold_back(self._state.count.done, self._state.most_ahead)
-        if begun:
-            cost.add(time.thread_time() - begun)
+        cost.end(begun)
         if self._boundary.conditions:
             self._boundary.check_conditions()
         cost.next_step()

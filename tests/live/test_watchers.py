@@ -213,14 +213,20 @@ def test_strips_stay_small_and_keep_the_newest():
     assert gaps.max() <= 4 * max(gaps.min(), 8)
 
 
-def test_the_cost_is_that_of_the_last_seconds():
-    meter = CostMeter()
-    meter.start(0.0)
-    meter.note(5.0, clock=1.0)
-    assert meter.fraction(clock=10.0) == pytest.approx(0.5)
-    assert meter.fraction(clock=12.0) == 0
-    meter.note(0.5, clock=20.0)
-    assert meter.fraction(clock=20.0) == pytest.approx(0.05)
+def test_the_cost_is_a_share_of_the_busy_time_of_the_last_seconds(monkeypatch):
+    clock = FakeTime()
+    monkeypatch.setattr("nbmodule.live.run_data.progress.time", clock)
+    meter = CostMeter(busy=lambda: clock.now / 2)  # half of the time goes to other processes
+    meter.start()
+    clock.now += 4.0
+    meter.note(1.0)
+    assert meter.fraction() == pytest.approx(0.5)
+    clock.now += 4.0
+    assert meter.fraction() == pytest.approx(0.25)
+    clock.now += 8.0
+    assert meter.fraction() == 0
+    meter.note(0.6)
+    assert meter.fraction() == pytest.approx(0.6 / 6)
 
 
 class FakeTime:
@@ -233,7 +239,7 @@ class FakeTime:
     def monotonic(self):
         return self.now
 
-    thread_time = perf_counter = time = monotonic
+    thread_time = process_time = perf_counter = time = monotonic
 
 
 class CostlyLine:
@@ -253,7 +259,7 @@ class CostlyLine:
 @pytest.mark.parametrize("step", [0.0005, 0.005, 0.05, 3.0])
 def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step, monkeypatch):
     clock = FakeTime()
-    for room in ("boundary", "controls.loop", "run_data.progress", "live"):
+    for room in ("boundary", "controls.loop", "run_data.progress"):
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
     line = CostlyLine(clock)
     with Live(budget=0.02, display=False, keep=False) as live:

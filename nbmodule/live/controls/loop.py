@@ -11,7 +11,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol, TypeVar
 
 from nbmodule.base.kinds import is_whole
@@ -86,6 +86,8 @@ class Loop:
         """Waits until the steps that were begun are computed; called before a pause."""
         self.in_flight: Callable[[], int] = int
         """Returns how many steps are begun and not computed, which do not count for the rate."""
+        self.counted: Callable[[], AbstractContextManager[Any]] = nullcontext
+        """Returns a context for work that is not the training's."""
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
         self.recall: Recall | None = None
@@ -312,7 +314,8 @@ class Loop:
 
     def _look(self, clock: float) -> None:
         """Handle messages, apply commands, call the listener; no interrupt cuts this in two."""
-        with shield():
+        is_running = self.count.state == "running"
+        with shield(), self.counted() if is_running else nullcontext():
             self.pump.look()
             self.count.meter.update(self.count.done - self.in_flight(), clock)
             is_due = clock >= self._next_tell

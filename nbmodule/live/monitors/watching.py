@@ -21,8 +21,8 @@ from nbmodule.live.run_data.strips import FIELDS, Sample, Strips, Watcher
 
 LEVELS = ("all", "weights")
 """What may be watched: weights, gradients and returns, or the weights alone."""
-_LEAST, _MOST = 0.25, 60.0
-"""Seconds between two measurements."""
+_LEAST, _MOST, _MOST_AT_FIRST = 0.25, 60.0, 1.0
+"""Seconds between two measurements; at most at first, while programs are compiled and loaded."""
 _STEPS = 3
 """Steps of one measurement."""
 _BAD = FIELDS.index("nonfinite")
@@ -60,7 +60,8 @@ class Sampling:
         self._around = _Guarded(run, [])
         self._params: Any = None
         self._grads: Any = None
-        self._next = 0.0
+        self._next = self._next_busy = self._latest = 0.0
+        """Earliest wall time, earliest busy time and latest wall time of the next measurement."""
         self._phase = self._done = 0
         self._mark = self._host = 0.0
         self._durations: list[float] = []
@@ -100,7 +101,8 @@ class Sampling:
             return
         if self._phase:
             self._loop.await_steps()  # a step lasts until it is computed
-        begun = time.perf_counter()
+        cost = self._run.cost
+        begun, host = cost.busy(), time.thread_time()
         watchers = self._watchers()
         for watcher in watchers:
             for sample in watcher.take(done):
@@ -109,16 +111,23 @@ class Sampling:
             self._request(done)
         elif self._phase:
             self._continue(begun, done)
-        elif clock >= self._next and watchers and done:
+        elif watchers and done and self._is_due(clock):
             self._loop.await_steps()
             self._phase, self._host, self._durations = 1, 0.0, []
             self._loop.measure_soon()
         self._done = done
-        self._host += time.perf_counter() - begun
+        self._host += time.thread_time() - host
+
+    def _is_due(self, clock: float) -> bool:
+        """Return True if it is time for a measurement: the rest after the last one is as long in
+        the time of the training as in that of the clock.
+        """
+        has_rested = self._run.cost.busy() >= self._next_busy or clock >= self._latest
+        return clock >= self._next and has_rested
 
     def leave(self) -> None:
         """Note that the work at this boundary is over: the user's step follows."""
-        self._mark = time.perf_counter()
+        self._mark = self._run.cost.busy()
 
     def _watchers(self) -> list[Watcher]:
         run = self._run
@@ -147,19 +156,20 @@ class Sampling:
             self._loop.measure_soon()
             return
         self._phase = 0
-        is_preparing = any(watcher.is_preparing for watcher in self._run.watchers or ())
-        if is_preparing or not self._is_warm:  # loading and compiling is not typical
-            self._is_warm = not is_preparing
-            self._next = time.monotonic() + _LEAST
-            return
+        run, clock = self._run, time.monotonic()
         plain, *watched = self._durations
         extra = sum(watched) - plain * len(watched)
-        self._costs.append(extra + self._host)
-        usual = median if len(self._costs) > 2 else min  # most of a single one is other processes
-        cost = max(usual(self._costs), 0.0)
-        self._run.cost.note(max(cost - self._host, 0.0))  # the host's part is noted as it is spent
-        share = self._run.budget / 2
-        self._next = time.monotonic() + rest_after(cost, share, least=_LEAST, most=_MOST)
+        run.cost.note(extra)  # the host's part is noted as it is spent
+        is_preparing = any(watcher.is_preparing for watcher in run.watchers or ())
+        is_typical, self._is_warm = self._is_warm and not is_preparing, not is_preparing
+        if is_typical:
+            self._costs.append(extra + self._host)
+            cost, most = median(self._costs), _MOST
+        else:  # it may hold the time of loading and compiling
+            cost, most = extra + self._host, _MOST_AT_FIRST
+        rest = rest_after(max(cost, 0.0), run.budget / 2, least=_LEAST, most=most)
+        self._next, self._latest = clock + _LEAST, clock + most
+        self._next_busy = run.cost.busy() + rest
 
     def _request(self, done: int) -> None:
         """Have the next step watched."""
@@ -210,7 +220,7 @@ class Sampling:
         for watcher in self._run.watchers or ():
             watcher.close()
         self._run.watchers, self._phase, self._is_warm, self._loop.around = None, 0, False, None
-        self._next = 0.0
+        self._next = self._next_busy = 0.0
 
     def _keep(self, sample: Sample) -> None:
         strips = self._run.watched.setdefault(sample.quantity, Strips(sample.quantity))

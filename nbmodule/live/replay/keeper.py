@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -150,7 +149,7 @@ class StepKeeper:
         if iteration is None:
             return
         cost = self._run.each_step
-        begun = time.thread_time() if cost.is_on else 0.0
+        begun = cost.begin()
         if iteration.actions:  # made before: record it anew
             iteration = Iteration(iteration.item, iteration.made, iteration.drawn)
         controls = self._run.controls
@@ -159,8 +158,7 @@ class StepKeeper:
             self._controls = {c.name: c.value for c in controls if c.name not in _NOT_TRAINING}
         iteration.number, iteration.epoch, iteration.controls = number, epoch, self._controls
         self.tape.begin(iteration)
-        if begun:
-            cost.add(time.thread_time() - begun)
+        cost.end(begun)
 
     def notice(self) -> None:
         """Compare with what was expected, and keep steps whose loss stands out; at boundaries."""

@@ -130,7 +130,7 @@ class Tape:
         self.functions: dict[Any, None] = {}
         self.variables: list[Variable] = []
         self._index: dict[Variable, int] = {}
-        self._values: list[Any] = []
+        self._values: list[weakref.ref[Any]] = []
         """Values of the variables when they were last compared."""
         self._given_by_functions: list[Variable] = []
         """Variables whose value a function gives: no clock reports that it gives another."""
@@ -431,10 +431,9 @@ class Tape:
         iteration = self._current
         if iteration is None:
             return None
-        begun = time.thread_time() if self._cost.is_on else 0.0
+        begun = self._cost.begin()
         call = self._noted(iteration, function, args, kwargs)
-        if begun:
-            self._cost.add(time.thread_time() - begun)
+        self._cost.end(begun)
         return call
 
     def _noted(
@@ -483,7 +482,7 @@ class Tape:
         iteration = self._current
         if iteration is None or note is None:
             return
-        begun = time.thread_time() if self._cost.is_on else 0.0
+        begun = self._cost.begin()
         iteration.actions.append(note)
         if type(outputs) is Packed:
             self.refusal = "a step returns modules, which are other ones after each step"
@@ -495,9 +494,8 @@ class Tape:
                     note.small[number] = leaf
         if self._witness is not None and not self.donates:
             note.witness = (self._witness, self._witness._value)
-        if begun:  # the old values are freed below: that is time of the step itself
-            self._cost.add(time.thread_time() - begun)
         self._note_values()
+        self._cost.end(begun)
         used = note.function.last_variables() if type(note.function) is Jit else ()
         if len(used) > len(self.variables):  # the old value of a new variable is unknown
             self._is_broken = True
@@ -522,9 +520,10 @@ class Tape:
 
     def _note_values(self) -> None:
         try:
-            self._values = list(map(_value, self.variables))
+            values = map(_value, self.variables)
+            self._values = list(map(weakref.ref, values))  # the next step may use their memory
         except AttributeError:  # one has not been drawn yet
-            self._values = [variable.value for variable in self.variables]
+            self._values = [weakref.ref(variable.value) for variable in self.variables]
         self._clock = clock.values
 
     def _writes(self) -> list[Write]:
@@ -534,10 +533,11 @@ class Tape:
         before = self._values
         self._note_values()
         segment = self.segments[-1] if self.segments else None
+        pairs = zip(self.variables, before, strict=False)
+        changed = [(v, v.value) for v, old in pairs if old() is not v.value]
         return [
             Write(variable, self._output(new, segment) or self._copied(new))
-            for variable, old, new in zip(self.variables, before, self._values, strict=False)
-            if old is not new
+            for variable, new in changed
         ]
 
     def _copied(self, value: object) -> Any:
@@ -563,8 +563,8 @@ class Tape:
         changed = []
         for variable in self._given_by_functions:
             i, answer = self._index[variable], variable.value
-            if self._values[i] is not answer:
-                self._values[i] = answer
+            if self._values[i]() is not answer:
+                self._values[i] = weakref.ref(answer)
                 changed.append(Write(variable, answer))
         return changed
 

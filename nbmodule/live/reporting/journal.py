@@ -151,7 +151,8 @@ class Journal:
 
     def _work(self) -> None:
         while not self._over.wait(TRY_AGAIN if self._failed else EVERY):
-            self.write()
+            with self._run.cost.counted():
+                self.write()
 
     def write(self) -> bool:
         """Append changes; return False if that fails, which is reported until it works again."""
@@ -273,7 +274,10 @@ class Journal:
                 self._report_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
                 return
             begun = time.monotonic()
-            with whole_file(self.path.with_suffix(".npz")) as file:
+            with (
+                self._run.cost.counted(),
+                whole_file(self.path.with_suffix(".npz")) as file,
+            ):
                 np.savez(file, **_packed_values(state))
                 with self._lock:  # the curves are not behind the state
                     self._collect()

@@ -4,11 +4,13 @@ costs to watch them.
 
 from __future__ import annotations
 
-import math
+import contextlib
 import time
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
+
+import jax
 
 from nbmodule.base.format import format_count, format_number, format_seconds, printable_repr
 
@@ -236,58 +238,65 @@ class ScannedSteps:
 class CostMeter:
     """Adds up the time that is not the training's, as a share of all time.
 
-    Use it as a context manager around everything that is not the user's step. Work is counted in
-    the time of its thread, so that other processes do not count.
+    Where JAX computes on the CPU, all time is that of the process on the processor, so that a busy
+    machine changes nothing; with an accelerator it is wall time. Work is counted in the time of its
+    thread.
+
+    Args:
+        busy: Returns seconds of training and watching; chosen at `start` if not given.
 
     Example:
         >>> meter = CostMeter()
-        >>> meter.start(clock=90.0)
-        >>> meter.note(0.01, clock=100.0)
-        >>> meter.note(0.01, clock=101.0)
-        >>> meter.fraction(clock=102.0)
-        0.002
+        >>> meter.start()
+        >>> with meter.counted():
+        ...     found = sum(range(1000))
+        >>> 0 < meter.fraction() < 1
+        True
     """
 
-    def __init__(self) -> None:
-        self._spans: deque[tuple[float, float]] = deque()
-        self._begun = 0.0
-        self._started = -math.inf
+    def __init__(self, busy: Callable[[], float] | None = None) -> None:
+        self.busy: Callable[[], float] = busy or time.process_time
+        self._is_chosen = busy is not None
+        self._spans: deque[tuple[float, float, float]] = deque()
+        """Wall time, busy time and cost of each piece of work in the last seconds."""
+        self._from = 0.0
+        """Busy time at which the last seconds began."""
         self._final: float | None = None
 
-    def start(self, clock: float) -> None:
+    def start(self) -> None:
         """Begin to count after setting up."""
-        self._started = clock
+        if not self._is_chosen and jax.default_backend() != "cpu":
+            self.busy = time.monotonic
         self._spans.clear()
+        self._from = self.busy()
 
-    def note(self, seconds: float, clock: float | None = None) -> None:
+    def note(self, seconds: float) -> None:
         """Add spent time; it may be negative if it is a difference of two noisy times."""
-        self._spans.append((time.monotonic() if clock is None else clock, seconds))
+        if seconds:
+            self._spans.append((time.monotonic(), self.busy(), seconds))
 
-    def fraction(self, clock: float | None = None) -> float:
+    def fraction(self) -> float:
         """Return the share of the last seconds that was not the training's."""
         if self._final is not None:
             return self._final
-        clock = time.monotonic() if clock is None else clock
-        while self._spans and clock - self._spans[0][0] > COST_WINDOW:
-            self._spans.popleft()
-        total = sum(seconds for _, seconds in self._spans)
-        return max(total, 0.0) / max(min(clock - self._started, COST_WINDOW), 1e-3)
+        earliest = time.monotonic() - COST_WINDOW
+        while self._spans and self._spans[0][0] < earliest:
+            self._from = self._spans.popleft()[1]
+        total = sum(seconds for _, _, seconds in list(self._spans))  # a thread may add one
+        return max(total, 0.0) / max(self.busy() - self._from, 1e-3)
 
     def stop(self) -> None:
         """Count no more: the run is over."""
         self._final = self.fraction()
 
-    def __enter__(self) -> CostMeter:
-        self._begun = time.thread_time()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self.note(time.thread_time() - self._begun)
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Count what a thread does inside."""
+        begun = time.thread_time()
+        try:
+            yield
+        finally:
+            self.note(time.thread_time() - begun)
 
 
 def rest_after(seconds: float, share: float, *, least: float, most: float) -> float:
@@ -305,14 +314,13 @@ class SampledCost:
 
     Example:
         >>> cost = SampledCost(every=4)
-        >>> [cost.next_step() for _ in range(6)]
-        [True, False, False, False, True, False]
-        >>> cost.add(1e-5)
-        >>> cost.add(2e-5)
-        >>> _ = cost.next_step()
-        >>> cost.add_once(1e-3)
-        >>> round(cost.take(), 8), cost.take()
-        (0.00112, 0.0)
+        >>> [cost.next_step() for _ in range(5)]
+        [True, False, False, False, True]
+        >>> begun = cost.begin()
+        >>> found = sum(range(1000))
+        >>> cost.end(begun)
+        >>> cost.take() > 0, cost.take()
+        (True, 0.0)
     """
 
     def __init__(self, every: int = 16) -> None:
@@ -328,9 +336,14 @@ class SampledCost:
         self.is_on = not self._count % self.every
         return self.is_on
 
-    def add(self, seconds: float) -> None:
-        """Add time of work that is done at every step."""
-        self._seconds += seconds
+    def begin(self) -> float:
+        """Begin work that is done at every step; return what `end` takes."""
+        return time.thread_time() if self.is_on else 0.0
+
+    def end(self, begun: float) -> None:
+        """End work that is done at every step."""
+        if begun:
+            self._seconds += time.thread_time() - begun
 
     def add_once(self, seconds: float) -> None:
         """Add time of work that is not done at every step, also within a measured part."""
