@@ -21,8 +21,10 @@ from nbmodule.live.run_data.strips import FIELDS, Sample, Strips, Watcher
 
 LEVELS = ("all", "weights")
 """What may be watched: weights, gradients and returns, or the weights alone."""
-_LEAST, _MOST, _MOST_AT_FIRST = 0.25, 60.0, 1.0
-"""Seconds between two measurements; at most at first, while programs are compiled and loaded."""
+_LEAST, _MOST = 0.25, 60.0
+"""Seconds between two measurements."""
+_STRETCH = 3.0
+"""How many times as long as its busy time a rest may be, where a loop waits or shares its cores."""
 _STEPS = 3
 """Steps of one measurement."""
 _BAD = FIELDS.index("nonfinite")
@@ -162,14 +164,12 @@ class Sampling:
         run.cost.note(extra)  # the host's part is noted as it is spent
         is_preparing = any(watcher.is_preparing for watcher in run.watchers or ())
         is_typical, self._is_warm = self._is_warm and not is_preparing, not is_preparing
-        if is_typical:
+        self._next, self._next_busy = clock + _LEAST, 0.0
+        if is_typical:  # others may hold the time of loading and compiling
             self._costs.append(extra + self._host)
-            cost, most = median(self._costs), _MOST
-        else:  # it may hold the time of loading and compiling
-            cost, most = extra + self._host, _MOST_AT_FIRST
-        rest = rest_after(max(cost, 0.0), run.budget / 2, least=_LEAST, most=most)
-        self._next, self._latest = clock + _LEAST, clock + most
-        self._next_busy = run.cost.busy() + rest
+            cost = max(median(self._costs), 0.0)
+            rest = rest_after(cost, run.budget / 2, least=_LEAST, most=_MOST)
+            self._next_busy, self._latest = run.cost.busy() + rest, clock + _STRETCH * rest
 
     def _request(self, done: int) -> None:
         """Have the next step watched."""
