@@ -58,14 +58,6 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 
-class Memo:
-    """Caches of an optimizer; no part of the structure or of copies."""
-
-    def __init__(self) -> None:
-        self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
-        self.layouts: dict[Any, Any] = {}  # of the last steps, see `slots.py`
-
-
 class Optimizer:
     """The base of all optimizers. One of your own defines `_step(self, v, grads)`, which returns
     new variables.
@@ -102,14 +94,16 @@ class Optimizer:
     """
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
-        _memo: Any
+        _compiled_steps: dict[Any, Any]  # for `trace_on_next_step`
+        _layouts: dict[Any, Any]  # of the last steps, see `slots.py`
         _nbm: Any
         _counter: Any
 
     __signature__ = ConstructorSignature()
     _is_stateful = True
     _takes_extra = False  # whether a step takes keyword arguments of its own
-    _unwatched = frozenset({"_memo", "_nbm"})  # no part of the structure
+    # No part of the structure, nor of copies
+    _unwatched = frozenset({"_compiled_steps", "_layouts", "_nbm"})
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -122,7 +116,7 @@ class Optimizer:
 
     def _revive(self) -> None:
         """Set what every optimizer has, also one that is built from a structure."""
-        vars(self).update(_nbm=Inner(), _memo=Memo(), _arrays={})
+        vars(self).update(_nbm=Inner(), _compiled_steps={}, _layouts={}, _arrays={})
         self._nbm.home = birthplace()
 
     def __init__(
@@ -434,7 +428,7 @@ class Optimizer:
         return not any(map(callable, extra.values()))
 
     def _compiled(self, key: Any, step: Any) -> Any:
-        return self._memo.compiled.setdefault(key, jit(step))
+        return self._compiled_steps.setdefault(key, jit(step))
 
     def _advance(self, part: Pairs) -> list[Any]:
         """Return new values for all variables: here from `_step`, with those that change."""

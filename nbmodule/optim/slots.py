@@ -175,7 +175,7 @@ class SlotOptimizer(Optimizer):
 
     def _layout(self, part: Pairs) -> list[Work]:
         """Return the work of a step over these variables; make state that is missing."""
-        layouts = self._memo.layouts
+        layouts = self._layouts
         kinds = tuple([(x.shape, x.dtype, placement(x)) for x in part.weights])
         key = (part.chains, kinds, tuple(part.active()), self._plan_key())
         if (key, self._nbm.version) not in layouts:

@@ -32,17 +32,12 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("print_limit", "print_indent", "print_line_spacing", "key_length_limit"):
-            value = getattr(self, name)
-            if value is None and name in ("print_limit", "key_length_limit"):
+            value, is_limit = getattr(self, name), name in ("print_limit", "key_length_limit")
+            most = sys.maxsize if is_limit else _MOST_SPACES
+            if value is None and is_limit:
                 continue
-            if not is_whole(value):
-                raise ArgumentTypeError(f"{name} must be an integer, got {type(value).__name__}.")
-            most = _MOST_SPACES if name in ("print_indent", "print_line_spacing") else sys.maxsize
-            if not 0 <= value <= most:
-                raise ArgumentError(
-                    f"{name} must be "
-                    f"{'at least 0' if most == sys.maxsize else f'from 0 to {most}'}, got {value}."
-                )
+            if not is_whole(value) or not 0 <= value <= most:
+                raise ArgumentError(f"{name} must be an integer from 0 to {most}, got {value!r}.")
         for color in (self.default_key_color, *(self.keyword_color_dict or {}).values()):
             if color not in COLORS:
                 raise ArgumentError(f"there is no color {color!r}; there are {', '.join(COLORS)}.")

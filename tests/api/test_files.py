@@ -101,17 +101,6 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     assert same(model, again)
 
 
-def test_only_the_newest_checkpoints_stay(tmp_path):
-    model = nb.Linear(2, 2)
-    for number in range(5):
-        nb.save_checkpoint(tmp_path, step=number, model=model, keep=2)
-    assert sorted(file.name for file in tmp_path.glob("*.h5")) == [
-        "checkpoint-3.h5",
-        "checkpoint-4.h5",
-    ]
-    assert nb.restore_checkpoint(tmp_path, model=model, step=3) == (3, None)
-
-
 def test_a_checkpoint_without_an_optimizer_says_so(tmp_path):
     model = nb.Linear(2, 2)
     nb.save_checkpoint(tmp_path, step=0, model=model)

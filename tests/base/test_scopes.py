@@ -26,10 +26,6 @@ def linear(w: jax.Array, x: jax.Array) -> jax.Array:
         return jnp.tanh(x @ w)
 
 
-def places(graph) -> list[tuple[str, str, int, str]]:
-    return [(n.operation, n.path, n.call, n.phase) for n in graph.nodes if n.kind == "operation"]
-
-
 @pytest.mark.parametrize(
     ("stack", "scopes", "phase"),
     [
@@ -75,48 +71,6 @@ def test_a_module_inside_one_of_its_own_name_stays():
     scopes, _ = read_scopes(marks("~transpose", "~jvp", "a", "a"))
 
     assert [s.name for s in scopes] == ["a", "a"]
-
-
-def test_every_operation_belongs_to_the_submodule_that_made_it():
-    """A shared layer, a repeated one and one in a list, marked by hand as a module call marks them."""
-
-    def model(w, x):
-        with jax.named_scope("encoder"):
-            with jax.named_scope("layers.0"):
-                x = linear(w, x)
-            with jax.named_scope("layers.1"):
-                x = linear(w, x)
-        with jax.named_scope("shared"):
-            y = x * 2
-        with jax.named_scope("shared#2"):
-            z = y * 3
-        return z + y
-
-    graph = trace_graph(model, jnp.ones((4, 4)), X)
-
-    assert places(graph) == [
-        ("dot_general", "encoder.layers.0.linear", 0, "forward"),
-        ("tanh", "encoder.layers.0.linear", 0, "forward"),
-        ("dot_general", "encoder.layers.1.linear", 0, "forward"),
-        ("tanh", "encoder.layers.1.linear", 0, "forward"),
-        ("mul", "shared", 0, "forward"),
-        ("mul", "shared", 1, "forward"),
-        ("add", "", 0, "forward"),
-    ]
-
-
-def test_a_scope_entered_again_is_another_call():
-    def model(x):
-        for _ in range(2):
-            with jax.named_scope("norm"):
-                x = jnp.sin(x)
-            x = x + 1
-        return x
-
-    graph = trace_graph(model, X)
-
-    assert [(g.path, g.call) for g in graph.groups] == [("norm", 0), ("norm", 1)]
-    assert graph.find("norm", call=1).operations == 1
 
 
 def test_scopes_inside_a_compiled_function_continue_those_around_it():

@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from nbmodule.base import whole_file as atomic
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import read, save
-from tests.base.saving_loop import tree_of, version_of
+from tests.base.saving_loop import version_of
 from tests.files.trees import equal
 
 ROOT = Path(__file__).parents[2]
@@ -144,27 +143,6 @@ def test_on_a_full_disk_the_old_file_stays_whole(small_disk, options):
         save(path, {"w": np.zeros(5_000_000)})
     assert names(small_disk) == []
     save(path, small)
-
-
-def test_on_a_full_disk_saving_ends_cleanly_at_any_byte(small_disk):
-    path, filler = small_disk / "w.h5", small_disk / "filler"
-    tree = {
-        "a": {"w": np.arange(30_000.0)},
-        "b": np.ones(9),
-        "c": {f"v{i}": np.zeros(1000) for i in range(20)},
-    }
-    outcomes = set()
-    for size in range(1_500_000, 2 << 20, 40_000):
-        filler.write_bytes(b"x" * size)
-        try:
-            save(path, tree)
-            outcomes.add("saved")
-        except FileWriteError:
-            outcomes.add("refused")
-        filler.unlink()
-        assert not path.exists() or equal(read(path).variables, tree)
-        path.unlink(missing_ok=True)
-    assert outcomes == {"saved", "refused"}
 
 
 def test_a_limit_on_the_size_of_files_is_met_as_a_full_disk_is(tmp_path):
@@ -314,20 +292,6 @@ def test_two_processes_saving_to_one_path_leave_one_of_the_two(tmp_path):
             process.communicate()
     assert seen == {0, 1}
     version_of(path)
-
-
-def test_threads_saving_to_one_path_leave_one_of_them(tmp_path):
-    path = tmp_path / "w.h5"
-    threads = [
-        threading.Thread(target=lambda n=n: [save(path, tree_of(n, 1000)) for _ in range(5)])
-        for n in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert version_of(path, 1000) in range(4)
-    assert names(tmp_path) == ["w.h5"]
 
 
 def calls_with(model, name):

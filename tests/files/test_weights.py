@@ -113,14 +113,6 @@ def test_plain_h5py_reads_small_floats_as_numbers(path, name):
         )
 
 
-def test_packed_nibbles_lie_two_in_a_byte_and_say_what_they_are(path):
-    save(path, {"x": np.array([[1, -1, 7], [-8, 0, 5]], ml_dtypes.int4)})
-    with h5py.File(path) as file:
-        raw = file["x"]
-        assert (raw.attrs["dtype"], list(raw.attrs["shape"])) == ("int4", [2, 3])
-        np.testing.assert_array_equal(raw, [1 | 15 << 4, 7 | 8 << 4, 0 | 5 << 4])
-
-
 @pytest.mark.parametrize("shape", [(3000, 200), (2, 3, 700, 300), (1_300_000,), (5, 600_000)])
 def test_plain_h5py_reads_compressed_arrays(path, shape):
     x = np.random.default_rng(0).integers(0, 9, shape).astype(np.int16)

@@ -11,7 +11,6 @@ import torch
 from flax import nnx
 
 import nbmodule as nb
-from tests.core.interrupting import assert_nothing_is_open, points
 
 X = jnp.arange(15.0).reshape(5, 3)
 
@@ -238,23 +237,6 @@ def test_inspect_takes_a_foreign_model_with_its_arguments():
     haiku = nb.inspect(transformed, transformed.init(jax.random.key(0), X), None, X)
     assert haiku.calls.paths == ("", "mlp", "mlp.linear_0", "mlp.linear_1")
     assert nb.inspect(Net(), X).calls.paths == ("", "blocks.0", "blocks.1", "norm")
-
-
-def test_an_interrupt_leaves_no_foreign_model_watched():
-    model, original = Layers(), eqx.nn.Linear.__call__
-
-    def act():
-        with nb.track(model):
-            model(X[0])
-
-    act()
-    for _ in points(act):
-        assert_nothing_is_open()
-        assert not jax.config.jax_disable_jit
-        assert eqx.nn.Linear.__call__ is original
-    with nb.track(model) as calls:
-        model(X[0])
-    assert places(calls) == PATHS
 
 
 def test_parts_called_as_attributes_of_modules_keep_their_names_in_every_verb(capsys):

@@ -408,7 +408,9 @@ def test_what_takes_no_gradient_in_pytorch_is_frozen():
     theirs[0].weight.requires_grad_(False)
     theirs[1].in_proj_weight.requires_grad_(False)
     frozen = {
-        name for name, box in nb.from_torch(theirs).named_parameters() if not box.requires_grad
+        name
+        for name, variable in nb.from_torch(theirs).named_parameters()
+        if not variable.requires_grad
     }
     assert frozen == {"0.weight", "1.query.weight", "1.key.weight", "1.value.weight"}
 
@@ -417,7 +419,7 @@ def test_what_takes_no_gradient_in_pytorch_is_frozen():
 def test_a_models_dtype_is_kept(dtype):
     theirs = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4)).to(getattr(torch, dtype))
     ours = nb.from_torch(theirs)
-    assert {box.dtype for box in ours.parameters()} == {jnp.dtype(dtype)}
+    assert {variable.dtype for variable in ours.parameters()} == {jnp.dtype(dtype)}
     back = ours.to_torch()
     assert all(torch.equal(tensor, back[name]) for name, tensor in theirs.state_dict().items())
 

@@ -14,13 +14,11 @@ nn = pytest.importorskip("torch.nn")
 F = pytest.importorskip("torch.nn.functional")
 models = pytest.importorskip("tests.interop.torch_models")
 
-IDS, MASK = np.arange(12).reshape(2, 6) % 13, np.array([[1, 1, 1, 1, 0, 0], [1] * 6])
+IDS = np.arange(12).reshape(2, 6) % 13
 IMAGE = np.random.default_rng(1).normal(size=(2, 3, 8, 8)).astype("float32")
 MODELS = {
     "nanoGPT": (models.NanoGPT, (IDS,), {}),
     "nanoGPT with its loss": (models.NanoGPT, (IDS, np.where(IDS > 3, IDS, -1)), {}),
-    "BERT": (models.Bert, (IDS,), {}),
-    "BERT with a mask": (models.Bert, (IDS,), {"attention_mask": MASK, "token_type_ids": MASK}),
     "Llama": (models.Llama, (IDS,), {}),
     "ResNet": (models.ResNet, (np.tile(IMAGE, (1, 1, 3, 3)),), {}),
     "MobileNet": (models.MobileNet, (np.tile(IMAGE, (1, 1, 2, 2)),), {}),
@@ -63,7 +61,7 @@ def test_a_whole_model_gives_pytorchs_numbers_in_evaluation_and_in_training(case
 def test_weights_that_pytorch_ties_are_tied():
     theirs = models.NanoGPT()
     ours = nb.from_torch(theirs)
-    assert sum(box.size for box in ours.parameters()) == sum(
+    assert sum(variable.size for variable in ours.parameters()) == sum(
         tensor.numel() for tensor in theirs.parameters()
     )
 

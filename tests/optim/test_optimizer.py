@@ -244,21 +244,6 @@ def test_a_compiled_step_is_traced_once_more_for_new_state_and_never_again(net, 
     assert len(traces) == first
 
 
-@pytest.mark.filterwarnings("ignore:.*becomes a constant")  # shown once, in the first test
-@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
-@pytest.mark.parametrize("way", [jax.jit, jax.eval_shape, jax.make_jaxpr])
-@pytest.mark.parametrize("make", [lambda: nb.Adam(1e-2), lambda: nb.Optax(optax.adam(1e-2))])
-def test_a_first_step_that_is_refused_in_a_raw_transform_leaves_no_state(make, way, net, gradients):
-    optimizer = make()
-    before = list(optimizer.state_dict())
-    for step in (lambda g: optimizer.update(net, g), lambda g: optimizer.step(net.v, g)):
-        with pytest.raises(nb.TracerLeakError, match="raw JAX transform"):
-            way(step, gradients(0)) if way is jax.eval_shape else way(step)(gradients(0))
-        assert list(optimizer.state_dict()) == before
-    optimizer.update(net, gradients(0))
-    assert int(optimizer.count) == 1
-
-
 def test_two_optimizers_may_share_a_model(net, gradients, agree):
     one, two = nb.SGD(0.1), nb.Adam(0.1)
     start = net.v

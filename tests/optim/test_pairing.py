@@ -24,11 +24,6 @@ def test_numbers_are_variables_too():
     np.testing.assert_allclose(nb.SGD(0.5).step({"w": 1.0}, {"w": 1.0})["w"], 0.5)
 
 
-def test_gradients_that_were_put_off_are_computed(gradients, net, agree):
-    doubled = gradients(0) + gradients(0)
-    agree(nb.SGD(0.1).step(net.v, doubled), net.v - gradients(0) * 0.2)
-
-
 def test_two_spellings_of_one_chain_are_an_error():
     v = {"a": [jnp.ones(1)], "_b": jnp.ones(1)}
     nb.SGD(0.1).step(v, v)

@@ -52,18 +52,6 @@ def test_set_state_continues_exactly(name, compiled, net, make_net, gradients, a
     agree(second.state, first.state, exactly=True)
 
 
-def test_state_can_be_set_back(net, gradients, agree):
-    optimizer = nb.Adam(1e-2)
-    optimizer.update(net, gradients(0))
-    state, v = optimizer.state, net.v
-    optimizer.update(net, gradients(1))
-    after = net.v
-    optimizer.set_state(state)
-    net.v = v
-    optimizer.update(net, gradients(1))
-    agree(net.v, after, exactly=True)
-
-
 def test_a_state_that_was_set_survives_a_donated_step_of_another(net, make_net, gradients):
     first, second, other = nb.Adam(1e-2), nb.Adam(1e-2), make_net()
     first.update(net, gradients(0))

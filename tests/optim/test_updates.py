@@ -5,12 +5,11 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import nbmodule as nb
 
-from jax_settings import FLOAT, with_mixed_dtypes
+from jax_settings import FLOAT
 
 CASES = {
     "sgd": (
@@ -119,14 +118,3 @@ def test_wrong_arguments_are_named():
         nb.StructureError, match=r"step must be the number of the step.* of shape \[1\]"
     ):
         nb.adam_update(v, v, 0.1, v, v, [1])
-
-
-def test_adam_update_agrees_with_optax(gradients, agree):
-    g = gradients(0).cont_to_dict()
-    transformation = optax.adam(0.1, eps=1e-7)
-    updates, state = with_mixed_dtypes(transformation.update)(g, transformation.init(g), g)
-    zeros = jax.tree.map(jnp.zeros_like, g)
-    v, mw, vw = nb.adam_update(g, g, 0.1, zeros, zeros, 1)
-    agree(v, optax.apply_updates(g, updates))
-    agree(mw, state[0].mu)
-    agree(vw, state[0].nu)

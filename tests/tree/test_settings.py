@@ -14,15 +14,10 @@ from nbmodule.tree.keys import DEFAULT
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"print_limit": -1}, ArgumentError, "print_limit must be at least 0, got -1"),
-        ({"print_indent": 201}, ArgumentError, "print_indent must be from 0 to 200, got 201"),
-        ({"print_indent": "4"}, ArgumentTypeError, "print_indent must be an integer, got str"),
-        (
-            {"print_indent": None},
-            ArgumentTypeError,
-            "print_indent must be an integer, got NoneType",
-        ),
-        ({"print_limit": True}, ArgumentTypeError, "print_limit must be an integer, got bool"),
+        ({"print_limit": -1}, ArgumentError, "print_limit must be an integer from 0 to .*got -1"),
+        ({"print_indent": 201}, ArgumentError, "print_indent must be an integer from 0 to 200"),
+        ({"print_indent": None}, ArgumentError, "print_indent must be an integer.*got None"),
+        ({"print_limit": True}, ArgumentError, "print_limit must be an integer.*got True"),
         ({"default_key_color": "pink"}, ArgumentError, "no color 'pink'; there are black, red"),
         ({"keyword_color_dict": {"w": "pink"}}, ArgumentError, "no color 'pink'"),
         ({"types_to_iteratively_nest": ["list"]}, ArgumentTypeError, "is a list of types"),

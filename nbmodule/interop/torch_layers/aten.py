@@ -549,6 +549,9 @@ CONSTANT = frozenset("native_dropout bernoulli rand randn rand_like randn_like".
 
 # Operations in place that have no counterpart out of place with the same arguments.
 IN_PLACE: dict[str, Callable[..., Array]] = {
+    "copy": lambda x, source, *_: source,
+    "fill": lambda x, value: _full_like(x, value) if np.isscalar(value) else value,
+    "zero": lambda x: _full_like(x, 0),
     "bernoulli": _bernoulli,
     "uniform": _uniform,
     "normal": _normal,

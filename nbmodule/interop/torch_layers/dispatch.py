@@ -345,20 +345,9 @@ def _new_value(
     kwargs: Kwargs,
     mode: ArrayMode | None,
 ) -> Any:
-    old = array_in(target)
-    if name == "copy":
-        return array_in(args[0]) if isinstance(args[0], torch.Tensor) else args[0]
-    if name in ("fill", "zero"):
-        value = args[0] if args else 0
-        value = array_in(value) if isinstance(value, torch.Tensor) else value
-        return (
-            np.full(old.shape, value, old.dtype)
-            if isinstance(old, np.ndarray) and not isinstance(value, jax.Array)
-            else jnp.full(old.shape, value, old.dtype)
-        )
     if name in IN_PLACE:
         args, kwargs = map_tensors((args, kwargs), array_in)
-        return IN_PLACE[name](old, *args, **kwargs)
+        return IN_PLACE[name](array_in(target), *args, **kwargs)
     packet = getattr(torch.ops.aten, name)
     overload = overload if overload in packet.overloads() else packet.overloads()[0]
     return compute(getattr(packet, overload), (_tensor_in(target), *args), kwargs, mode)
