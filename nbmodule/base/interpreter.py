@@ -1,10 +1,11 @@
-"""Pause the garbage collector of Python, and recognize errors that handlers of signals raise."""
+"""Python itself: its garbage collector, how deep calls may lie in each other, and signals."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from types import CodeType
@@ -43,6 +44,44 @@ def collector_paused() -> Iterator[None]:
             _users -= 1
             if not _users and _was_enabled:
                 gc.enable()
+
+
+# -- depth --
+# Python stops at a thousand calls within each other. A chain of a thousand modules is no runaway
+# recursion, so whoever meets one asks here for more room, once, at most what the stack bears. The
+# limit is never lowered again: other threads may be in the middle of such a chain.
+SHALLOW = 100
+"""Levels that Python allows anyway."""
+_CALLS = 5
+"""Calls within each other for one level: a module's entry, what surrounds it, and its forward."""
+_BYTES = 1400
+"""Of the stack for one call through C, with some to spare (measured: 1,000)."""
+
+
+def allow(levels: int) -> None:
+    """Let things be nested that deep, as far as the stack bears it; beyond that Python's own limit
+    says no.
+
+    Example:
+        >>> allow(3)
+    """
+    if levels <= SHALLOW:
+        return
+    expected = min(1000 + _CALLS * levels, _most())
+    if sys.getrecursionlimit() < expected:
+        sys.setrecursionlimit(expected)
+
+
+def _most() -> int:
+    """As many calls as the stack bears."""
+    try:
+        import resource
+    except (
+        ImportError
+    ):  # Windows, where the stack of a program is fixed when it is built, and small
+        return 0
+    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return (8 << 20 if size == resource.RLIM_INFINITY else size) // _BYTES
 
 
 # -- signals --
