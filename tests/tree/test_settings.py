@@ -20,7 +20,7 @@ from nbmodule.tree.keys import DEFAULT
         ({"print_limit": True}, ArgumentError, "print_limit must be an integer.*got True"),
         ({"default_key_color": "pink"}, ArgumentError, "no color 'pink'; there are black, red"),
         ({"keyword_color_dict": {"w": "pink"}}, ArgumentError, "no color 'pink'"),
-        ({"types_to_iteratively_nest": ["list"]}, ArgumentTypeError, "is a list of types"),
+        ({"types_to_iteratively_nest": ["list"]}, ArgumentTypeError, "must be a list of types"),
     ],
 )
 def test_settings_are_checked(options, error, message):

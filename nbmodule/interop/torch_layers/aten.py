@@ -227,6 +227,14 @@ def _variance(
     return jnp.var(x, axis=_axes(dim), ddof=1 if ddof is None else ddof, keepdims=keepdim)
 
 
+def _variance_and_mean(
+    x: Array, dim: Axes | bool = None, *args: Any, **kwargs: Any
+) -> tuple[Array, Array]:
+    axes = None if isinstance(dim, bool) else _axes(dim)
+    keepdim = args[1] if len(args) > 1 else kwargs.get("keepdim", False)
+    return _variance(x, dim, *args, **kwargs), jnp.mean(x, axis=axes, keepdims=keepdim)
+
+
 def _extreme(
     function: Callable[..., Array], index: Callable[..., Array]
 ) -> Callable[..., Array | tuple[Array, Array]]:
@@ -472,6 +480,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "argmax": lambda x, dim=None, keepdim=False: jnp.argmax(x, dim, keepdims=keepdim),
     "argmin": lambda x, dim=None, keepdim=False: jnp.argmin(x, dim, keepdims=keepdim),
     "var": _variance,
+    "var_mean": _variance_and_mean,
     "cumsum": lambda x, dim, *, dtype=None: jnp.cumsum(_cast(x, dtype), dim),
     "cumprod": lambda x, dim, *, dtype=None: jnp.cumprod(_cast(x, dtype), dim),
     "sort": _sort,
