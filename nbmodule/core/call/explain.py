@@ -166,7 +166,7 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     if entry is None:
         changes, number = _fewest((changes_since(trace), i) for i, trace in enumerate(traces))
         return Retrace(name, step.count, True, first + number if traces else 0, changes)
-    used = traces.index(entry) if entry in traces else 0
+    used = next((i for i, trace in enumerate(traces) if trace.guards is entry.guards), 0)
     after = facts_of(entry)
     changes, _ = _fewest(
         (_changes(facts_of(trace), after) or _check_guards(trace)[1], i)

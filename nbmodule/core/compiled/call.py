@@ -8,6 +8,7 @@ differ only in how they gather and commit.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -60,9 +61,9 @@ class Entry:
         self.owners = [weakref.ref(module) for module in modules if job.facts.infos]
         self.cell = cells.tick
 
-    def resolve(self, objects: list[Any]) -> list[Any] | None:
-        """Return the captured objects; None if the function must be traced again."""
-        captured = self.guards.resolve() if self.cell == cells.tick else None
+    def resolve(self, key: CallKey, objects: list[Any]) -> list[Any] | None:
+        """Return the captured objects; None if this is no trace of such a call."""
+        captured = self.guards.resolve() if self.cell == cells.tick and self.key == key else None
         if captured is None or not all(map(is_stateful, captured)):
             return None
         objects = [*objects, *captured]
@@ -74,10 +75,15 @@ class Entry:
         return captured if is_fitting else None
 
     def has_same_key(self, second: Entry) -> bool:
-        """Return True if another entry of this key serves the same objects."""
-        entries = (self, second)
-        keys = [(entry.captured, entry.sharing, entry.owners) for entry in entries]
-        return keys[0] == keys[1]
+        """Return True if another entry serves the same calls."""
+        names = "key", "captured", "sharing", "owners"
+        return all(getattr(self, name) == getattr(second, name) for name in names)
+
+    def without_program(self) -> Entry:
+        """Return the entry without its program, which may hold arrays."""
+        entry = copy.copy(self)
+        entry.program = None
+        return entry
 
 
 def prepared_variables(objects: Sequence[Any]) -> list[Variable]:

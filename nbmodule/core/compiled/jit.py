@@ -80,7 +80,7 @@ from nbmodule.errors import NbModuleError, StructureError, TraceError, TracerLea
 # they differ between versions.
 _PLAIN: set[type] = {int, float, bool, complex, type(None)}
 # Bounds, so that a function that is called with ever new models or shapes does not grow for ever.
-_MOST_ENTRIES, _MOST_SHAPES, MOST_TRACES = 8, 64, 16
+_MOST_ENTRIES, MOST_TRACES = 64, 16
 # Each repeat captures one object more, unless the function makes new ones in each trace.
 _MOST_REPEATS = 200
 
@@ -108,10 +108,9 @@ class Jit(Generic[P, R]):
         self.static, self.donated = static, donated
         numbers, names = donated
         self._jax_options = options | {"donate_argnums": numbers, "donate_argnames": names}
-        self.entries: dict[CallKey, list[Entry]] = {}
-        """Those of one key have captured objects of other structures."""
+        self.entries: list[Entry] = []
         self.traces: list[Entry] = []
-        """The last traces, for `nb.explain_retrace`."""
+        """The last traces, without their programs, for `nb.explain_retrace`."""
         self.count = 0
         """How often it was traced."""
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None
@@ -200,7 +199,7 @@ class Jit(Generic[P, R]):
             return
         self._last = weakref.ref(binding)
         # A change of structure ends all steady calls from before.
-        if self._epoch != clock.structure or len(self._steadies) > _MOST_SHAPES:
+        if self._epoch != clock.structure or len(self._steadies) > _MOST_ENTRIES:
             self._epoch, self._steadies = clock.structure, {}
         if steady is None:
             self._steady = None
@@ -212,8 +211,8 @@ class Jit(Generic[P, R]):
     # -- entries --
     def _find(self, key: CallKey, objects: list[Any]) -> tuple[Entry | None, list[Any]]:
         """Return the entry that fits these objects and the surroundings of the function."""
-        for entry in self.entries.get(key, ()):
-            captured = entry.resolve(objects)
+        for entry in self.entries:
+            captured = entry.resolve(key, objects)
             if captured is not None:
                 return entry, captured
         return None, self._seeds(objects)
@@ -221,12 +220,10 @@ class Jit(Generic[P, R]):
     def _add(self, entry: Entry) -> bool:
         """Add an entry; return True unless it takes the place of an equal one."""
         # Entries of earlier cells can match no call any more.
-        older = [old for old in self.entries.pop(entry.key, ()) if old.cell == cells.tick]
-        others = [old for old in older if not old.has_same_key(entry)]
-        self.entries[entry.key] = [entry, *others][:_MOST_ENTRIES]
-        while len(self.entries) > _MOST_SHAPES:
-            self.entries.pop(next(iter(self.entries)))
-        return len(others) == len(older)
+        live = [old for old in self.entries if old.cell == cells.tick]
+        others = [old for old in live if not old.has_same_key(entry)]
+        self.entries = [entry, *others][:_MOST_ENTRIES]
+        return len(others) == len(live)
 
     # -- tracing --
     def bound(self, call: CallArguments, *, anew: bool = False) -> Binding:
@@ -243,7 +240,7 @@ class Jit(Generic[P, R]):
                 captured, entry = job.captured, self._entry(job, traced)
             if self._add(entry):
                 self.count += 1
-                self.traces = [*self.traces[1 - MOST_TRACES :], entry]
+                self.traces = [*self.traces[1 - MOST_TRACES :], entry.without_program()]
         return Binding(entry, call, captured)
 
     def _capturing(
