@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.api.files import nested_variables
 
 
 def in_threads(count, fn):
@@ -89,3 +90,22 @@ def test_a_first_donated_step_of_another_thread_leaves_a_copy_that_has_begun_its
     for name, value in model.state_dict().items():
         np.testing.assert_array_equal(value, 2 * before[name])
         np.testing.assert_array_equal(after[name], before[name])
+
+
+def test_values_taken_for_a_file_outlive_a_first_donated_step_of_another_thread():
+    model = nb.Linear(3, 3, key=0)
+    before, step = model.state_dict(), nb.jit(double, donate=True)
+    step(model), model.load_state_dict(before)  # traced and compiled
+    parameters, _ = nested_variables(model)  # what `nb.save` writes
+    run = threading.Thread(target=step, args=(model,))
+    run.start(), run.join()
+    np.testing.assert_array_equal(parameters["w"], before["weight"])
+    np.testing.assert_array_equal(model.weight, 2 * before["weight"])
+
+
+def test_a_thread_that_has_saved_a_model_overwrites_its_arrays_as_before():
+    model = nb.Linear(3, 3, key=0)
+    nested_variables(model)
+    array = model.weight.value
+    nb.jit(double, donate=True)(model)
+    assert array.is_deleted()

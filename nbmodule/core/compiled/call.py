@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
-from threading import get_ident
 from typing import Any
 
 import jax
@@ -196,9 +195,12 @@ class Binding:
         def overwrite(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
             run = partial(program, **kwargs) if kwargs else program
             with lock:  # against readers of other threads, see `donation.py`
-                readers.writers.add(get_ident())
                 values = list(map(_value, variables))
-                if self.seen != clock.values or readers.lent:
+                if (
+                    self.seen != clock.values
+                    or readers.lent
+                    or (readers.taken and readers.taken_by_others())
+                ):
                     values = unaliased(values, donated)
                 outputs, again = tee(
                     map(run, (pick_lent(values),), (pick_retained(values),), *zip(args))

@@ -8,7 +8,8 @@ meanwhile (`held_back`).
 Rule for readers, such as pickles, copies and state dicts: no step overwrites an array that a
 snapshot holds. A donated step and a reader exclude each other by a lock, so a reader sees the
 values between two steps. A snapshot lends its arrays out as long as it is in use, and a later step
-copies what is lent before it gives the memory away.
+copies what is lent before it gives the memory away. What one thread has read at one moment, for a
+file say, may outlive the snapshot: the steps of other threads copy it as long as it exists.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from nbmodule.base.jax_names import is_eager
@@ -35,13 +37,19 @@ class _Readers:
         """Held by a donated step, and by a reader until it has its values."""
         self.lent: dict[int, frozenset[int]] = {}
         """Ids of the arrays of each snapshot that is in use."""
-        self.writers: set[int] = set()
-        """Threads that have run donated steps."""
+        self.taken: dict[int, weakref.WeakValueDictionary[int, Any]] = {}
+        """By thread and id the arrays that it has read and that still exist."""
 
-    def have_rivals(self) -> bool:
-        """Return True if another thread that is alive has run donated steps."""
-        others = self.writers - {threading.get_ident()}
-        return bool(others) and any(thread.ident in others for thread in threading.enumerate())
+    def take(self, arrays: Iterable[Any]) -> None:
+        """Keep arrays that this thread has read from being overwritten by steps of others."""
+        with self.lock:
+            taken = self.taken.setdefault(threading.get_ident(), weakref.WeakValueDictionary())
+            taken.update({id(x): x for x in arrays if isinstance(x, jax.Array)})
+
+    def taken_by_others(self) -> set[int]:
+        """Return the ids of arrays that other threads have read; to be called with the lock."""
+        taken, own = self.taken, threading.get_ident()
+        return {number for thread in taken if thread != own for number in taken[thread]}
 
     def lend(self, snapshot: LentArrays) -> LentArrays:
         """Keep the arrays of a snapshot from being overwritten as long as it is in use."""
@@ -151,7 +159,7 @@ def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
     count: dict[int, int] = {}
     for value in values:
         count[id(value)] = count.get(id(value), 0) + 1
-    lent = frozenset().union(*list(readers.lent.values()))
+    lent = readers.taken_by_others().union(*list(readers.lent.values()))
     if len(count) == len(values) and lent.isdisjoint(count):
         return values
     values = list(values)
@@ -167,9 +175,10 @@ def at_one_moment(objects: Sequence[Any], read: Callable[[], Any]) -> Any:
     if now.frame is not None or not is_eager():
         return read()
     variables = own_values(variable for variables in objects for variable in variables)
-    lent = consistent_values(variables)
-    # The result may hold the arrays longer than they are lent, as trees for a file do.
-    values = list(map(jnp.copy, lent)) if readers.have_rivals() else lent
+    values = consistent_values(variables)
+    readers.take(
+        values
+    )  # the result may hold them longer than the snapshot, as trees for a file do
     return framed(lambda _: read(), zip(variables, values))
 
 
