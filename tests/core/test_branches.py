@@ -116,7 +116,7 @@ def test_modules_held_elsewhere_are_refused_at_the_first_walk(make, is_also_an_a
         model.layer = layer
     for walk in (lambda: model.v, model.state_dict, lambda: model(jnp.ones(2))):
         with pytest.raises(
-            nb.StructureError, match=r"Holder\.held.*(trained|path).*(Hold|Put|Define)"
+            nb.StructureError, match=r"Holder\.held.*(trained|path).*(Hold|Wrap|Define|Use)"
         ):
             walk()
     model.held = None
@@ -189,7 +189,7 @@ def test_a_module_that_only_a_method_or_partial_holds_warns_at_the_first_gradien
     for held in (layer.forward, functools.partial(layer), functools.partial(apply, layer)):
         model = Holder(held)
         with pytest.warns(
-            UserWarning, match=r"Holder\.held uses a Linear that is no part.*attribute"
+            UserWarning, match=r"Holder\.held uses a Linear that is not part.*attribute"
         ):
             nb.grad(lambda m: m(jnp.ones(2)).sum())(model)
 

@@ -192,6 +192,7 @@ def check(outer, inner, plain_outer, plain_inner, act, *, refused):
     found, error = outcome(lambda: outer(lambda x: inner(lambda x: act(model, x), x), x))
     if refused:
         assert isinstance(error, nb.NbModuleError), (found, error)
+        assert "unchanged" in str(error)
     else:
         expected, plain_error = outcome(lambda: plain_outer(lambda x: plain_inner(pure, x), x))
         assert type(error) is type(plain_error), (
