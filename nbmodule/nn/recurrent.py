@@ -21,7 +21,16 @@ from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.base.promotion import common_dtype
 from nbmodule.core.numbers.random import folded
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.nn.checks import check_arrays, check_choice, check_rank, check_shape, flag, rate, size
+from nbmodule.nn.checks import (
+    check_arrays,
+    check_choice,
+    check_floating,
+    check_rank,
+    check_shape,
+    flag,
+    rate,
+    size,
+)
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional import recurrent
 from nbmodule.nn.functional.dropout import dropout
@@ -414,7 +423,7 @@ def _run(
     """Run all layers and directions; states go in and come out as one array each, layers and
     directions along its first axis.
     """
-    check_arrays(layer_type, x=x)
+    check_floating(layer_type, x=x)
     check_rank(layer_type, "x", x, "(*batch, time, features)", 2)
     hidden, directions = weights[0][0][1].shape[1], len(weights[0])
     check_shape(

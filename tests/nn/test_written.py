@@ -125,7 +125,7 @@ def wrong_cases():
             if p.kind is not p.KEYWORD_ONLY
         ]
         for i, size in enumerate(names[: len(sizes)]):
-            for wrong, said in ((0, "at least 1, got 0"), (1.5, "a whole number, got 1.5")):
+            for wrong, said in ((0, "at least 1, got 0"), (1.5, "an integer, got 1.5")):
                 yield name, (*sizes[:i], wrong, *sizes[i + 1 :]), {}, f"{size} must be {said}"
         for option, parameter in parameters_of(kind).items():
             if isinstance(parameter.default, bool):
