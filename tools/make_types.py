@@ -53,10 +53,10 @@ import type { Picture } from "./picture.js";
 /** A column: a list, values behind codes, or a map from line to value. `cell` exists for types only. */
 export type Packed<T> = ((T | null)[] | { u: (T | null)[]; i: number[] } | Record<number, T>) & { readonly cell?: T };
 
-/** What a column gives for a line. */
+/** The value of a column for a line. */
 export type Reader<C> = NonNullable<C> extends { readonly cell?: infer T } ? (i: number) => NonNullable<T> | null : never;
 
-/** What every view has. */
+/** The fields of every view. */
 export interface Head {
   view: string;
   title: string[];
@@ -140,7 +140,7 @@ export interface NoteData extends Head {
 /** The statistics of an earlier step; see `statisticsOf` of snapshots.js. */
 export type SnapshotStats = [n: number, m: number, s: number, lo: number, hi: number, nan: number, inf: number, z: number, heights: string];
 
-/** What a table of calls reads in place of its columns, at another step; times and errors are those of the last step. */
+/** The columns of a table of calls at another step; times and errors are those of the last step. */
 export interface CallColumns {
   sec: (i: number) => number | null;
   start: (i: number) => number | null;
@@ -156,7 +156,7 @@ export interface CallColumns {
   numbers: () => string;
 }
 
-/** What the modules of a panel returned at the step that is shown. */
+/** The returns of the modules of a panel at the step that is shown. */
 export interface SnapshotOfModules {
   returnOf: (i: number) => Stats | null;
 }

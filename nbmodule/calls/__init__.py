@@ -1,4 +1,6 @@
-"""What ran: tracking, comparison with expected returns, the first non-finite value, recorders."""
+"""Records of calls: tracking, comparison with expected returns, the first non-finite value,
+recorders.
+"""
 
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import Call

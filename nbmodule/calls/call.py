@@ -112,7 +112,7 @@ class Call:
 
     @property
     def returns(self) -> Any:
-        """What the call returned; None if that was not kept."""
+        """The return of the call; None if it was not kept."""
         return arrays_of(self.values.get("output"))
 
     @property
@@ -164,7 +164,7 @@ class Call:
 
     @property
     def mark(self) -> str:
-        """What is said beside the return of a call whose values could not be brought out."""
+        """The remark beside the return of a call whose values could not be captured."""
         return "" if self.captured else NOT_CAPTURED
 
 

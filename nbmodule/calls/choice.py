@@ -1,4 +1,4 @@
-"""Which calls are looked at: those of a model and its submodules, down to a depth, among the chosen
+"""The choice of calls to track: those of a model and its submodules, down to a depth, among chosen
 ones; and their paths.
 """
 
@@ -35,7 +35,7 @@ class CallFact(NamedTuple):
 
 
 class Choice:
-    """What is to be tracked of one model.
+    """The part of one model that is tracked.
 
     Args:
         model: A module; it is the root of what is tracked, also if it is itself a part.
@@ -63,7 +63,7 @@ class Choice:
 
     @property
     def key(self) -> Any:
-        """What distinguishes this choice, for the signature of compiled functions."""
+        """A key of this choice, for the signature of compiled functions."""
         only = [slot_of(entry) if is_module(entry) else entry for entry in self.only or ()]
         return (self.slot, self.depth, None if self.only is None else tuple(only))
 
@@ -115,7 +115,7 @@ class Choice:
         return model is not None and (module is model or module in plan_of(model).modules)
 
     def seen(self, infos: tuple[CallInfo, ...]) -> tuple[list[CallFact], list[Any]]:
-        """What the calls of a step say: facts, and which records are gradients by variables.
+        """Return the metadata of the calls of a step, and which records are gradients by variables.
 
         A compiled step says the same each time.
         """

@@ -22,7 +22,7 @@ from nbmodule.errors import ArgumentError
 
 @dataclass(frozen=True)
 class Gap:
-    """How far two arrays, or nested values, are apart.
+    """The distance of two arrays, or nested values.
 
     Attributes:
         agrees: Whether all elements are within tolerance.
@@ -185,7 +185,7 @@ class Pair:
         return self.gap.where
 
     def sentence(self) -> str:
-        """What was found, in one sentence."""
+        """Describe the pair in one sentence."""
         name = self.path or self.actual.class_name or "the model"
         if not self.fault:
             return f"{name} agrees"
@@ -398,7 +398,7 @@ def _inside(inner: Call, outer: Call) -> bool:
 
 
 def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
-    """How far the module's return is apart when it is given the reference's input; None if it
+    """Measure the distance of the module's return on the reference's input; None if it
     cannot be run again as it ran.
     """
     call, module = pair.actual, pair.actual.module

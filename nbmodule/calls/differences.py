@@ -51,7 +51,7 @@ class Change:
 
 
 class Difference(PathRows[Change]):
-    """How two nested values differ, leaf by leaf; `bool()` tells whether they do."""
+    """The differences of two nested values, leaf by leaf; `bool()` tells whether there are any."""
 
     def __init__(self, changes: list[Change]) -> None:
         super().__init__(changes)
@@ -79,7 +79,7 @@ def _text(leaf: object) -> str:
 
 
 def _share(change: Change) -> str:
-    """How large a difference is beside what has changed; nothing where one side is not finite."""
+    """Write the relative size of a difference; nothing where one side is not finite."""
     if change.relative is None or change.largest == float("inf"):
         return ""
     if change.relative == float("inf"):
@@ -110,8 +110,8 @@ def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Diffe
 
 def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     if is_module(tree):
-        for box, location in plan_of(tree).places.items():
-            yield "/".join((*path, *location.chain)), box.value
+        for variable, location in plan_of(tree).places.items():
+            yield "/".join((*path, *location.chain)), variable.value
     elif is_foreign(tree):
         for name, array in socket("as_it_stands")("variables", tree).items():
             yield "/".join((*path, *name.split("."))), host_arrays(array)
@@ -272,7 +272,7 @@ def _what_is_wrong(a: np.ndarray, b: np.ndarray, gap: Gap, rtol: float, atol: fl
 
 
 def _about_one(a: Any, b: Any) -> str:
-    """What is wrong with a lone value.
+    """Describe the error of a lone value.
 
     The right one is not told, nor a factor or a distance: it would be the solution.
     """
@@ -287,7 +287,7 @@ def _about_one(a: Any, b: Any) -> str:
 
 
 def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
-    """What the wrong answer looks like, if it is something simple."""
+    """Describe a wrong answer, if its error is something simple."""
     if a.ndim > 1 and close(a.T, b):
         return "the array is transposed"
     if close(-a, b):

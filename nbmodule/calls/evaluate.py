@@ -43,7 +43,7 @@ class Operation(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a jaxpr stands: the stack and the sources of the equations around it, and the turns of
+    """The place of a jaxpr: the stack and the sources of the equations around it, and the turns of
     loops.
     """
 

@@ -119,7 +119,7 @@ def _arguments(remaining: str) -> str:
 
 
 def _scopes_inside(result: Instruction, computations: dict[str, list[Instruction]]) -> str:
-    """What a fusion without scopes of its own was made of: those that most of its instructions
+    """Return the scopes of a fusion that has none of its own: those that most of its instructions
     have.
     """
     if result.opcode not in ("fusion", "custom-call"):

@@ -131,7 +131,7 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
 
 # -- any nested value as JSON and arrays --
 def encoded(tree: object, arrays: dict[str, Any]) -> Any:
-    """What JSON can say of a nested value; arrays go to `arrays` under a number.
+    """Encode a nested value as JSON; arrays go to `arrays` under a number.
 
     Other nodes of a PyTree become lists of leaves.
     """

@@ -43,7 +43,7 @@ _PHASES = {
 
 
 class Range(NamedTuple):
-    """What an operand looks like; `first` is the index of the first element that is not finite,
+    """The range of an operand; `first` is the index of the first element that is not finite,
     where it is looked for.
     """
 
@@ -479,7 +479,7 @@ def _nans(x: Shaped) -> int:
 
 
 def range_of(x: Shaped) -> Range:
-    """What an array looks like: its shape, its finite extremes, how many elements are not
+    """Describe an array: its shape, its finite extremes, how many elements are not
     finite.
     """
     if not hasattr(x, "dtype") or jnp.issubdtype(x.dtype, jax.dtypes.extended):

@@ -54,7 +54,7 @@ _NO_NAMES = (
 
 
 class ProfileRow(NamedTuple):
-    """What one module, one optimizer, or one kind of operation directly in it takes in one step.
+    """The time of one module, one optimizer, or one kind of operation directly in it, in one step.
 
     Attributes:
         path: Dotted path of the module; the name of the optimizer; empty for all together.
@@ -93,7 +93,7 @@ class ProfileRow(NamedTuple):
 
 
 class Profile(PathRows[ProfileRow]):
-    """Where the time of one step goes; rows are modules in the order of the tree, the dearest
+    """The time of one step; rows are modules in the order of the tree, the dearest
     first.
 
     Attributes:
@@ -145,7 +145,7 @@ class Profile(PathRows[ProfileRow]):
 
     @property
     def facts(self) -> list[str]:
-        """What stands in the first line."""
+        """The facts of the first line."""
         work = self.total.flops / self.seconds
         of_best = (
             [f"{format_number(work / self.best, 2)} of the device's best FLOP/s"]
@@ -272,7 +272,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
 
 # -- what runs --
 class _Words(NamedTuple):
-    """What the scopes of a function mean.
+    """The meaning of the scopes of a function.
 
     Attributes:
         name: Of the function.

@@ -89,7 +89,7 @@ def _dot(x: Array, y: Array) -> Any:
 
 
 def _count(mask: Array, dtype: Any) -> Any:
-    """How many hold; by rows, which XLA does faster than all at once, and in floats."""
+    """Count the true elements; by rows, which XLA does faster than all at once, and in floats."""
     return mask.astype(dtype).sum(axis=-1).sum()
 
 

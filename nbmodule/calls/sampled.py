@@ -33,7 +33,7 @@ _LONGEST = 2047
 
 
 class _Code(NamedTuple):
-    """What one element can add to the sum of its row: squares of powers of two."""
+    """The codes that one element can add to the sum of its row: squares of powers of two."""
 
     most: float
     nan: float

@@ -99,7 +99,7 @@ class Step:
 
 
 def _framework_of(module: Any) -> str:
-    """What a module that another framework made says of itself; any other one would look for the
+    """Return the framework of a module that another one made; any other module would look for the
     closest name before it says no.
     """
     return module._framework if hasattr(type(module), "_framework") else ""

@@ -105,7 +105,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
         return tuple.__getitem__(self, key)
 
     def facts(self) -> tuple[str, ...]:
-        """What is said of the model as a whole, its class first."""
+        """Return the facts of the model as a whole, its class first."""
         whole = self[0]
         flops = () if whole.flops is None else (f"{whole.flops:,.0f} FLOPs",)
         sizes = count_noun(whole.parameters, "parameter"), format_bytes(whole.bytes)

@@ -200,7 +200,7 @@ class Tracking:
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """What ends it: the release of its lock, and more where something was asked for that comes
+        """Return the function that ends it: the release of its lock, and more where work comes
         afterwards.
 
         That more is Python, before whose first line an interrupt may come. But what `with` calls at
@@ -284,7 +284,7 @@ def forget_tracker() -> None:
 
 
 def _patterns(model: CoreModule, operations: object) -> tuple[str, ...]:
-    """What was asked for as paths and globs, of modules and of second names the paths; what is
+    """Return the requested modules as paths and globs, second names as paths; what is
     built later is found by the globs.
     """
     entries = [] if operations is None else entries_of("operations", operations)
@@ -325,7 +325,7 @@ class _Keeper:
         if not self.lists(module):
             return {}
         places = plan_of(module).places.items()
-        return {"variables": {location.name: box.value for box, location in places}}
+        return {"variables": {at.name: variable.value for variable, at in places}}
 
     def gradient(self, gradient: Any, of: str) -> dict[str, Any]:
         """Return the record of a gradient: by a return, or by variables under their names."""

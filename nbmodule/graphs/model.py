@@ -94,7 +94,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Failure:
-    """Where and why a function could not be traced to its end."""
+    """The place and the reason where a function could not be traced completely."""
 
     error: str
     message: str
@@ -191,7 +191,7 @@ class Node:
 
 @dataclass(eq=False)
 class Group:
-    """What belongs together: a submodule's call, a function's, or the inside of a compiled
+    """Nodes that belong together: a submodule's call, a function's, or the inside of a compiled
     function, loop or branch.
 
     Attributes:

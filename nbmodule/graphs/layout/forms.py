@@ -22,7 +22,7 @@ FUNCTIONS = frozenset({"function", "jit", "custom_jvp", "custom_vjp", "call"})
 
 
 class Record(NamedTuple):
-    """What a picture says of one node; equal nodes share one record."""
+    """The content of one node in a picture; equal nodes share one record."""
 
     operation: str
     kind: str
@@ -45,19 +45,19 @@ class Child(NamedTuple):
 
     @property
     def form(self) -> Form:
-        """What it holds, for a child that is a group."""
+        """The content of a child that is a group."""
         assert isinstance(self.content, Form)
         return self.content
 
     @property
     def record(self) -> Record:
-        """What it is, for a child that is a node."""
+        """The content of a child that is a node."""
         assert isinstance(self.content, Record)
         return self.content
 
 
 class Wire(NamedTuple):
-    """Where a value comes from: a child's exit slot, or (`OUTSIDE`) an entry slot of the form."""
+    """The source of a value: a child's exit slot, or (`OUTSIDE`) an entry slot of the form."""
 
     child: int
     slot: int

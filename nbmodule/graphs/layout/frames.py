@@ -54,7 +54,7 @@ class Size(NamedTuple):
 
 
 def size_of(child: Child) -> Size:
-    """How large the box of a folded child is."""
+    """Return the size of the box of a folded child."""
     value = child.content
     label = text_width(exit_text(child), 10)
     if isinstance(value, Form):
@@ -103,7 +103,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class Spacing:
-    """What the look asks of the placement.
+    """Options of the look that change the placement.
 
     Attributes:
         labels: Whether edges carry their shape, so that rows and neighbors keep room for it.
@@ -122,7 +122,7 @@ class Spacing:
 
     @property
     def stub(self) -> float:
-        """How far an edge runs straight down before it turns."""
+        """Length that an edge runs straight down before it turns."""
         return LABEL_STUB if self.labels else 0.0
 
 

@@ -71,7 +71,7 @@ def group_title(child: Child) -> str:
 
 
 def group_note(form: Form) -> str:
-    """What stands beside a group's name: its class, its kind, how often it runs."""
+    """Write the note beside a group's name: its class, its kind, how often it runs."""
     words = []
     if form.kind in SYMBOLS:
         words.append(f"⟳ {form.count}" if form.count is not None else "⟳")
@@ -96,7 +96,7 @@ def group_facts(form: Form) -> str:
 
 
 def node_note(child: Child) -> str:
-    """What stands beside a node's name: shape for what comes in or goes out, parameters for an
+    """Write the note beside a node's name: shape for what comes in or goes out, parameters for an
     operation.
     """
     record = child.record

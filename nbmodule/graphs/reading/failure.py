@@ -1,4 +1,4 @@
-"""What was traced before a function failed, and where, with what shapes and in which submodule it
+"""Keep what was traced before a function failed: where, with what shapes and in which submodule it
 failed.
 
 The function is traced again with its exception caught inside: what JAX recorded so far is then an
@@ -73,7 +73,7 @@ def partial_trace(fn: Callable[..., Any], arrays: Sequence[Any], error: Exceptio
 
 
 def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Failure:
-    """Where an exception arose in the user's code, and the arrays that stand in that line."""
+    """Describe the place of an exception in the user's code, with the arrays in that line."""
     trace = _user_traceback(error)
     frames = [frame for frame, _ in traceback.walk_tb(trace)]
     files = [frame.f_code.co_filename for frame in frames]

@@ -69,7 +69,7 @@ class _Frame(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def _kind(code: CodeType) -> str:
-    """What the code is: `user`, `layer` (a function of this package), `library`, or empty for what
+    """Classify code: `user`, `layer` (a function of this package), `library`, or empty for what
     has no name to show.
     """
     file, name = code.co_filename, code.co_name
@@ -113,7 +113,7 @@ def _may_repeat(code: CodeType, first: int, last: int) -> bool:
 
 
 def _shared(before: Sequence[Step], current: Sequence[Step], backward: bool) -> int:
-    """How many of the outermost calls are the same for two stacks that follow each other."""
+    """Count the outermost calls that are the same for two stacks that follow each other."""
     for depth, ((code, at), (next_code, next_at)) in enumerate(zip(before, current, strict=False)):
         if code is not next_code:
             return depth

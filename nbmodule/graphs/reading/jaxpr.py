@@ -146,7 +146,7 @@ def _opaque_body(equation: Any) -> Any:
 
 
 def count_equations(jaxpr: object) -> int:
-    """How many equations a jaxpr holds, those inside of others included."""
+    """Count the equations of a jaxpr, those inside of others included."""
     inner, _ = _plain(jaxpr)
     total = len(inner.eqns)
     for equation in inner.eqns:

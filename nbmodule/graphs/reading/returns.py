@@ -44,7 +44,7 @@ def _entry(statistics: Any) -> dict[str, Any]:
 
 
 def seconds_by_path(calls: Sequence[Any]) -> dict[str, float]:
-    """How long the tracked calls of each path took together; empty where nothing was timed."""
+    """Sum the time of the tracked calls of each path; empty where nothing was timed."""
     results: dict[str, float] = {}
     for call in calls:
         if call.seconds is not None:

@@ -69,7 +69,7 @@ class GraphComparison(Displayed, Sequence[GraphChange]):
 
     @property
     def headline(self) -> str:
-        """How many differences there are, and between what."""
+        """The number of differences, and the two graphs."""
         count = {0: "no difference", 1: "1 difference"}.get(len(self), f"{len(self):,} differences")
         return f"{self.a.root.name or 'graph'} and {self.b.root.name or 'graph'} · {count}"
 
@@ -173,7 +173,7 @@ def _fed(form: Form, i: int, wires: Sequence[tuple[int, int]]) -> str:
 
 
 def _words(child: Child) -> str:
-    """What stands there, with what tells it from another."""
+    """Describe a child so that it differs from any other."""
     value = child.content
     if isinstance(value, Form):
         inside = f"({group_facts(value)}, {exit_text(child) or 'no result'})"

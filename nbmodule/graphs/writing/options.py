@@ -26,7 +26,7 @@ COLORINGS = ("flops", "bytes", "time", "non-finite")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How a graph is to be drawn.
+    """Options of the drawing of a graph.
 
     Attributes:
         randomness_factor: From 0 to 1: how far boxes are moved at random, always in the same way.
@@ -111,7 +111,7 @@ class Options:
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
-        """How long the calls took, by path."""
+        """The time of the calls, by path."""
         return seconds_by_path(self.values)
 
     @property
@@ -198,7 +198,7 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
 
 
 def places_of(graph: Computation, forms: Forms, options: Options) -> tuple[Place, frozenset[Place]]:
-    """Where the group that fills the picture is, and what is highlighted."""
+    """Return the place of the group that fills the picture, and the highlighted ones."""
     focus = () if options.focus is None else _place(graph, forms, options.focus, "focus")
     marked = options.highlight_subgraph
     highlight = [] if marked is None else [_place(graph, forms, marked, "highlight")]

@@ -114,7 +114,7 @@ class _Outline:
         return any(path_to[:-1] == location for path_to in self.ways)
 
     def row(self, child: Child, location: Place, path: str) -> str:
-        """What stands on one row."""
+        """Write one row."""
         value = child.content
         mark = "<- highlighted" if location in self.marked else ""
         if isinstance(value, Form):

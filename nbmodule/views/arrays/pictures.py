@@ -301,7 +301,7 @@ class Blocks(NamedTuple):
 
     @property
     def sizes(self) -> np.ndarray:
-        """How many elements each block has."""
+        """The number of elements of each block."""
         cells = self.means.shape[1:]
         edges = [block_edges(n, k) for n, k in zip(self.shape, cells, strict=True)]
         return np.outer(*map(np.diff, edges))

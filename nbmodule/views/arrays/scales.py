@@ -1,4 +1,4 @@
-"""How values become one byte per cell: the scales of pictures, and the bytes of values that are not
+"""Values as one byte per cell: the scales of pictures, and the bytes of values that are not
 finite.
 """
 

@@ -1,1 +1,1 @@
-"""Which record stands for which kind of value, one file for each kind of thing."""
+"""Builders of records, one file for each kind of value."""

@@ -1,4 +1,4 @@
-"""Which record stands for which kind of value: a table that rooms above add to.
+"""The record of each kind of value: a table to which the packages above add.
 
 A picture that a user has given goes first.
 """

@@ -49,7 +49,7 @@ def call_findings(table: CallTable, returned: Mapping[int, Any]) -> tuple[Findin
 
 
 def _part_of(array: Array) -> str:
-    """Where along one axis the values lie that are not finite, if that is a part of it.
+    """Name the part of one axis along which values are not finite, if it is not all of it.
 
     Example:
         >>> x = np.ones((2, 4, 3))

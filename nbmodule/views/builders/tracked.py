@@ -299,7 +299,7 @@ def recorder_record(recorder: Recorder) -> CallTable:
 
 
 def _told(recorder: Recorder, snapshots: Sequence[StepSnapshot]) -> str:
-    """Which steps a page has, and of which it has pictures."""
+    """Say which steps a page has, and of which it has pictures."""
     last = recorder.steps[-1]
     if not snapshots:
         return f"step {last}"

@@ -61,7 +61,7 @@ class ModelSource(WeakSource):
             for child, location in modules.items()
             if location.name == path
         )
-        return [(name, box.settled()) for name, box in next(tensors, ())]
+        return [(name, variable.settled()) for name, variable in next(tensors, ())]
 
 
 class VariablesSource(WeakSource):

@@ -1,4 +1,4 @@
-// What every view stands on: making elements, the frame of title, body and foot, the theme of the host, copying.
+// Basics of every view: elements, the frame of title, body and foot, the theme of the host, copying.
 import { toolsOf } from "./keys.js";
 import { tsv } from "./format.js";
 import { addressOf, copyPicture } from "./sending.js";
@@ -25,7 +25,7 @@ import { addressOf, copyPicture } from "./sending.js";
  *   arrays: Map<string, { of: string, look: import("./viewer.js").Look }>, look?: { take: () => import("./messages.js").Kept, put?: (kept: import("./messages.js").Kept) => void }, arrive?: (place: string) => void }} View
  * `name` is that of the view in an address, `look` takes down what a reader did and brings it back, `kept` is what was taken down before,
  * `arrive` goes to the place of an address, `arrays` is where readers have gone in its arrays.
- * What is wrong: how bad, in words, the line that shows it, in which part of a panel, and the path.
+ * One fault: severity, words, the line that shows it, its part of a panel, and the path.
  * @typedef {[kind: "wrong" | "doubt" | "note", text: string, line: number | null, part: string | null, path: string, remedy?: { label: string, message: import("./messages.js").Message } | null]} Finding
  */
 
@@ -224,7 +224,7 @@ export function onResize(view, act, ...nodes) {
 }
 
 /**
- * What is wrong with what the view shows, worst first; each is a button that leads to its row.
+ * List the faults of a view, worst first; each is a button that leads to its row.
  * @param {View} view
  * @param {Pick<Data, "title" | "findings">} data
  * @param {(finding: Finding) => Node[]} [beside] what stands beside a finding: what can be done about it
@@ -270,7 +270,7 @@ export function bugBar(view, data, beside = () => []) {
 }
 
 /**
- * What a picture of the findings shows: the title, the bar, the selected row.
+ * Collect the content of a picture of the findings: the title, the bar, the selected row.
  * @param {View} view
  */
 function bugPicture({ root, bugs }) {
@@ -343,7 +343,7 @@ function factsOf(facts) {
 }
 
 /**
- * What a reader opened, kept by view for as long as the page lives, so that a cell that runs again shows it as it was.
+ * Lines that a reader opened, by view, for as long as the page lives: a cell that runs again opens them.
  * @param {string} key
  * @returns {import("./messages.js").Memory}
  */
@@ -380,7 +380,7 @@ function followTheme(host, frame, signal) {
   return (/** @type {() => void} */ fn) => void listeners.push(fn);
 }
 
-/** What the page says of its theme. */
+/** Read the theme of the page. */
 function saysDark() {
   for (const node of [document.body, document.documentElement]) {
     const said = node?.dataset ?? {};

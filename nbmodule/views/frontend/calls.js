@@ -61,7 +61,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     const known = stats(i);
     if (known?.b.length) cell.append(histogram(known, 52, 16));
   };
-  /** What a call raised; of a call around it, that it was raised within. */
+  /** The error that a call raised; of a call around it, that it was raised within. */
   const raised = (/** @type {number} */ i) => {
     for (let k = i + 1; error(i) && k < end[i]; k++) if (error(k)) return "raised inside";
     return error(i);
@@ -131,7 +131,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
 }
 
 /**
- * What a call took: compiling is hatched and apart, since it is not there the next time.
+ * Draw the time of a call: compiling is hatched and apart, since it is not there the next time.
  * @param {HTMLElement} cell
  * @param {number | null} all
  * @param {number} compiling
@@ -147,7 +147,7 @@ function timeOf(cell, all, compiling, longest, own) {
 }
 
 /**
- * How many letters of a path say no more than that of the call above it.
+ * Count the letters that a path shares with that of the call above it.
  * @param {string} path
  * @param {string} above
  */
@@ -165,7 +165,7 @@ export function producer(depth, isBad) {
 }
 
 /**
- * How deep each call is: a line that stands for several calls is none.
+ * Depth of each call; a line that stands for several calls is none.
  * @param {CallsData} data
  * @returns {number[]}
  */

@@ -1,4 +1,4 @@
-// What a page can do with a picture by itself: show a part of it larger, and color it by another scale. Never touches the document.
+// Changes of a picture that need no kernel: a part of it larger, another scale. Never touches the document.
 import { FIRST, LAST, codesOf, decoded, span, valuesOf } from "./picture.js";
 
 /** @typedef {import("./picture.js").Picture} Picture */

@@ -82,7 +82,7 @@ function sideBySide(view, channel, row, pane, pictures, data) {
  * @param {number} most
  */
 function drawChange(cell, change, largest, most) {
-  // What was zero has moved by no share of itself: how far it moved is said, and no bar drowns the others.
+  // A change from zero has no relative size: its distance is written, and no bar drowns the others.
   if (change === Infinity && largest !== null && Number.isFinite(largest)) cell.append(bar(0), `from zeros, up to ${number(largest, 3)}`);
   else if (change !== null) cell.append(bar(change / most), number(change, 3));
 }

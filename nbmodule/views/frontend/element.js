@@ -58,7 +58,7 @@ function viewElement(starts) {
 }
 
 /**
- * Where the address of the page leads into this view, go there: once for each address, since an output may be hidden and shown.
+ * Go to the place in this view that the address of the page names: once for each address, since an output may be hidden and shown.
  * @param {ViewHost} host
  */
 function arrive(host) {
@@ -71,7 +71,7 @@ function arrive(host) {
 }
 
 /**
- * What a reader did is kept for as long as the tab lives, where the browser lets a page keep anything. A filter is not: a page that
+ * Keep the actions of a reader for as long as the tab lives, where the browser lets a page keep anything. A filter is not: a page that
  * opens with most of its rows hidden would be misread.
  * @param {string} name
  * @param {import("./messages.js").Kept | undefined} look

@@ -1,4 +1,4 @@
-// Which rows of a tree are visible: folding, filtering, sorting. Never touches the document.
+// Visible rows of a tree: folding, filtering, sorting. Never touches the document.
 
 /**
  * A tree as columns, in the order of reading.
@@ -93,7 +93,7 @@ export function sortedLeaves(shape, value, keep, all = false) {
 }
 
 /**
- * Which row of the record each line stands for, -1 for a level: the lines count them unless a column says otherwise.
+ * Map each line to the row of the record that it stands for, -1 for a level: the lines count them unless a column says otherwise.
  * @param {number} n lines
  * @param {(i: number) => boolean} isRow
  * @param {number[] | undefined} at

@@ -54,7 +54,7 @@ export function percent(part, whole, digits = 3) {
 }
 
 /**
- * What changed from one step to another: the mean by how much, the deviation by which factor.
+ * Describe the change from one step to another: the mean by a difference, the deviation by a factor.
  * @param {{ m?: number, s: number }} now
  * @param {{ m?: number, s: number }} before
  */

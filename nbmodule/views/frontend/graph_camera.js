@@ -1,4 +1,4 @@
-// Where one looks at a picture: zoom, pan, the height of the window onto it, and the small map of all of it.
+// The camera of a picture: zoom, pan, the height of the window onto it, and the small map of all of it.
 import { svg } from "./base.js";
 
 const [LEAST, MOST_ZOOM, MARGIN] = [0.08, 4, 12];
@@ -46,12 +46,12 @@ export class Camera {
     this.width = this.port.clientWidth || 800;
   }
 
-  /** Whether the window is too low for the scene. */
+  /** True if the window is too low for the scene. */
   get isCut() {
     return this.size.height * this.zoom + 2 * MARGIN > OPEN_HEIGHT;
   }
 
-  /** What of the scene is visible. */
+  /** The visible part of the scene. */
   get area() {
     return { left: this.x, top: this.y, right: this.x + this.width / this.zoom, bottom: this.y + this.height / this.zoom };
   }
@@ -178,7 +178,7 @@ export class Camera {
     this.clamp();
   }
 
-  /** Where it looks, as the share of the way down, and how near. */
+  /** The position as the share of the way down, and the zoom. */
   get where() {
     return { zoom: this.zoom, x: this.x - (this.size.width - this.width / this.zoom) / 2, y: this.y / Math.max(1, this.size.height) };
   }

@@ -1,4 +1,4 @@
-// What is in a graph: forms, their wiring and their rows, unpacked from columns when first needed. Never touches the
+// The content of a graph: forms, their wiring and their rows, unpacked from columns when first needed. Never touches the
 // document. Python has folded, ordered and measured all of it (`nbmodule/graphs/layout/forms.py`, `layout.py`).
 
 /**
@@ -38,7 +38,7 @@ export class Forms {
   }
 
   /**
-   * What one operation is.
+   * Describe one operation.
    * @param {number} i
    */
   record(i) {

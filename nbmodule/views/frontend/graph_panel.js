@@ -1,4 +1,4 @@
-// What stands around the picture of a graph: the tools, the way back, the legend, the detail of what is selected.
+// The surroundings of the picture of a graph: the tools, the way back, the legend, the detail of what is selected.
 import { button, copy, el, sending } from "./base.js";
 import { menu } from "./fields.js";
 import { saveSvg } from "./graph_save.js";
@@ -148,7 +148,7 @@ export function drawDetail(graph, box) {
 }
 
 /**
- * What is known of a submodule's return, with its histogram.
+ * Describe a submodule's return, with its histogram.
  * @param {GraphView} graph
  * @param {Box} box
  */

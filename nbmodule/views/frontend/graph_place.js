@@ -117,7 +117,7 @@ function measure(frame, child) {
 }
 
 /**
- * How far each item reaches to the left and right of its middle.
+ * Compute the extent of each item to the left and right of its middle.
  * @param {Frame} frame
  * @param {boolean} labels
  * @param {number} reach
@@ -171,7 +171,7 @@ export function noise(plan, item) {
 }
 
 /**
- * What draws each item: another item, and how far from it this one wants to be; from above, from below, both.
+ * Collect the pulls on each item: another item and the wanted distance from it; from above, from below, both.
  * @param {Frame} frame
  */
 function pulls(frame) {
@@ -196,7 +196,7 @@ function pulls(frame) {
 }
 
 /**
- * How far the edges of an open child cross its border from its middle, on the average; those in lanes do not count.
+ * Compute the mean offset from its middle at which edges cross the border of an open child; those in lanes do not count.
  * @param {Frame} frame
  * @param {number} item
  * @param {"entries" | "exits"} side
@@ -303,7 +303,7 @@ function setBox(frame, item, y, height) {
 }
 
 /**
- * Where trunks cross the borders: straight at the boxes next to it, else in their lane.
+ * Set the places where trunks cross the borders: straight at the boxes next to it, else in their lane.
  * @param {Frame} frame
  */
 function ports(frame) {

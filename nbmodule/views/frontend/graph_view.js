@@ -83,7 +83,7 @@ export class GraphView {
     view.arrive = (place) => this.goTo(itemAt(this.forms, this.root, place), true);
   }
 
-  /** What a reader did, for when the picture is drawn again. */
+  /** The actions of a reader, for when the picture is drawn again. */
   kept() {
     const { focus, opened, selected, detailed, camera } = this;
     return { focus: focus.place, opened: [...opened], selected: this.scene.byKey.get(selected)?.item.place, detailed, where: camera.where };
@@ -168,7 +168,7 @@ export class GraphView {
     };
   }
 
-  /** Where the window has moved beyond what is drawn, draw again. */
+  /** Draw again once the window has moved beyond what is drawn. */
   moved() {
     const { area } = this.camera;
     const d = this.drawn;
@@ -182,7 +182,7 @@ export class GraphView {
   }
 
   /**
-   * What goes into a box and what comes out of it, as text.
+   * Describe the inputs and outputs of a box.
    * @param {Box} box
    */
   endsOf(box) {

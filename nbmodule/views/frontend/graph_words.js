@@ -1,4 +1,4 @@
-// What is said about a box: its hover text, its facts in the detail, its number for coloring. Never touches the document.
+// The words about a box: its hover text, its facts in the detail, its number for coloring. Never touches the document.
 import { bytes, number, seconds } from "./format.js";
 import { isPill, itemsIn } from "./graph_forms.js";
 
@@ -69,7 +69,7 @@ export function factsOf(forms, item, ends) {
 }
 
 /**
- * What a box says when one points at it.
+ * Write the hover text of a box.
  * @param {Forms} forms
  * @param {Item} item
  * @param {{ ins: string[], outs: string[] }} ends
@@ -90,7 +90,7 @@ export function wordsOf(forms, item, ends) {
 }
 
 /**
- * What is known of an item's return.
+ * Describe an item's return.
  * @param {Forms} forms
  * @param {Item} item
  * @returns {import("./messages.js").Returned | null}
@@ -101,7 +101,7 @@ export function returnOf(forms, item) {
 }
 
 /**
- * How many elements of the returns of each path are not finite.
+ * Count the elements of the returns of each path that are not finite.
  * @param {Forms} forms
  * @returns {Record<string, number>}
  */

@@ -42,7 +42,7 @@ function draw(view, data) {
 }
 
 /**
- * What is selected, and where the camera looks, is the same in both.
+ * The selection and the position of the camera are the same in both.
  * @param {HTMLElement[]} inner
  * @param {AbortSignal} signal
  * @returns {(act: () => void) => void} acts without the one telling the other

@@ -78,7 +78,7 @@ class Panel {
   }
 
   /**
-   * What the module of a line returned at the step that is shown.
+   * The return of the module of a line at the step that is shown.
    * @param {number} i
    */
   returnOf(i) {
@@ -86,7 +86,7 @@ class Panel {
     return known.length > 1 ? unionOf(known) : (known[0] ?? null);
   }
 
-  /** Where something is wrong; the panel opens there. */
+  /** Find the worst row; the panel opens there. */
   worst() {
     if (!this.data.first) return undefined;
     const [line, part, path] = this.data.first;
@@ -191,7 +191,7 @@ class Panel {
     this.mark(name);
   }
 
-  /** What a part may ask the kernel; null where none answers. */
+  /** The channel of a part to the kernel; null where none answers. */
   line() {
     const { channel } = this;
     const ask = channel?.ask?.bind(channel);
@@ -430,7 +430,7 @@ function columnsOf(parts) {
 }
 
 /**
- * What the graph of a panel shows of the calls beside it: numbers at its edges, and what they color, on one scale for all steps.
+ * Add the calls beside the graph of a panel to it: numbers at its edges, and what they color, on one scale for all steps.
  * @param {InspectData["parts"]} parts
  * @param {ReturnType<typeof columnsOf>} columns
  * @param {Snapshots | null} snapshots

@@ -123,7 +123,7 @@ export class Kernel {
   }
 
   /**
-   * What stands in the frame of every view that has a kernel.
+   * Fill in the frame of a view that has a kernel.
    * @param {View} view
    */
   frame(view) {

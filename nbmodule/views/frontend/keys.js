@@ -1,4 +1,4 @@
-// What keys do in a list of rows: one tab stop, arrows within, / to filter, Enter for the detail.
+// Keys in a list of rows: one tab stop, arrows within, / to filter, Enter for the detail.
 
 /** @typedef {import("./rows.js").Rows} Rows */
 
@@ -81,7 +81,7 @@ export function walk(tools, from, by) {
 }
 
 /**
- * Where an arrow leads among tools: 1, -1, or 0 where it belongs to the tool itself, as in a text that goes on or to a slider.
+ * Direction of an arrow key among tools: 1, -1, or 0 where it belongs to the tool itself, as in a text that goes on or to a slider.
  * @param {KeyboardEvent} event
  */
 export function stepOf(event) {

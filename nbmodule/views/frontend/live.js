@@ -257,7 +257,7 @@ class RunView {
     this.announce();
   }
 
-  /** What is wrong with the run, each with a button for what can be done about it, where a running loop can do it. */
+  /** Draw the faults of the run, each with a button for its fix where a running loop can do it. */
   bugs() {
     const { run, view, line } = this;
     const acts = Boolean(line.channel) && !run.progress.ended;
@@ -300,7 +300,7 @@ class RunView {
     this.facts.replaceChildren(mark, " ", el("b", "", p.state), " · ", this.run.name, ...(p.total ? [bar(p)] : [" · "]), facts.filter(Boolean).join(" · "));
   }
 
-  /** Whether the run had not ended, and no kernel answers for it. */
+  /** True if the run had not ended, and no kernel answers for it. */
   isAlone() {
     return !this.line.channel && !this.run.progress.ended && performance.now() / 1000 - this.mounted > ALONE_AFTER;
   }
@@ -310,7 +310,7 @@ class RunView {
     return this.joined || Date.now() / 1000 - (this.run.progress.seen ?? 0) > GONE_AFTER;
   }
 
-  /** What is said before the first step is done. */
+  /** The words before the first step is done. */
   waiting() {
     const waited = Math.round(performance.now() / 1000 - this.mounted);
     return waited < 1 || !this.line.channel ? "the first step compiles" : `compiling the first step, ${waited} s`;

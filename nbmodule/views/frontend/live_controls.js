@@ -1,4 +1,4 @@
-// What a reader can do to a run: buttons for the loop, and the controls of this run, each a labeled input.
+// Controls of a run: buttons for the loop, and the controls of this run, each a labeled input.
 import { button, el } from "./base.js";
 import { input, menu } from "./fields.js";
 import { number } from "./format.js";

@@ -12,7 +12,7 @@ const LOST_AFTER = 8;
 const FIRST_PATIENCE = 2;
 const LONGEST_PATIENCE = 30;
 
-/** What a press waits for. */
+/** The reply that a press waits for. */
 const CONFIRMED_BY = {
   pause: (/** @type {Progress} */ p) => p.state === "paused",
   resume: (/** @type {Progress} */ p) => p.state !== "paused",
@@ -132,12 +132,12 @@ export class Line {
     if (progress.ended || CONFIRMED_BY[kind](progress, this.press.done)) this.press = null;
   }
 
-  /** How long nothing was heard, in seconds. */
+  /** Seconds since the last message. */
   get silence() {
     return this.listener.now() - (Number.isFinite(this.heardAt) ? this.heardAt : this.greeted);
   }
 
-  /** How long a press waits already, in seconds. */
+  /** Seconds that a press waits already. */
   get waited() {
     return this.press ? this.listener.now() - this.press.since : 0;
   }

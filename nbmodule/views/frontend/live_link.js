@@ -2,7 +2,7 @@
 // It stands alone, because it travels with every run; the views have their renderer in the saved output.
 
 /**
- * What the views and the links of a page know of each other, by run: a view that is drawn later finds its channel, and a
+ * The views and the links of a page, by run: a view that is drawn later finds its channel, and a
  * link that comes later finds its views.
  * @typedef {NonNullable<import("./messages.js").Page["nbmLive"]>} Registry
  * @typedef {import("./base.js").Channel} Channel

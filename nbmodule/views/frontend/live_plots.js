@@ -137,7 +137,7 @@ export class Plots {
   }
 
   /**
-   * What follows the pointer: a rule at the step under it, and the part that is being zoomed into.
+   * Marks at the pointer: a rule at the step under it, and the part that is being zoomed into.
    * @param {SVGElement} drawing
    * @param {Frame} frame
    * @param {number} at
@@ -255,7 +255,7 @@ function lines(curve, k, frame, isSmooth) {
 }
 
 /**
- * What would follow, pale and dotted ahead of the curves, each named at its end.
+ * Draw predicted branches, pale and dotted ahead of the curves, each named at its end.
  * @param {Run} run
  * @param {Series[]} members
  * @param {Frame} frame

@@ -1,4 +1,4 @@
-// What a page knows of a run: the record it began with, and all that has come since. Never touches the document.
+// The state of a run in a page: the record it began with, and all that has come since. Never touches the document.
 import { bytesOf } from "./base.js";
 import { sampleAt } from "./scale.js";
 
@@ -344,7 +344,7 @@ export function pathsOf(run) {
 }
 
 /**
- * What is wrong with a submodule now: text for a badge, '' if nothing.
+ * Name the fault of a submodule for a badge; '' if there is none.
  * @param {Run} run
  * @param {string} path
  * @param {number} at

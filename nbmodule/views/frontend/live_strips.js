@@ -92,7 +92,7 @@ export class StripTable {
   }
 
   /**
-   * What is wrong comes first; then the children of the root, each followed by what is below it once it is opened.
+   * Faulty rows come first; then the children of the root, each followed by what is below it once it is opened.
    * @param {Run} run
    * @param {string[]} paths
    * @param {number} at
@@ -248,7 +248,7 @@ function below(paths, path) {
 }
 
 /**
- * What the saved record holds of the histograms of a submodule.
+ * Read the histograms of a submodule from the saved record.
  * @param {Run} run
  * @param {string} path
  * @param {string} quantity
@@ -265,7 +265,7 @@ function savedDetail(run, path, quantity) {
 }
 
 /**
- * What a column holds, and of which step where that is not the step that is looked at.
+ * Describe the content of a column, and its step where that is not the selected one.
  * @param {Run} run
  * @param {string} quantity
  * @param {number} at
@@ -323,7 +323,7 @@ function heightsAt(strips, path, row, sample, at) {
 }
 
 /**
- * What changed from one sample to another; '' where one of them was not measured.
+ * Describe the change from one sample to another; '' where one of them was not measured.
  * @param {Strips} strips
  * @param {string} quantity
  * @param {number} sample

@@ -17,7 +17,7 @@ import { render as variables } from "./variables.js";
 useLegendEnd(saving);
 
 /**
- * How each kind of record is drawn, by `data.view`.
+ * The renderer of each kind of record, by `data.view`.
  * @type {Record<string, import("./base.js").Render>}
  */
 export const VIEWS = { modules, variables, calls, recorded, returns, comparison, difference, array, table, live, profile };

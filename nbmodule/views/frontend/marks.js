@@ -3,7 +3,7 @@ import { el, svg } from "./base.js";
 import { count, number, percent } from "./format.js";
 
 /**
- * What one array looks like in numbers.
+ * One array in numbers.
  * @typedef {{ n: number, m: number, s: number, lo: number, hi: number, nan?: number, inf?: number, z?: number, b: number[],
  *   la?: number[], ha?: number[], of?: number, share?: boolean }} Stats
  * A text, or a text and its kind.
@@ -93,7 +93,7 @@ export function unionOf(parts) {
 }
 
 /**
- * How many elements of an array lie below an edge, those of a bin spread evenly.
+ * Count the elements of an array below an edge, those of a bin spread evenly.
  * @param {Stats} part
  * @param {number} edge
  */
@@ -142,7 +142,7 @@ export function badges(cell, words) {
 }
 
 /**
- * What is wrong or odd in the numbers.
+ * List the faults and oddities of the numbers.
  * @param {Stats | null} stats
  * @returns {[string, string][]}
  */

@@ -1,4 +1,4 @@
-// What travels between kernel, page and views, and what a page keeps. Types only.
+// Types of the messages between kernel, page and views, and of the state that a page keeps.
 
 import type { Channel, Finding, Render, View } from "./base.js";
 import type { Kernel } from "./kernel.js";
@@ -23,7 +23,7 @@ export interface Slice {
 
 type Action = "add" | "turn" | "switch" | "drop" | "look_at" | "sweep" | "attribute" | "edit" | "undo" | "keep";
 
-/** What a kernel answers to each question. */
+/** The answer of a kernel to each question. */
 export interface Answers extends Record<Action | "refresh" | "whole" | "step", { data: Data }> {
   parts: { parts: string[]; of: string[] };
   slice: Slice;
@@ -35,7 +35,7 @@ export interface Answers extends Record<Action | "refresh" | "whole" | "step", {
 
 export type Ask = <K extends keyof Answers>(kind: K, more?: Message, quiet?: boolean) => Promise<Answers[K]>;
 
-/** What the kernel says of itself. */
+/** The kernel's state. */
 export interface Heard extends Message {
   kind: string;
   type?: string;
@@ -62,7 +62,7 @@ export interface Place {
   call: number;
 }
 
-/** What a page remembers of a view by name, until it is closed. */
+/** State of a view that a page keeps by name until it is closed. */
 export interface Remembered {
   open: Set<string>;
   selected: Place;
@@ -91,7 +91,7 @@ export interface Memory {
   delete(name: keyof Remembered): void;
 }
 
-/** What a reader did to a view, for when it is drawn again. */
+/** State of a view that a reader has set, for when it is drawn again. */
 export type Kept = Record<string, unknown> & { arrays?: Record<string, { of: string; look: Look }> };
 
 /** The element of a saved output. */
@@ -105,7 +105,7 @@ export interface ViewHost extends HTMLElement {
   nbmMount?(render: Render | null, data: Data | null, channel: Channel): void;
 }
 
-/** What the scripts of one page know of each other. */
+/** State that the scripts of one page share. */
 export type Page = typeof globalThis & {
   nbmMemory?: Map<string, Memory>;
   nbmStarts?: Map<string, (host: ViewHost) => () => void>;
@@ -131,7 +131,7 @@ export interface InspectData extends Omit<Head, "first"> {
   first?: [line: number, part: string, path: string];
 }
 
-/** What was tried, and what it changes. */
+/** The settings that were tried, and their effect. */
 export interface WhatIfData extends Head {
   code: string;
   tried: [path: string, part: string, words: string, kind: string, number: number, on: boolean][];
@@ -152,7 +152,7 @@ export interface AttributionData extends Head {
   picture: Picture | null;
 }
 
-/** What is known of a submodule's return in a graph. */
+/** A submodule's return in a graph. */
 export interface Returned {
   shape: string;
   text: string;

@@ -98,7 +98,7 @@ function shortest(v, type) {
 }
 
 /**
- * Whether a few tiles have names along their sides: then each is drawn by itself, large enough for the names.
+ * Return true if a few tiles have names along their sides: then each is drawn by itself, large enough for the names.
  * @param {Picture} picture
  */
 function isApart({ s: [n, h, w], lb }) {
@@ -124,7 +124,7 @@ function apart(view, picture, room) {
 }
 
 /**
- * What stands at the end of a legend, given the picture and a function that draws it in light colors. A page without a
+ * The item at the end of a legend, given the picture and a function that draws it in light colors. A page without a
  * kernel has the browser's own menu for it.
  * @typedef {(picture: Picture, drawn: () => Element) => Node} LegendEnd
  */
@@ -137,7 +137,7 @@ export function useLegendEnd(fn) {
 }
 
 /**
- * What one byte stands for.
+ * Translate one byte into its value.
  * @param {Picture} picture
  * @param {number} code
  * @param {number} [t] its tile, where each has its own scale
@@ -187,7 +187,7 @@ export function span(picture, side, k) {
 }
 
 /**
- * Which rows and columns of the array one cell stands for: one of each, or a block.
+ * Find the rows and columns of the array that one cell stands for: one of each, or a block.
  * @param {Picture} picture
  * @param {number} r
  * @param {number} c
@@ -206,7 +206,7 @@ export function placeOf(picture, r, c) {
 }
 
 /**
- * What one cell says when it is pointed at.
+ * Write the value of the cell under the pointer.
  * @param {Picture} picture
  * @param {Uint8Array} codes
  * @param {number} t
@@ -261,7 +261,7 @@ export function colorsOf(picture, ground, dark) {
 }
 
 /**
- * Whether the values are truth values: then False is pale.
+ * Return true if the values are truth values: then False is pale.
  * @param {Picture} picture
  */
 function isBool({ c }) {
@@ -299,7 +299,7 @@ function hex(text) {
 }
 
 /**
- * How many tiles stand in a row: a number that leaves no gap in the last row where that costs at most half of the width.
+ * Choose the number of tiles in a row: one that leaves no gap in the last row where that costs at most half of the width.
  * @param {number} n
  * @param {number} most
  */
@@ -309,7 +309,7 @@ function evenRows(n, most) {
 }
 
 /**
- * How a grid of tiles is laid out: whole pixels per cell, the size of all, the place of each tile.
+ * Lay out a grid of tiles: whole pixels per cell, the size of all, the place of each tile.
  * @param {number[]} shape tiles, rows, columns
  * @param {number} room most pixels across
  * @param {number[]} [lengths] of the axes that tiles are made of: the last runs across, the one before down, those before make blocks

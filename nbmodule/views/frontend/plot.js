@@ -1,4 +1,4 @@
-// What plots of series over steps have in common: where a step and a value lie, axes, legend keys, smoothing.
+// Common parts of plots of series over steps: positions of steps and values, axes, legend keys, smoothing.
 import { el, svg } from "./base.js";
 import { input } from "./fields.js";
 import { count, number } from "./format.js";
@@ -7,7 +7,7 @@ import { ticks } from "./scale.js";
 export const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
 
 /**
- * Where steps and values lie in a plot, the values by their logarithm or as they are.
+ * Map steps and values to positions in a plot, the values by their logarithm or as they are.
  * @typedef {{ x: (step: number) => number, step: (x: number) => number, y: (value: number) => number, width: number, height: number,
  *   steps: [number, number], values: [number, number], log: boolean }} Frame
  */
@@ -59,7 +59,7 @@ export function emptyPlot(frame, label, axis = "") {
 }
 
 /**
- * How the line of a series looks.
+ * Style the line of a series.
  * @param {number} k
  * @param {string} dash
  */

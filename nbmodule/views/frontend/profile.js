@@ -1,4 +1,4 @@
-// Where the time of a compiled step goes: a tree with a bar of four passes in each row, and the same as a flame graph.
+// The profile of a compiled step: a tree with a bar of four passes in each row, and the same as a flame graph.
 import { button, el, mountView, readers, svg, tableButton } from "./base.js";
 import { COLUMNS } from "./columns.js";
 import { bytes, number, seconds } from "./format.js";
@@ -108,7 +108,7 @@ export function placeFlame(depth, time, root) {
 }
 
 /**
- * What the boxes of a flame graph read of a row.
+ * The fields of a row that the boxes of a flame graph read.
  * @typedef {{ label: (i: number) => string, path: (i: number) => string, all: (i: number) => number, words: (i: number) => string, percent: (i: number) => string }} Boxes
  */
 

@@ -98,5 +98,5 @@ function chooseColor(list, color) {
   showScale(list, list.coloring.legend);
 }
 
-/** What tints the rows of a list, for those whose rows have numbers to be tinted by. */
+/** Tint the rows of a list by their numbers. */
 export const COLORS = { tools: colorTools, tint, first: firstColor, choose: chooseColor };

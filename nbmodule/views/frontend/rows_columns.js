@@ -45,7 +45,7 @@ for (const [letters, width] of /** @type {[string, number][]} */ ([["ijlftr.,:;'
 const FAR_EAST = 0x2e80;
 
 /**
- * How wide a text is, in digits: of letters that differ in width some are narrow and some are broad; those of the Far East are broad in any font.
+ * Measure the width of a text in digits: of letters that differ in width some are narrow and some are broad; those of the Far East are broad in any font.
  * @param {string} text
  * @param {boolean} [fixed] of a font whose letters are all of one width
  */
@@ -62,7 +62,7 @@ export function widthOf(text, fixed = false) {
 const isFixed = ({ cls }) => /\bmono\b/.test(cls ?? "");
 
 /**
- * How wide each column is, in digits, in the rows that are open, as far as a first look at 2,000 of them tells.
+ * Measure the width of each column in digits, from the first 2,000 rows that are open.
  * @param {Rows} list
  */
 export function measure(list) {
@@ -79,7 +79,7 @@ export function measure(list) {
 }
 
 /**
- * How wide a digit is in pixels: of a name, of code, of text, of words beside it.
+ * Width of a digit in pixels: of a name, of code, of text, of words beside it.
  * @param {Rows} list
  */
 function lettersOf(list) {
@@ -161,7 +161,7 @@ export function fit(list, room = list.main.clientWidth) {
 }
 
 /**
- * What stands in the first column of a row.
+ * Fill in the first column of a row.
  * @param {Rows} list
  * @param {number} i
  * @param {boolean} [brief]

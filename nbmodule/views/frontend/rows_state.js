@@ -1,9 +1,9 @@
-// What a reader did to a list of rows, kept when a view is drawn again: hidden and shown, joined to its kernel, reloaded.
+// The state of a list of rows, kept when a view is drawn again: hidden and shown, joined to its kernel, reloaded.
 
 /** @typedef {import("./rows.js").Rows} Rows */
 
 /**
- * What is selected, filtered, sorted, scrolled.
+ * Selection, filter, order and scroll position.
  * @param {Rows} list
  */
 export function lookOf(list) {

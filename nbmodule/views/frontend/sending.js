@@ -1,4 +1,4 @@
-// What leaves the page: a picture of some of its parts, and the address of a place in it. Imports nothing, since base.js stands on it.
+// Copies that leave the page: a picture of some of its parts, and the address of a place in it. Imports nothing, since base.js stands on it.
 
 const SCALE = 2;
 
@@ -109,7 +109,7 @@ export function placeInAddress(name) {
 }
 
 /**
- * What names a view by what is in it: the same in a page made again from the same notebook.
+ * Name a view by its content: the same in a page made again from the same notebook.
  * @param {string} text
  */
 export function nameOf(text) {

@@ -21,7 +21,7 @@ export function statisticsOf(packed) {
 }
 
 /**
- * What changed from one step to another.
+ * Describe the change from one step to another.
  * @param {Stats | null} now
  * @param {Stats | null} before
  */
@@ -78,7 +78,7 @@ export class Snapshots {
   }
 
   /**
-   * What is said in place of a picture of a call that has one at the last step.
+   * The words in place of a picture of a call that has one at the last step.
    * @param {number} i
    */
   missing(i) {
@@ -90,7 +90,7 @@ export class Snapshots {
     return this.isLast ? this.data.root : `recorder[${this.steps[this.now]}]`;
   }
 
-  /** What a table of calls reads in place of its columns; times and errors are those of the last step alone. */
+  /** The columns of a table of calls at another step; times and errors are those of the last step alone. */
   get columns() {
     const [sec, start, comp, own] = readers(this.data, "sec", "start", "comp", "own").map((known) => (/** @type {number} */ i) => (this.isLast ? known(i) : null));
     const err = reader(this.data.err);

@@ -1,4 +1,4 @@
-// Where code stands: a cell of this notebook, which a click selects, or a line of a file.
+// Links to code: a cell of this notebook, which a click selects, or a line of a file.
 import { el } from "./base.js";
 
 const CELL = /^cell \[(\d+)\] line (\d+)/;

@@ -17,7 +17,7 @@ export function written(column, value) {
 }
 
 /**
- * What sorts a column, the largest first: its numbers, or the place of a text in the alphabet, `a` before `b`.
+ * Sort keys of a column, the largest first: its numbers, or the place of a text in the alphabet, `a` before `b`.
  * @param {TableColumn} column
  * @param {(string | number | null)[]} values one for each line
  * @returns {number[]} NaN where a line has none

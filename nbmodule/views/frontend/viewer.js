@@ -129,7 +129,7 @@ export class Viewer {
     this.show();
   }
 
-  /** What it is called among the arrays of the view. */
+  /** Its name among the arrays of the view. */
   get name() {
     return `${this.row} ${this.part}`;
   }
@@ -152,12 +152,12 @@ export class Viewer {
     this.controls();
   }
 
-  /** Whether it has rows and columns, so that a part of them can be shown. */
+  /** True if it has rows and columns, so that a part of them can be shown. */
   get isPlane() {
     return this.shape.length > 1 && !["bars", "text"].includes(this.first.k);
   }
 
-  /** Where the row has several arrays, a menu of them. */
+  /** Add a menu of the arrays of the row, if there are several. */
   others() {
     this.kernel?.ask("parts", { row: this.row }, true).then(({ parts, of }) => {
       if (parts.length < 2) return;
@@ -199,7 +199,7 @@ export class Viewer {
     else this.draw(rescaled(cut(this.first, this.tile(), this.look.window), this.look.scale));
   }
 
-  /** Which tile of the saved picture is shown alone; null for all. */
+  /** The tile of the saved picture that is shown alone; null for all. */
   tile() {
     const lengths = this.over.map((axis) => this.shape[axis]);
     return this.over.length && !this.look.tiles.length ? this.over.reduce((t, axis, k) => t * lengths[k] + this.look.at[axis], 0) : null;
@@ -248,7 +248,7 @@ export class Viewer {
     if (cells && !this.isWhole() && cells.length <= MOST_WRITTEN && cells[0].length <= MOST_WRITTEN) this.stage.append(valueTable(cells, this.room));
   }
 
-  /** What lies under a resting pointer is said anew once the picture is another. */
+  /** Write the value under a resting pointer anew once the picture is another. */
   pointed() {
     if (!this.pointer) return;
     const [clientX, clientY] = this.pointer;
@@ -313,7 +313,7 @@ export class Viewer {
     else this.view.say("these are blocks, or several tiles: closer, or one by one, there are values to copy");
   }
 
-  /** Which axes lie down and across, whether the others are tiles, and where on those that are not shown. */
+  /** Add menus for the axes down and across and for tiles, and sliders for the axes that are not shown. */
   turning() {
     const { look, shape } = this;
     const names = shape.map((n, k) => `axis ${k} (${count(n)})`);
@@ -401,7 +401,7 @@ export class Viewer {
     this.go({ window: [...moved(r0, r1, rows, down), ...moved(c0, c1, columns, across)] });
   }
 
-  /** What a pointer does on the picture: drag a rectangle, open a tile, go back, zoom, ask for a value. */
+  /** Listen to the pointer on the picture: drag a rectangle, open a tile, go back, zoom, ask for a value. */
   hand() {
     const { stage, frame } = this;
     /** @type {{ cell: import("./picture.js").Cell, x: number, y: number } | null} */
@@ -484,7 +484,7 @@ export class Viewer {
   }
 
   /**
-   * Where the page does not know a value, ask the kernel for it once the pointer rests.
+   * Ask the kernel for a value that the page does not know, once the pointer rests.
    * @param {MouseEvent} event
    */
   asked(event) {

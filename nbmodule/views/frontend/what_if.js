@@ -1,4 +1,4 @@
-// What if: settings and edits tried by hand; the output before and after, what each module changes by, sweeps, attributions.
+// The view of `nb.what_if`: settings and edits tried by hand; the output before and after, what each module changes by, sweeps, attributions.
 import { button, copy, el, mountView, needsKernel, unpack } from "./base.js";
 import { input, menu } from "./fields.js";
 import { number } from "./format.js";
@@ -125,7 +125,7 @@ class WhatIf {
     return node;
   }
 
-  /** What is to be set, where: one line. */
+  /** One line to set a value at a place. */
   drawControls() {
     const { data } = this;
     const places = data.places.map((p) => [p[0], p[0] || data.root]);

@@ -64,7 +64,7 @@ class Ran(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """How the parts of a panel are made; each function may raise, its part then says why it is
+    """Functions that make the parts of a panel; each may raise, its part then says why it is
     missing.
 
     Attributes:

@@ -77,7 +77,7 @@ class SweepRecord(ViewRecord):
 
 @dataclass(frozen=True)
 class AttributionRecord(ViewRecord):
-    """Which inputs and modules an output comes from."""
+    """The inputs and modules that an output comes from."""
 
     name: str
     picture: Picture | None

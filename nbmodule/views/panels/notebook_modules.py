@@ -71,7 +71,7 @@ def part_for(
 
 
 def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
-    """How many features a module is given, and how many it returns, on the input."""
+    """Return the number of features that a module is given, and that it returns, on the input."""
     run = what_if.current
     module = names_of(run.model).get(path)
     if module is None:

@@ -23,7 +23,7 @@ MOST_ROWS = 4000
 
 @dataclass(frozen=True)
 class ProfileTree(ViewRecord):
-    """Where the time of a step goes: rows in the order of the tree, the dearest first.
+    """The time of a step by module: rows in the order of the tree, the dearest first.
 
     Attributes:
         best: FLOP/s that the device has been seen to do.

@@ -228,8 +228,8 @@ class _Grouping:
             at += count
 
     def _run(self, line: list[int], at: int) -> tuple[int, int]:
-        """How many neighbors from here on are a group, and after how many they come again; 0: they
-        are none.
+        """Count the neighbors from here on that are a group, and the length of their pattern; 0: no
+        group.
         """
         if not self.leaves and self.ends[line[at]] == line[at] + 1:
             return 1, 0

@@ -296,7 +296,7 @@ class DifferenceRow(NamedTuple):
 
 @dataclass(frozen=True)
 class DifferenceTree(ViewRecord):
-    """How two trees differ.
+    """The differences of two trees.
 
     Attributes:
         root: Code that gives the difference, looked up by path; empty where nothing does.

@@ -185,7 +185,7 @@ def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:
 
 
 def folded_groups(outline: Outline) -> set[int]:
-    """Which lines a text leaves folded: groups of more members than one looks at, and members of
+    """Return the lines that a text leaves folded: groups of too many members, and members of
     groups, which are alike inside.
     """
     members = {j for i in outline.members for j in group_lines(outline, i)}
