@@ -29,36 +29,24 @@ def graph():
     return trace_graph(model, X)
 
 
-def test_an_unknown_path_names_the_closest(graph):
-    with pytest.raises(
-        PathError, match='no submodule "blocks.1.mlq"; the closest path is "blocks.1.mlp"'
-    ):
-        graph.find("blocks.1.mlq")
-
-
-def test_an_unknown_call_names_those_there_are(graph):
-    with pytest.raises(PathError, match=r'no call 2 of "head"; it has the calls \[0\]'):
-        graph.find("head", call=2)
-
-
-def test_a_graph_without_submodules_says_so():
-    with pytest.raises(PathError, match="no operation in it was made by a submodule"):
-        trace_graph(jnp.sin, X).find("head")
+@pytest.mark.parametrize(
+    ("look", "error", "message"),
+    [
+        (lambda g: g.find("blocks.1.mlq"), PathError, 'closest path is "blocks.1.mlp"'),
+        (lambda g: g.find("head", call=2), PathError, r'no call 2 of "head"; it has the calls'),
+        (lambda g: resolve(g, -1), PathError, "no group -1; it has indices 0 to 6"),
+        (lambda g: resolve(g, 99), PathError, "no group 99; it has indices 0 to 6"),
+        (lambda g: resolve(g, 1.5), ArgumentTypeError, "path or its index, not by float"),
+        (lambda g: trace_graph(jnp.sin, X).find("head"), PathError, "made by a submodule"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_refused(graph, look, error, message):
+    with pytest.raises(error, match=message):
+        look(graph)
 
 
 def test_a_pattern_finds_all_that_match(graph):
     assert [g.path for g in graph.glob("blocks.*.mlp")] == [f"blocks.{i}.mlp" for i in range(3)]
-
-
-@pytest.mark.parametrize("index", [-1, 99])
-def test_an_index_outside_names_the_range(graph, index):
-    with pytest.raises(PathError, match=f"no group {index}; it has indices 0 to 6"):
-        resolve(graph, index)
-
-
-def test_what_is_no_place_is_refused(graph):
-    with pytest.raises(ArgumentTypeError, match="path or its index, not by float"):
-        resolve(graph, 1.5)
 
 
 def test_ancestors_go_up_to_the_graph(graph):
