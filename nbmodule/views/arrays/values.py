@@ -98,10 +98,8 @@ def placement_of(sharding: Sharding | None) -> tuple[str, str | None]:
         return f"{devices[0].platform}:{devices[0].id}", None
     spec = getattr(sharding, "spec", None)
     split = ", ".join(map(str, spec)) if spec is not None else type(sharding).__name__
-    is_replicated = not split.strip("None, ")
-    return f"{len(devices)} × {devices[0].platform}", "replicated" if is_replicated else plain(
-        split
-    )
+    split = plain(split) if split.strip("None, ") else "replicated"
+    return f"{len(devices)} × {devices[0].platform}", split
 
 
 def readable_numbers(x: object) -> np.ndarray:

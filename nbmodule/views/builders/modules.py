@@ -90,9 +90,9 @@ class _Rows:
             yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
 
     def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
-        variables = {
-            variable: size for child in inside for variable, size in self.variables(child).items()
-        }
+        variables: dict[Variable, tuple[int, int, int]] = {}
+        for child in inside:
+            variables |= self.variables(child)
         name, count = path.rpartition(".")[2], f"{len(inside)} modules"
         return ModuleRow(path, name, count, "", *_total(variables), depth, "list")
 
@@ -126,12 +126,11 @@ class _Rows:
         """Return the path of the first variable of a module that another module holds before it."""
         variables: dict[Variable, str] = {}
         _find_own(module, "", (), variables)
-        names = (
-            (self.places[variable].name, name)
-            for variable, name in variables.items()
-            if variable in self.places
-        )
-        return next((first for first, name in names if first != f"{path}.{name}"), None)
+        for variable, name in variables.items():
+            first = self.places[variable].name if variable in self.places else f"{path}.{name}"
+            if first != f"{path}.{name}":
+                return first
+        return None
 
     def variables(self, obj: object) -> dict[Variable, tuple[int, int, int]]:
         """Return the variables of a module, list, dict or plain object, once each, with sizes."""
@@ -241,11 +240,9 @@ def container_record(container: Container) -> VariableTree:
     PyTree.
     """
     module = module_of(container)
-    return (
-        pytree_record(container, "Container")
-        if module is None
-        else variable_tree(module, buffers=False)
-    )
+    if module is None:
+        return pytree_record(container, "Container")
+    return variable_tree(module, buffers=False)
 
 
 def module_of(container: Container) -> CoreModule | None:

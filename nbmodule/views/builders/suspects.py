@@ -152,11 +152,7 @@ def frozen_findings(
     """Yield what of a model is not trained: the outermost modules all of whose parameters are
     frozen, else the parameters.
     """
-    trained = [
-        (path, variable.requires_grad)
-        for path, variable in places
-        if isinstance(variable, Parameter)
-    ]
+    trained = [(path, x.requires_grad) for path, x in places if isinstance(x, Parameter)]
     if all(trains for _, trains in trained):
         return
     if not any(trains for _, trains in trained):

@@ -179,9 +179,11 @@ def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownSt
     statistics: dict[int, ShownStatistics] = {}
     elements = 0
     for number, call in enumerate(calls[:MEASURED_CALLS]):
-        reduced = _first(call.statistics) if "statistics" in call.values else None
-        if reduced is not None:
-            statistics[number] = as_shown(reduced)
+        reduced: Any = call.statistics if "statistics" in call.values else None
+        several = reduced if isinstance(reduced, list) else [reduced]
+        first = next((one for one in several if one is not None), None)
+        if first is not None:
+            statistics[number] = as_shown(first)
             continue
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array_like(leaf)), None)
         if array is not None and elements + array.size <= MEASURED_ELEMENTS:
@@ -189,12 +191,6 @@ def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownSt
     for number, stats in zip(whole, statistics_of(list(whole.values()))):
         if stats is not None:
             statistics[number] = stats
-    return statistics
-
-
-def _first(statistics: Any) -> Reduced | None:
-    if isinstance(statistics, list):
-        return next((one for one in statistics if one is not None), None)
     return statistics
 
 
@@ -337,7 +333,7 @@ def _pictured_steps(table: CallTable, steps: Sequence[int]) -> set[int]:
     """The earlier steps of which there is room for small pictures, evenly chosen; none where
     statistics alone were kept.
     """
-    cells = sum(SNAPSHOT_SIDE**2 for row in table.rows if row.pictures)
+    cells = SNAPSHOT_SIDE**2 * sum(bool(row.pictures) for row in table.rows)
     most = min(len(steps) - 1, SNAPSHOT_PICTURES // cells if cells else 0)
     return {steps[k * (len(steps) - 1) // most] for k in range(most)}
 

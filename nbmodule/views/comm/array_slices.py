@@ -65,9 +65,8 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         return data | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
     down, across, tiles = _axes(shape, message)
     at = _index(shape, message)
-    planes, total = _planes(
-        x, down, across, tiles, at, min(int(message.get("count") or FIRST_TILES), MOST_TILES)
-    )
+    count = min(int(message.get("count") or FIRST_TILES), MOST_TILES)
+    planes, total = _planes(x, down, across, tiles, at, count)
     window = _window(message.get("window"), planes.shape[1:])
     part = planes[:, window[0] : window[1], window[2] : window[3]]
     axes = (down, across, *tiles)
@@ -126,20 +125,13 @@ def cell_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
         return {"text": exact_text(values.reshape(-1)[0])}
     numbers = readable_numbers(values).astype(np.float64)
     finite = numbers[np.isfinite(numbers)]
-    words = [f"{word} {n}" for word, n in _not_finite(numbers) if n]
+    bad = {"NaN": np.isnan(numbers), "+Inf": numbers == np.inf, "−Inf": numbers == -np.inf}
+    words = [f"{word} {mask.sum()}" for word, mask in bad.items() if mask.any()]
     if finite.size:
         low, high = (format_number(float(v)) for v in (finite.min(), finite.max()))
         words.insert(0, f"mean {format_number(float(finite.mean()), 6)}, {low} … {high}")
     size = "|x|: " if values.dtype.kind == "c" else ""
     return {"text": f"{size}{', '.join(words)} of {format_count(values.size)}"}
-
-
-def _not_finite(x: np.ndarray) -> list[tuple[str, int]]:
-    return [
-        ("NaN", int(np.isnan(x).sum())),
-        ("+Inf", int((x == np.inf).sum())),
-        ("−Inf", int((x == -np.inf).sum())),
-    ]
 
 
 def _scale(message: dict[str, Any]) -> str:
@@ -150,10 +142,8 @@ def _scale(message: dict[str, Any]) -> str:
 
 
 def _axes(shape: tuple[int, ...], message: dict[str, Any]) -> tuple[int, int, tuple[int, ...]]:
-    down, across = (
-        int(message.get(name, k))
-        for name, k in (("down", len(shape) - 2), ("across", len(shape) - 1))
-    )
+    down = int(message.get("down", len(shape) - 2))
+    across = int(message.get("across", len(shape) - 1))
     tiles = tuple(int(axis) for axis in message.get("tiles") or ())
     chosen = (down, across, *tiles)
     if len({*chosen}) < len(chosen) or not all(0 <= axis < len(shape) for axis in chosen):

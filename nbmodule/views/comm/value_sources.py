@@ -55,13 +55,9 @@ class ModelSource(WeakSource):
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
         path = self.record().rows[row].path
-        modules = plan_of(self.value()).modules
-        tensors = (
-            child.named_tensors(recursive=False)
-            for child, location in modules.items()
-            if location.name == path
-        )
-        return [(name, variable.settled()) for name, variable in next(tensors, ())]
+        modules = {at.name: module for module, at in plan_of(self.value()).modules.items()}
+        tensors = modules[path].named_tensors(recursive=False) if path in modules else ()
+        return [(name, variable.settled()) for name, variable in tensors]
 
 
 class VariablesSource(WeakSource):

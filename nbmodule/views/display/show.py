@@ -215,11 +215,8 @@ def _guarded(value: Any, form: Callable[[ViewRecord], str]) -> str:
 
 def _failure(value: object, error: Exception) -> Note:
     name = plain(getattr(value, "name", None) or type(value).__name__)
-    return Note(
-        name,
-        f"could not be displayed: {type(error).__name__}: {plain(str(error), 500)}",
-        is_error=True,
-    )
+    reason = f"{type(error).__name__}: {plain(str(error), 500)}"
+    return Note(name, f"could not be displayed: {reason}", is_error=True)
 
 
 def _print(text: str) -> None:

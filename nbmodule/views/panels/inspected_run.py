@@ -94,9 +94,8 @@ def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts
     def run() -> Ran:
         return look(_module_in(model, args, kwargs), model, args, kwargs)
 
-    return Parts(
-        "function" if name == "<lambda>" else name, run, lambda: _graph(model, args, kwargs)
-    )
+    name = "function" if name == "<lambda>" else name
+    return Parts(name, run, lambda: _graph(model, args, kwargs))
 
 
 @parts_of.register
@@ -167,13 +166,8 @@ def _once(
 
 def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> Ran:
     """Return all there is to show of calls that were recorded of a module, as they are now."""
-    calls = Calls(
-        list(recorded),
-        name=recorded.name,
-        known=recorded.known,
-        notes=recorded.notes,
-        others=recorded.others,
-    )
+    about = (recorded.name, recorded.known, recorded.notes, recorded.others)
+    calls = Calls(list(recorded), *about)
     return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
 
 

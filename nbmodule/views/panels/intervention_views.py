@@ -182,7 +182,7 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
     count = result.before.shape[0] if result.before.ndim > 2 else 1
     return WhatIfRecord(
         what_if.name,
-        tuple(TriedRow(e.where, *_setting(e.setting), e.on) for e in what_if.tried),
+        tuple(_tried(entry) for entry in what_if.tried),
         tuple(result.changes.items())[:MOST_PLACES],
         {name: picture_of(x, limits=limits) for name, x in outputs.items()},
         _places(what_if),
@@ -201,8 +201,9 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
     )
 
 
-def _setting(setting: Any) -> tuple[str, str, str, float]:
-    return setting.where, setting.words, setting.kind, setting.number
+def _tried(entry: Any) -> TriedRow:
+    at = entry.setting
+    return TriedRow(entry.where, at.where, at.words, at.kind, at.number, entry.on)
 
 
 def _limits(arrays: list[np.ndarray]) -> tuple[float, float] | None:
@@ -293,12 +294,12 @@ def _(record: WhatIfRecord) -> dict[str, Any]:
     return common(record, "what_if", code=record.code) | {
         "root": plain(record.name),
         "tried": [
-            [plain(t.path), plain(t.part), plain(t.words), t.kind, number(t.number), t.on]
-            for t in record.tried
+            [*map(plain, tried[:3]), tried.kind, number(tried.number), tried.on]
+            for tried in record.tried
         ],
         "rows": [[plain(path), number(x)] for path, x in record.rows],
         "pictures": {name: picture_payload(picture) for name, picture in record.pictures.items()},
-        "places": [[plain(p.path), p.heads, p.channels, p.units, p.tokens] for p in record.places],
+        "places": [[plain(path), *counts] for path, *counts in record.places],
         "attributes": {
             plain(path): {name: _scalar(v) for name, v in values.items()}
             for path, values in record.attributes.items()

@@ -26,9 +26,8 @@ def parts_for(what_if: WhatIf) -> dict[str, Any]:
     """Return by name what can be put somewhere: functions that make a layer, then modules and
     classes of the notebook.
     """
-    named = {
-        name: value for name, value in names_of_notebook().items() if _is_part(name, value, what_if)
-    }
+    names = names_of_notebook().items()
+    named = {name: value for name, value in names if _is_part(name, value, what_if)}
     return dict(list({**socket("between")(), **named}.items())[:MOST_PARTS])
 
 

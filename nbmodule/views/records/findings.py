@@ -22,7 +22,6 @@ from nbmodule.views.records.records import (
     HistoryRecord,
     ModuleRow,
     ModuleTree,
-    ReturnTable,
     ShownStatistics,
 )
 from nbmodule.views.records.variables import VariableTree
@@ -96,19 +95,16 @@ def derived(record: object) -> list[Finding]:
 
 
 # -- calls --
-@derived.register(CallTable)
-@derived.register(ReturnTable)
-def _calls(table: CallTable | ReturnTable) -> list[Finding]:
+@derived.register
+def _(table: CallTable) -> list[Finding]:
     rows = table.rows
-    fault = table.input_fault if isinstance(table, CallTable) else ""
-    missing = table.not_called if isinstance(table, CallTable) else ()
     raised = [k for k, row in enumerate(rows) if row.error][-1:]  # the innermost starts last
     return [
         *(Finding(f"raised in {_name(rows[k])}", rows[k].path, "wrong", 3.0, k) for k in raised),
-        *_nonfinite(rows, fault),
+        *_nonfinite(rows, table.input_fault),
         *_dead(rows),
         *_growing(rows),
-        *_not_called(missing),
+        *_not_called(table.not_called),
     ]
 
 
@@ -210,11 +206,11 @@ def _not_called(paths: Sequence[str]) -> list[Finding]:
 # -- modules --
 @derived.register
 def _(tree: ModuleTree) -> list[Finding]:
-    failed = [k for k, row in enumerate(tree.rows) if row.error][-1:]
     raised = [
-        Finding(f"raised in {tree.rows[k].path}", tree.rows[k].path, "wrong", 3.0, k)
-        for k in failed
-    ]
+        Finding(f"raised in {row.path}", row.path, "wrong", 3.0, k)
+        for k, row in enumerate(tree.rows)
+        if row.error
+    ][-1:]
     return [*raised, *_mixed(tree), *_odd_ones(tree.rows)]
 
 

@@ -262,11 +262,9 @@ class CallTable(ViewRecord):
 
 
 @dataclass(frozen=True)
-class ReturnTable(ViewRecord):
+class ReturnTable(CallTable):
     """The returns of submodules as pictures; the same rows as the table of calls."""
 
-    name: str
-    rows: Sequence[CallRow]
     root: str = "submod_rets"
 
 

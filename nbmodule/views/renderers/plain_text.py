@@ -38,7 +38,6 @@ from nbmodule.views.records.records import (
     ModuleRow,
     ModuleTree,
     Note,
-    ReturnTable,
     SeriesRecord,
     ShownStatistics,
     UserPicture,
@@ -291,8 +290,7 @@ def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[
 
 
 @lines_of.register(CallTable)
-@lines_of.register(ReturnTable)
-def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]:
+def _calls(table: CallTable, width: int, color: bool) -> list[str]:
     rows = table.rows
     outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
     shown = line_rows(rows, outline)
@@ -306,9 +304,8 @@ def _calls(table: CallTable | ReturnTable, width: int, color: bool) -> list[str]
         cells = (str(row.order), label, *cells_of("calls", row, flow=cut_middle(flow(row), room)))
         lines.append(Line(cells, _remark([*wrong, *missing]), "red" if wrong else ""))
     out = table_lines("calls", lines, width, color, lead=2)
-    missing = getattr(table, "not_called", ())
-    names = plain(", ".join(folded_paths(missing)), 2000)
-    return [*out, *([f"not called: {names}"] if missing else [])]
+    names = plain(", ".join(folded_paths(table.not_called)), 2000)
+    return [*out, *([f"not called: {names}"] if names else [])]
 
 
 @lines_of.register(DifferenceTree)
