@@ -11,9 +11,9 @@ from collections.abc import Callable
 import pytest
 
 from nbmodule.graphs import data, to_svg
+from nbmodule.graphs.graph import read_graph
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.scene import PlacedGraph
-from nbmodule.graphs.reading.trace import read_graph
 
 
 def best_seconds(fn: Callable[[], object], repeats: int = 3) -> float:

@@ -15,7 +15,7 @@ from jax import lax
 import nbmodule as nb
 from nbmodule.errors import PathError
 from nbmodule.graphs import data, trace_graph
-from nbmodule.graphs.reading.trace import read_graph
+from nbmodule.graphs.graph import read_graph
 from nbmodule.graphs.writing.options import Options, prepare
 
 ROOT = Path(__file__).parents[2]

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmodule.graphs import trace_graph
+from nbmodule.graphs.graph import read_graph
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record
-from nbmodule.graphs.reading.trace import read_graph
 
 X = jnp.ones(3)
 

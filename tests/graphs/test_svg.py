@@ -10,7 +10,7 @@ import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.graphs import to_svg, trace_graph
-from nbmodule.graphs.reading.trace import read_graph
+from nbmodule.graphs.graph import read_graph
 
 X = jnp.ones((2, 3), "float32")
 

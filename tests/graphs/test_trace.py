@@ -12,7 +12,7 @@ from jax import lax
 
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs import data, outline, to_dot, to_svg, trace_graph
-from nbmodule.graphs.reading.trace import read_graph
+from nbmodule.graphs.graph import read_graph
 
 from jax_settings import FLOAT
 
