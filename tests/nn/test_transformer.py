@@ -13,6 +13,7 @@ from nbmodule.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
+from tests.nn.conftest import chain_of, randomize
 
 from jax_settings import stop_listening
 
@@ -47,36 +48,16 @@ def as_torch(own):
     return made
 
 
-def randomized(layer):
-    rng = np.random.default_rng(5)
-    for name, box in layer.named_parameters():
-        is_gain = "norm" in name and name.endswith("weight")
-        box.value = (rng.normal(size=box.shape) * 0.4 + is_gain).astype("f")
-    return layer
-
-
-def chain(name):
-    short = {"weight": "w", "bias": "b"}
-    return "/".join(
-        short.get(part, f"v{part}" if part.isdigit() else part) for part in name.split(".")
-    )
-
-
 def check(layer, theirs, inputs, options, for_torch):
     """Values, and gradients by all parameters and inputs, in training without dropout."""
-    randomized(layer)
+    randomize(layer)
     theirs = theirs.double()
     theirs.load_state_dict(
         {name: torch.tensor(array) for name, array in as_torch(layer.state_dict()).items()}
     )
     given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in inputs]
-    wanted = theirs(
-        *given,
-        **{
-            name: torch.tensor(x) if isinstance(x, np.ndarray) else x
-            for name, x in for_torch.items()
-        },
-    )
+    arrays = {k: torch.tensor(x) if isinstance(x, np.ndarray) else x for k, x in for_torch.items()}
+    wanted = theirs(*given, **arrays)
     weights = np.random.default_rng(3).normal(size=wanted.shape)
     (wanted * torch.tensor(weights)).sum().backward()
 
@@ -92,7 +73,7 @@ def check(layer, theirs, inputs, options, for_torch):
     for mine, x in zip(by_inputs, given, strict=True):
         np.testing.assert_allclose(mine, x.grad, **close)
     gradients = as_torch(
-        {name: np.asarray(by_layer[chain(name)]) for name, _ in layer.named_parameters()}
+        {name: np.asarray(by_layer[chain_of(name)]) for name, _ in layer.named_parameters()}
     )
     for name, parameter in theirs.named_parameters():
         np.testing.assert_allclose(gradients[name], parameter.grad, **close, err_msg=name)
