@@ -205,18 +205,21 @@ def read_foreign(value: Any, where: str) -> Any:
         ) from None
 
 
+def array_of_tensor(tensor: Any) -> np.ndarray:
+    """Return the numbers of a tensor of PyTorch, of its own memory where that is on the host."""
+    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none: every value of it is a float32
+        import ml_dtypes
+
+        return tensor.float().numpy().astype(ml_dtypes.bfloat16)
+    return tensor.numpy()
+
+
 def _read_tensor(tensor: Any) -> np.ndarray:
     if tensor.requires_grad:
         what = "a tensor of PyTorch that requires gradients, which would be lost"
         raise Unconvertible(tensor, what, "jnp.asarray(x.detach().cpu().numpy())")
-    tensor = tensor.cpu()
-    if str(tensor.dtype) == "torch.bfloat16":  # NumPy has none: every value of it is a float32
-        import ml_dtypes
-
-        array = tensor.float().numpy().astype(ml_dtypes.bfloat16)
-    else:
-        array = tensor.numpy()
-    return _lossless(tensor, array, "a tensor of PyTorch", "x.numpy()")
+    return _lossless(tensor, array_of_tensor(tensor), "a tensor of PyTorch", "x.numpy()")
 
 
 def _read_frame(frame: Any) -> np.ndarray:

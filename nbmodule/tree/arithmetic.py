@@ -101,30 +101,23 @@ def unboxed(value: object) -> Any:
     return value if convert is None or isinstance(value, jax.Array) else convert(value)
 
 
+def structure_of(container: Nested) -> Any:
+    """Return the keys of all levels; what the leaves hold is no part of it."""
+    return jax.tree.structure(container, is_leaf=lambda value: not isinstance(value, Nested))
+
+
 def check_structure(expected: Nested, actual: Nested, what: str) -> None:
     """Compare the chains of two Containers.
 
     Raises:
         StructureError: with the chains that differ; `what` is the beginning of the message.
     """
-    if not _same_structure(expected, actual):
+    if structure_of(expected) != structure_of(actual):
         difference = structure_difference(
             dict.fromkeys(expected._chains()), dict.fromkeys(actual._chains())
         )
         difference = difference or "they differ in empty levels"
         raise StructureError(f"{what}: their structures differ.\n{difference}")
-
-
-def _same_structure(a: Nested, b: Nested) -> bool:
-    if a._ordered() != b._ordered():
-        return False
-    for key, value in a.items():
-        match = dict.__getitem__(b, key)
-        if isinstance(value, Nested) != isinstance(match, Nested):
-            return False
-        if isinstance(value, Nested) and not _same_structure(value, match):
-            return False
-    return True
 
 
 # In chunks

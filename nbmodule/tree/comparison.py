@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
+from nbmodule.tree.arithmetic import structure_of
 from nbmodule.tree.difference import shape_of
 from nbmodule.tree.leaf import is_array, same_value
 from nbmodule.tree.many import Joined
@@ -139,7 +140,12 @@ class Compared(Joined):
                 return False
             return one is other if same_arrays else not arrays_equal or same_value(one, other)
 
-        return all(_agree(first, other, same) for other in others)
+        leaves = first.cont_to_flat_list()
+        return all(
+            structure_of(first) == structure_of(other)
+            and all(map(same, leaves, other.cont_to_flat_list()))
+            for other in others
+        )
 
     @staticmethod
     def cont_identical_structure(
@@ -413,20 +419,6 @@ def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -
         return False
 
     return visit(container, "")
-
-
-def _agree(first: Nested, second: Nested, same: Callable[[Any, Any], bool]) -> bool:
-    if first._ordered() != second._ordered():
-        return False
-    for key, value in first.items():
-        match = dict.__getitem__(second, key)
-        is_level = [isinstance(x, Compared) for x in (value, match)]
-        if any(is_level):
-            if not all(is_level) or not _agree(value, match, same):
-                return False
-        elif not same(value, match):
-            return False
-    return True
 
 
 def _trees(containers: Sequence[Any]) -> list[Any]:

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.foreign import array_of_tensor
 from nbmodule.errors import DtypeError
 from nbmodule.tree.difference import describe
 
@@ -118,10 +119,4 @@ def without_torch(tensor: Any) -> Any:
     """A tensor of PyTorch as a NumPy array, whatever device it is on and whether or not it wants a
     gradient; all else as it is.
     """
-    if not hasattr(tensor, "detach"):
-        return tensor
-    array = tensor.detach().cpu()
-    try:
-        return array.numpy()
-    except TypeError:  # bfloat16, which NumPy lacks
-        return array.float().numpy().astype(jax.dtypes.bfloat16)
+    return array_of_tensor(tensor) if hasattr(tensor, "detach") else tensor

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from nbmodule.base.foreign import ForeignArray, framework_of, is_tensor
+from nbmodule.base.foreign import ForeignArray, array_of_tensor, framework_of, is_tensor
 from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.base.trees import flat
 from nbmodule.errors import ArgumentTypeError
@@ -109,10 +109,7 @@ def tensors_in(tree: object) -> Iterator[Any]:
 
 def host_copy(tensor: torch.Tensor) -> np.ndarray:
     """The numbers of a tensor as an array of NumPy of its own."""
-    tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
-    if str(tensor.dtype) == "torch.bfloat16":
-        return tensor.float().numpy().astype(ml_dtypes.bfloat16)
-    return np.array(tensor.numpy())
+    return np.array(array_of_tensor(tensor))
 
 
 def dtype_of(tensor: torch.Tensor) -> str:
