@@ -119,6 +119,8 @@ def describe_shape(x: Shaped | complex) -> str:
         'float'
     """
     shape, dtype = getattr(x, "shape", None), getattr(x, "dtype", None)
+    if x is None:
+        return "None"
     return type(x).__name__ if shape is None else _array_text(tuple(shape), dtype)
 
 

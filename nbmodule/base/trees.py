@@ -17,7 +17,11 @@ from typing import Any, Final, TypeVar
 import jax
 import numpy as np
 
+from nbmodule.base.format import describe_shape, format_array
+from nbmodule.base.paths import closest
 from nbmodule.errors import MissingKeysError, UnexpectedKeysError
+
+_LISTED = 10  # names in one line of a difference
 
 
 def flat(
@@ -153,6 +157,68 @@ def _integers_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Return distances of 64-bit integers, exact modulo 2**64."""
     x, y = a.astype(np.uint64), b.astype(np.uint64)
     return np.where(a >= b, x - y, y - x).astype(np.float64)
+
+
+def shape_of(value: object) -> tuple[Any, ...] | None:
+    """Give the shape of an array or of a tuple that is one; None for what has no shape."""
+    if isinstance(value, tuple) and all(
+        size is None or isinstance(size, (int, np.integer)) for size in value
+    ):
+        return value
+    shape = getattr(value, "shape", None)
+    return shape if isinstance(shape, tuple) else None
+
+
+def _kind_text(value: Any) -> str:
+    return format_array(value, "") if isinstance(value, tuple) else describe_shape(value)
+
+
+def structure_difference(expected: Mapping[str, Any], actual: Mapping[str, Any]) -> str | None:
+    """List the chains that are missing, unexpected, or of another shape; None if there are none.
+
+    Args:
+        expected: What should be there: from chain to anything with a shape, to a shape, or to None
+            where only the chain counts.
+        actual: What is there, in the same way.
+
+    Example:
+        >>> print(structure_difference({"b": (3,), "w": (3, 2)}, {"b": (4,), "weight": (3, 2)}))
+        missing: "w"
+        unexpected: "weight"
+        of another shape: "b" is [4], not [3]
+    """
+    pairs = list(paired(expected, actual))
+    missing = [name for name, _, there in pairs if there is ABSENT]
+    unexpected = [name for name, requested, _ in pairs if requested is ABSENT]
+    reshaped = [
+        f'"{name}" is {_kind_text(there)}, not {_kind_text(requested)}'
+        for name, requested, there in pairs
+        if requested is not ABSENT
+        and there is not ABSENT
+        and requested is not None
+        and shape_of(requested) != shape_of(there)
+    ]
+    lines = [
+        _line("missing", [f'"{name}"{_meant(name, unexpected)}' for name in missing], len(missing)),
+        _line("unexpected", [f'"{name}"' for name in unexpected], len(unexpected)),
+        _line("of another shape", reshaped, len(reshaped)),
+    ]
+    return "\n".join(filter(None, lines)) or None
+
+
+def _meant(name: str, unexpected: list[str]) -> str:
+    """Point from a missing chain to the unexpected one that may be meant; not for one-letter names,
+    which are all alike.
+    """
+    last = name.rsplit("/", 1)[-1]
+    near = closest(name, unexpected) if len(last) > 2 or "/" in name else None
+    return "" if near is None else f' (is it "{near}"?)'
+
+
+def _line(title: str, items: Iterable[str], count: int) -> str:
+    shown = ", ".join(list(items)[:_LISTED])
+    more = f", … {count - _LISTED} more" if count > _LISTED else ""
+    return f"{title}: {shown}{more}" if count else ""
 
 
 def channels_as_in(ours: Any, theirs: Any) -> Any:

@@ -13,7 +13,7 @@ from jax.core import Tracer
 from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
-from nbmodule.base.trees import flat
+from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, TraceError
@@ -38,7 +38,6 @@ from nbmodule.optim.slots import (
     StateNames,
     Work,
 )
-from nbmodule.tree.difference import structure_difference
 
 
 class SGD(RuleOptimizer):

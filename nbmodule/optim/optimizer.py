@@ -16,6 +16,7 @@ from nbmodule.base import migration
 from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.migration import TRAINING, attribute_hint
 from nbmodule.base.paths import hint
+from nbmodule.base.trees import structure_difference
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.compiled.call_record import RecordedMethod, call_recorded, is_recorded, recording
 from nbmodule.core.compiled.jit import jit
@@ -51,7 +52,6 @@ from nbmodule.optim.pairing import (
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
 from nbmodule.tree.container import Container
-from nbmodule.tree.difference import structure_difference
 from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:

@@ -16,10 +16,11 @@ import numpy as np
 from jax.tree_util import SequenceKey
 
 from nbmodule.base.foreign import is_of_no_numbers, received
+from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import INLINE
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import link
-from nbmodule.base.trees import flat, nest
+from nbmodule.base.trees import flat, nest, structure_difference
 from nbmodule.core.structure.linked import variable_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.commit import Call
@@ -27,7 +28,6 @@ from nbmodule.core.variables.frame import calling, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
 from nbmodule.tree.container import Container
-from nbmodule.tree.difference import describe, structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
@@ -175,8 +175,8 @@ def match(
             continue
         if grad.shape != weight.shape:
             raise ShapeStructureError(
-                f'{title}: the variable "{text(chain)}" is {describe(weight)}, in {noun} it is '
-                f"{describe(grad)}. Do they belong to another model?"
+                f'{title}: the variable "{text(chain)}" is {describe_shape(weight)}, in {noun} it '
+                f"is {describe_shape(grad)}. Do they belong to another model?"
             )
         grad_is_complex, is_complex = (
             jnp.issubdtype(x.dtype, jnp.complexfloating) for x in (grad, weight)

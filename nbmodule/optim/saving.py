@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.trees import flat, nest, refuse_other_names
+from nbmodule.base.format import describe_shape
+from nbmodule.base.trees import flat, nest, refuse_other_names, structure_difference
 from nbmodule.core.structure.linked import in_present_form
 from nbmodule.core.structure.state_dict import frozen_copy
 from nbmodule.core.structure.walk import plan_of
@@ -28,7 +29,6 @@ from nbmodule.optim import attributes
 from nbmodule.optim.pairing import is_number, text
 from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
 from nbmodule.tree.container import Container
-from nbmodule.tree.difference import describe, structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.optim.optimizer import Optimizer
@@ -96,12 +96,13 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
     for name, value in named.items():
         if not is_number(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype):
             raise DtypeError(
-                f'{title}: "{name}" must be an array of numbers, got {describe(value)}.'
+                f'{title}: "{name}" must be an array of numbers, got {describe_shape(value)}.'
             )
         if name in present and np.shape(value) != np.shape(present[name]):
             raise ShapeError(
-                f'{title}: the optimizer holds {describe(present[name])} as "{name}", the mapping '
-                f"holds {describe(np.asarray(value))}. Was it saved for a model of another size?"
+                f'{title}: the optimizer holds {describe_shape(present[name])} as "{name}", the '
+                f"mapping holds {describe_shape(np.asarray(value))}. Was it saved for a model of "
+                "another size?"
             )
     count = optimizer._counter.admitted(np.asarray(named["count"]))
     if int(count) < 0:

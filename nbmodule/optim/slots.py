@@ -18,10 +18,11 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.foreign import received
+from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, RateLike, is_whole
 from nbmodule.base.migration import attribute_hint
 from nbmodule.base.paths import hint, match
-from nbmodule.base.trees import chunks_of, flat, nest
+from nbmodule.base.trees import chunks_of, flat, nest, structure_difference
 from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock, ticks
@@ -63,7 +64,6 @@ from nbmodule.optim.rules import (
     shared_kernels,
 )
 from nbmodule.tree.container import Container
-from nbmodule.tree.difference import describe, structure_difference
 
 _CHUNK = 16  # variables in one kernel: a program of a whole large model would compile for seconds
 _LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models
@@ -197,9 +197,9 @@ class SlotOptimizer(Optimizer):
             if chain in existing and existing[chain].shape != array.shape:
                 raise ShapeStructureError(
                     f"{type(self).__name__} cannot take a step: its state for "
-                    f'"{text(owner or chain)}" is {describe(existing[chain])}, the variable is '
-                    f"{describe(array)}. Use one optimizer for each model, or forget the state by "
-                    "`reset()`."
+                    f'"{text(owner or chain)}" is {describe_shape(existing[chain])}, the variable '
+                    f"is {describe_shape(array)}. Use one optimizer for each model, or forget the "
+                    "state by `reset()`."
                 )
         new = {row.chain: self._variable(row) for row in rows if row.chain not in existing}
         self._set_slots(existing | new)

@@ -22,10 +22,10 @@ from jax.core import Tracer
 from jax.tree_util import DictKey
 
 from nbmodule.base.foreign import received
+from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import plugged
-from nbmodule.base.trees import chunks_of
+from nbmodule.base.trees import chunks_of, structure_difference
 from nbmodule.errors import ShapeError, StructureError
-from nbmodule.tree.difference import describe, structure_difference
 from nbmodule.tree.keys import is_mapping
 from nbmodule.tree.nested import Nested
 
@@ -278,7 +278,7 @@ def _leaf(operation: Callable[..., Any], values: list[Any], chain: str) -> Any:
             and len(shapes) == 2
             and not _fit(operation, *shapes)
         ):
-            result = " and ".join(describe(value) for value in values)
+            result = " and ".join(describe_shape(value) for value in values)
             raise ShapeError(
                 f'cannot compute {_formula(operation)} at "{chain}": {result} do not fit together.'
             ) from error

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from nbmodule.base.trees import shape_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
 from nbmodule.tree.arithmetic import structure_of
-from nbmodule.tree.difference import shape_of
 from nbmodule.tree.leaf import is_array, same_value
 from nbmodule.tree.many import Joined
 from nbmodule.tree.nested import Nested

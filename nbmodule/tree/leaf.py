@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from nbmodule.base.foreign import array_of_tensor
+from nbmodule.base.format import describe_shape
 from nbmodule.errors import DtypeError
-from nbmodule.tree.difference import describe
 
 
 def is_array(value: object) -> bool:
@@ -95,7 +95,7 @@ def _check_kind(value: Any, part: object) -> None:
     ]
     if -1 < kinds[0] < kinds[1]:
         raise DtypeError(
-            f"cannot set elements of {describe(value)} to {supplied}: it would be lost. "
+            f"cannot set elements of {describe_shape(value)} to {supplied}: it would be lost. "
         )
 
 

@@ -17,14 +17,13 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbmodule.base.jax_names import is_eager
-from nbmodule.base.trees import flat
+from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import calling, now, warn_of_constant, write_all
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ShapeStructureError, StructureError
 from nbmodule.tree.container import Container
-from nbmodule.tree.difference import structure_difference
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
