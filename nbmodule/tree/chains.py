@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
-from nbmodule.tree.keys import placed, split
+from nbmodule.tree.keys import placed, split_chain
 from nbmodule.tree.lookup import key_test
 from nbmodule.tree.mapping import Mapped, take_over
 from nbmodule.tree.nested import Kind
@@ -85,7 +85,7 @@ class Restructured(Mapped):
         for name, count in (("above_height", above_height), ("below_depth", below_depth)):
             if count is not None and count < 0:
                 raise ArgumentError(f"{name} must be at least 0 (levels), got {count}.")
-        keys = split(key_chain)
+        keys = split_chain(key_chain)
         top, bottom = below_depth or 0, above_height or 0
         ending = keys[len(keys) - bottom :] if bottom and len(keys) > bottom else ()
         keys_left = keys[: len(keys) - len(ending)]
@@ -253,7 +253,7 @@ def _renamed(container: Kind, pairs: Iterable[tuple[str, str, Any]]) -> Kind:
 
 def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str, ...], Any, str]]:
     for old, chain, value in pairs:
-        keys = split(chain) if isinstance(chain, str) else ()
+        keys = split_chain(chain) if isinstance(chain, str) else ()
         if not keys:
             raise ArgumentTypeError(
                 f'"{old}" would get {chain!r} for a key chain, which is no text.'
@@ -267,7 +267,7 @@ def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str,
         else:
             for inner, leaf in value.cont_to_iterator(include_empty=True):
                 yield (
-                    (*keys, *split(inner)),
+                    (*keys, *split_chain(inner)),
                     {} if isinstance(leaf, Restructured) else leaf,
                     f'"{old}/{inner}"',
                 )

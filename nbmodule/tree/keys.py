@@ -94,7 +94,7 @@ def as_mapping(value: Any, settings: Settings) -> Mapping[Any, Any] | None:
     return None
 
 
-def split(text: str) -> tuple[str, ...]:
+def split_chain(text: str) -> tuple[str, ...]:
     """Take a key chain apart at `/` and `.`."""
     return tuple(text.replace(".", "/").split("/"))
 
@@ -112,7 +112,7 @@ def key_text(key: object) -> str:
             f'the key {key!r} has the text "{text}", in which "/" and "." would separate levels. '
             "Give it a name of your own."
         )
-    if "" in split(text):
+    if "" in split_chain(text):
         raise StructureError(f"the key {key!r} has an empty part.")
     return text
 
@@ -166,7 +166,7 @@ def _entries(
     if id(supplied) in within:
         raise StructureError("cannot make a Container from a dict that contains itself.")
     for key, value in supplied.items():
-        keys = prefix + split(key_text(key))
+        keys = prefix + split_chain(key_text(key))
         current = f"{origin} > {key!r}" if origin else repr(key)
         inner = as_mapping(value, settings)
         if inner:

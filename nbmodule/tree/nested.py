@@ -14,7 +14,7 @@ import jax
 
 from nbmodule.base.paths import hint, sort_names
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
-from nbmodule.tree.keys import DEFAULT, Settings, as_mapping, key_text, level_of, split
+from nbmodule.tree.keys import DEFAULT, Settings, as_mapping, key_text, level_of, split_chain
 
 _MISSING = object()
 _MISSING_HERE = object()
@@ -176,13 +176,13 @@ class Nested(dict):
         if isinstance(location, str):
             if "/" not in location and "." not in location:
                 return (location,) if location else ()
-            keys = split(location)
+            keys = split_chain(location)
         elif (
             isinstance(location, tuple)
             and location
             and all(isinstance(key, str) for key in location)
         ):
-            keys = tuple(key for part in location for key in split(part))
+            keys = tuple(key for part in location for key in split_chain(part))
         else:
             return None
         if "" in keys:

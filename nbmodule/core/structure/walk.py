@@ -38,7 +38,7 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.inner import living_modules
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import StructureError, TracerLeakError
-from nbmodule.tree.keys import split
+from nbmodule.tree.keys import split_chain
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
@@ -117,7 +117,7 @@ def _keyed(obj: Any, in_order: bool) -> list[Item]:
 
 def _levels_of(name: str) -> tuple[str, ...]:
     """Return the levels of `v` that a name stands for: `encoder/layer0` names two."""
-    levels = split(name)
+    levels = split_chain(name)
     return levels if all(levels) else (name,)
 
 
