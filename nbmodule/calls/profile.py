@@ -108,23 +108,18 @@ class Profile(PathRows[ProfileRow]):
             calls, empty for a model itself.
     """
 
-    def __init__(
-        self,
-        name: str,
-        rows: Sequence[ProfileRow],
-        *,
-        seconds: float,
-        spread: float,
-        runs: int,
-        overhead: float,
-        best: float,
-        device: str,
-        root: str,
-    ) -> None:
+    name: str
+    seconds: float
+    spread: float
+    runs: int
+    overhead: float
+    best: float
+    device: str
+    root: str
+
+    def __init__(self, name: str, rows: Sequence[ProfileRow], **figures: Any) -> None:
         super().__init__(rows)
-        self.name, self.device, self.root = name, device, root
-        self.seconds, self.spread, self.runs = seconds, spread, runs
-        self.overhead, self.best = overhead, best
+        vars(self).update(figures, name=name)
 
     @property
     def total(self) -> ProfileRow:

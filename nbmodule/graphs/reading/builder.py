@@ -39,10 +39,10 @@ class Builder:
     ) -> Ref:
         """Append one node to a group and give the reference to its first result."""
         index = len(self.nodes)
-        more = {"parameters": "", "phase": group.phase} | more
-        place: dict[str, Any] = {"path": group.path, "call": group.call, "group": group.index}
-        operands = {"inputs": tuple(inputs), "outputs": tuple(outputs)}
-        node = Node(index, operation, kind, **place, **operands, **more)
+        fields: dict[str, Any] = {"parameters": "", "phase": group.phase} | more
+        fields |= {"path": group.path, "call": group.call, "group": group.index}
+        fields |= {"inputs": tuple(inputs), "outputs": tuple(outputs)}
+        node = Node(index, operation, kind, **fields)
         self.nodes.append(node)
         self._node_position.append(len(group.items))
         group.items.append(index)

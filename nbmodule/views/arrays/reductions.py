@@ -73,8 +73,9 @@ def statistics_on_host(x: object) -> ShownStatistics:
         mean, std = (math.ldexp(float(x), exponent) for x in (numbers.mean(), numbers.std()))
         reach = (math.ldexp(low, -exponent), math.ldexp(high, -exponent))
         counts = np.histogram(numbers, BINS, reach)[0].tolist()
-    places = [tuple(map(int, np.unravel_index(end, values.shape))) for end in ends]
-    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, tuple(counts), *places)
+    low_at, high_at = (tuple(map(int, np.unravel_index(end, values.shape))) for end in ends)
+    bins = tuple(counts)
+    return ShownStatistics(flat.size, mean, std, low, high, nan, inf, zero, bins, low_at, high_at)
 
 
 # -- several arrays --

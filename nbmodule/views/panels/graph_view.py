@@ -7,7 +7,7 @@ The record holds the graph itself, which is facts only: no array, no module, no 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -45,7 +45,6 @@ class GraphRecord(ViewRecord):
     """A graph, and how it is to be drawn."""
 
     graph: Graph
-    options: Options = field(default_factory=Options)
     root: str = "graph"
 
 
@@ -73,7 +72,7 @@ def graph_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return staged(fn, args, kwargs, read)
 
 
-def graph_record(graph: Graph, options: Options | None = None) -> GraphRecord:
+def graph_record(graph: Graph) -> GraphRecord:
     """Make the record of a graph.
 
     Example:
@@ -83,10 +82,10 @@ def graph_record(graph: Graph, options: Options | None = None) -> GraphRecord:
         >>> title_of(graph_record(trace_graph(jnp.sin, jnp.ones(3))))
         ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
     """
-    return GraphRecord(graph, options or graph.options or Options())
+    return GraphRecord(graph)
 
 
-def graph_page(graph: Graph, options: Options | None = None) -> str:
+def graph_page(graph: Graph) -> str:
     """Write a graph as a page that stands alone: one file, no request.
 
     Example:
@@ -96,7 +95,7 @@ def graph_page(graph: Graph, options: Options | None = None) -> str:
         >>> page[:15], page.count("<nbm-view")
         ('<!DOCTYPE html>', 1)
     """
-    record = graph_record(graph, options)
+    record = graph_record(graph)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -124,10 +123,6 @@ def running_cell() -> int | None:
     return getattr(running_shell(), "execution_count", None)
 
 
-def _choices(options: Options) -> dict[str, Any]:
-    return {field.name: getattr(options, field.name) for field in fields(options)}
-
-
 @title_parts.register
 def _(record: GraphRecord) -> list[str]:
     return [plain(fact, 300) for fact in headline(record.graph).split(" · ")]
@@ -135,8 +130,8 @@ def _(record: GraphRecord) -> list[str]:
 
 @payload_of.register
 def _(record: GraphRecord) -> dict[str, Any]:
-    drawing = data(record.graph, **_choices(record.options))
-    _add_pictures(drawing["returns"], record.options.values)
+    drawing = data(record.graph)
+    _add_pictures(drawing["returns"], _options(record).values)
     notes = [note for note in (*drawing["notes"], *record.notes) if note]
     return drawing | ({"title": list(record.title)} if record.title else {}) | {"notes": notes}
 
@@ -162,7 +157,11 @@ def _text(record: GraphRecord, width: int, color: bool) -> list[str]:
 
 
 def _outline(record: GraphRecord, lines: int | None = None) -> str:
-    return outline(record.graph, lines=lines, options=record.options)
+    return outline(record.graph, lines=lines, options=_options(record))
+
+
+def _options(record: GraphRecord) -> Options:
+    return record.graph.options or Options()
 
 
 @body_of.register
@@ -174,9 +173,8 @@ def _(record: GraphRecord) -> Markup:
 
 def still_picture(record: GraphRecord) -> list[Markup]:
     """The still picture, less open where it would be too large."""
-    choices = _choices(record.options)
-    for depth in dict.fromkeys((record.options.depth, 1, 0)):
-        svg = to_svg(record.graph, **choices | {"depth": depth})
+    for depth in dict.fromkeys((_options(record).depth, 1, 0)):
+        svg = to_svg(record.graph, depth=depth)
         if len(svg) <= MOST_SVG:
             style = "max-width:100%;background:#fff"
             source = address_of("image/svg+xml", svg.encode())

@@ -41,10 +41,6 @@ from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
 from nbmodule.views.renderers.columns import picture_payload
 
-_FIELDS = tuple(
-    name for name in Call.__slots__ if not name.startswith("_") and name not in ("path", "parent")
-)
-
 
 def inspect(model: object, /, *args: object, **kwargs: object) -> Inspection:
     """Call a model to look at it: what it is made of, what ran, what came out, and the graph of it,
@@ -313,9 +309,8 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
             values = {"statistics": known or reduce_tree(call.values.get("output"))}
         else:
             total += size
-        fields = {name: getattr(call, name) for name in _FIELDS}
-        new = copies[id(call)] = Call(call.path, values, **fields, _module=call._module)
-        new.parent = copies.get(id(call.parent))
+        parent = copies.get(id(call.parent))
+        copies[id(call)] = dataclasses.replace(call, _values=values, parent=parent)
     notes = [*calls.notes]
     if left_out:
         notes.append(f"returns of {format_bytes(left_out)} were let go")

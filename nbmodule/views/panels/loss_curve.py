@@ -212,10 +212,8 @@ def _at_end_of_cell(curve: LossCurve) -> None:
         events.unregister("post_run_cell", end)
         error = getattr(result, "error_in_exec", None)
         alive = reference()
-        if alive is not None and error is None:
-            alive.close()
-        elif alive is not None:
-            alive.__exit__(type(error), error, None)
+        if alive is not None:
+            alive.__exit__(None if error is None else type(error), error, None)
 
     events.register("post_run_cell", end)
 
