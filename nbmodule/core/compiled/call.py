@@ -137,11 +137,6 @@ class Binding:
         for objects in (self.variables, self.module_lists, self.lists, self.targets):
             objects.clear()
 
-    def live_objects(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Return the objects among the arguments, and the captured ones."""
-        arguments = tuple(reference() for reference in self.objects)
-        return arguments, tuple(reference() for reference in self.captured)
-
     def lowered(self, call: CallArguments) -> Any:
         """Return the program as JAX lowers it for the present values."""
         values, donated = list(map(_value, self.variables)), self.traced.donated

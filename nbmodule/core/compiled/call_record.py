@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from nbmodule.core.compiled.call import SLOW
+from nbmodule.core.compiled.key import cells, take_apart
+from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
@@ -67,7 +69,20 @@ def record_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         >>> record.written[0] is count, int(count)
         (True, 0)
     """
-    return function._record(args, kwargs)
+    cells.follow()
+    binding = function.bound(take_apart(args, kwargs, function.static))
+    variables, traced = tuple(binding.variables), binding.traced
+    return CallRecord(
+        function,
+        args,
+        kwargs,
+        arguments=tuple(reference() for reference in binding.objects),
+        captured=tuple(reference() for reference in binding.captured),
+        variables=variables,
+        written=tuple(variables[i] for i in traced.facts.targets if type(i) is int),
+        donates=bool(traced.donated),
+        program=id(traced.program),
+    )
 
 
 # -- notification of calls -------------------------------------------------------------------------
@@ -155,27 +170,21 @@ def call_recorded(
     return outputs
 
 
+@dataclass(frozen=True)
 class RecordedMethod:
     """A method whose uncompiled call is reported as one call: an optimizer's eager update.
 
-    Args:
+    Attributes:
         function: The method.
         owner: The stateful object it belongs to.
     """
 
-    def __init__(self, function: Callable[..., Any], owner: object) -> None:
-        self.function, self.owner = function, owner
+    function: Callable[..., Any]
+    owner: object
 
     def __call__(self, *args: object) -> Any:
         return self.function(*args)
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return the stateful objects that a call uses."""
-        marks = ("_is_module", "_is_stateful", "_is_variable")
-        return [self.owner, *(x for x in args if any(hasattr(type(x), mark) for mark in marks))]
-
-    def __eq__(self, second: object) -> bool:
-        return isinstance(second, RecordedMethod) and self.function == second.function
-
-    def __hash__(self) -> int:
-        return hash(self.function)
+        return [self.owner, *filter(is_stateful, args)]

@@ -27,12 +27,7 @@ from nbmodule.core.compiled.call import (
     shapes_of_arrays,
     write_targets,
 )
-from nbmodule.core.compiled.call_record import (
-    CallRecord,
-    call_recorded,
-    is_recorded,
-    recording,
-)
+from nbmodule.core.compiled.call_record import call_recorded, is_recorded, recording
 from nbmodule.core.compiled.capture import Guards, Search, holds, reachable, unlocated
 from nbmodule.core.compiled.key import CallArguments, CallKey, call_key, cells, take_apart
 from nbmodule.core.compiled.program import (
@@ -390,18 +385,6 @@ class Jit(Generic[P, R]):
         if is_new and not any(map(_is_local, job.captured)):
             self._add(self._entry(job, inner, inside=True))
         return result, job.variables
-
-    # -- records --
-    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallRecord:
-        cells.follow()
-        binding = self.bound(take_apart(args, kwargs, self.static))
-        variables, traced = tuple(binding.variables), binding.traced
-        objects, captured = binding.live_objects()
-        written = tuple(variables[i] for i in traced.facts.targets)
-        donates, program = bool(traced.donated), id(traced.program)
-        return CallRecord(
-            self, args, kwargs, objects, captured, variables, written, donates, program
-        )
 
     def last_variables(self) -> tuple[Variable, ...]:
         """Return the inputs of the last call in the steady state; none before."""
