@@ -30,19 +30,20 @@ from nbmodule.core.call.stages import (
     take_options,
 )
 from nbmodule.core.compiled.capture import reachable
-from nbmodule.core.compiled.jit import Jit
+from nbmodule.core.compiled.jit import Jit, jit
+from nbmodule.core.compiled.key import take_apart
+from nbmodule.core.compiled.program import Job
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import joined, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import extract_objects, insert_objects, packed, variables_of
-from nbmodule.core.transforms.options import of_forward, taken
+from nbmodule.core.transforms.carried import packed, variables_of
+from nbmodule.core.transforms.options import Places, of_forward, taken
 from nbmodule.core.variables.call_log import Log
-from nbmodule.core.variables.frame import Frame, Missed, calling
+from nbmodule.core.variables.frame import Frame, calling
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import TraceError
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
@@ -57,7 +58,7 @@ class Staged(NamedTuple):
         fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
         whole: The same, but it returns the outputs and, by name, the values written to variables.
         values: Shape and dtype of each variable.
-        args: Positional arguments, with holes for the modules among them.
+        args: Positional arguments, with None for the modules among them.
         kwargs: Keyword arguments, likewise.
         names: Name of each variable, `blocks.0.weight`.
         titles: Class name of each module by dotted path.
@@ -84,8 +85,8 @@ def staged(
 ) -> Result:
     """Return `use(staged)`, where `staged` is the function with its variables taken out.
 
-    Modules may be the function itself, arguments, or come from the surrounding code. For each
-    variable that the trace uses unexpectedly, `use` is called again.
+    Modules may be the function itself, arguments, or come from the surrounding code, as for
+    `nb.jit`. For each variable that the trace uses unexpectedly, `use` is called again.
 
     Args:
         fn: A module, or any function that JAX can trace.
@@ -105,98 +106,67 @@ def staged(
     while isinstance(fn, Jit):
         fn = fn.fn
     title = f"cannot trace {getattr(fn, '__name__', type(fn).__name__)}"
-    args, kwargs = taken(title, of_forward(fn), args, kwargs)
-    (args, kwargs), provided = extract_objects((args, kwargs))
-    known = set(map(id, provided))
+    call = take_apart(*taken(title, of_forward(fn), args, kwargs), Places())
     # The count of initial values that were drawn becomes an input only where a model is made.
-    others = (obj for obj in reachable(fn) if not isinstance(obj, random.MadeCount))
-    objects = [*provided, *(obj for obj in others if id(obj) not in known)]
-    stage = _Stage(fn, provided, objects)
+    others = [obj for obj in reachable(fn) if not isinstance(obj, random.MadeCount)]
     # A trace for a view must neither show in the user's records nor serve the user's gradients.
-    with unchanged(objects) as keep, tracker.untracked(), serving(None):
-        while True:
-            try:
-                return use(stage.build(args, kwargs))
-            except Missed as missed:
-                keep(stage.extend(missed))
-
-
-class _Stage:
-    """A function, the stateful objects among its arguments, and all that it is known to use."""
-
-    def __init__(self, fn: Callable[..., Any], provided: list[Any], objects: list[Any]) -> None:
-        self.fn, self.provided, self.objects = fn, provided, objects
-        self.variables: list[Variable] = []
-        # The frame of the last trace, weak: it holds traced values, which must not outlive it.
-        self.frame: Callable[[], Frame | None] = lambda: None
-
-    def build(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Staged:
-        names: dict[Variable, str] = {}
-        titles: dict[str, str] = {}
-        aliases: dict[str, str] = {}
-        for obj in self.objects:
-            prefix = "" if obj is self.fn else _object_name(obj)
-            if isinstance(obj, Variable):
-                names.setdefault(obj, prefix)
-                continue
-            locations = plan_of(obj).places
-            for variable in variables_of(obj):
-                names.setdefault(variable, joined(prefix, locations[variable].name))
-            own_titles, own_aliases = _paths(obj, prefix)
-            titles, aliases = own_titles | titles, own_aliases | aliases
-        self.variables = list(names)
-        values = [
-            jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in self.variables
+    with unchanged([*call.objects, *others]) as keep, tracker.untracked(), serving(None):
+        captured = [obj for obj in others if not any(obj is x for x in call.objects)]
+        return jit(fn).capturing(call, captured, lambda job: use(_staged(job)), keep, draws=False)[
+            0
         ]
-        log = Log()
-        whole = self._pure_function(names, log)
-        fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
-        return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases, log)
 
-    def _pure_function(
-        self, names: dict[Variable, str], log: Log
-    ) -> Callable[..., tuple[Any, dict[str, Any]]]:
-        is_model = is_module(self.fn)
 
-        def pure(
-            values: Sequence[Any], *args: object, **kwargs: object
-        ) -> tuple[Any, dict[str, Any]]:
-            __tracebackhide__ = True
-            frame = Frame(zip(self.variables, values), wall=True, guarded=True, log=log)
-            self.frame = weakref.ref(frame)
-            with closing(frame), frame:
-                args, kwargs = insert_objects((args, kwargs), self.provided)
-                if is_model:
-                    outputs = packed(call_without_scope(self.fn, tuple(args), kwargs))
-                else:
-                    outputs = packed(self.fn(*args, **kwargs))
-            return outputs, _written(frame, names)
+def _staged(job: Job) -> Staged:
+    """Describe a function with the objects that it is known to use."""
+    names: dict[Variable, str] = {}
+    titles: dict[str, str] = {}
+    aliases: dict[str, str] = {}
+    for obj in (*job.call.objects, *job.captured):
+        prefix = "" if obj is job.fn else _object_name(obj)
+        if isinstance(obj, Variable):
+            names.setdefault(obj, prefix)
+            continue
+        locations = plan_of(obj).places
+        for variable in variables_of(obj):
+            names.setdefault(variable, joined(prefix, locations[variable].name))
+        own_titles, own_aliases = _paths(obj, prefix)
+        titles, aliases = own_titles | titles, own_aliases | aliases
+    values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in names]
+    log = Log()
+    whole = _pure_function(job, names, log)
+    fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
+    args, kwargs = job.call.args, job.call.kwargs
+    return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases, log)
 
-        class_name = type(self.fn).__name__
-        pure.__name__ = class_name if is_model else getattr(self.fn, "__name__", "function")
-        first = inspect.Parameter("variables", inspect.Parameter.POSITIONAL_ONLY)
-        try:
-            parameters = list(inspect.signature(self.fn).parameters.values())
-        except (TypeError, ValueError):
-            parameters = [inspect.Parameter("argument", inspect.Parameter.VAR_POSITIONAL)]
-        if not any(parameter.name == "variables" for parameter in parameters):
-            pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore
-        return pure
 
-    def extend(self, missed: Missed) -> Any:
-        """Add the outermost module under way that holds the missed variable, else that alone."""
-        if missed.frame is not self.frame():
-            raise missed
-        if any(missed.variable is variable for variable in self.variables):
-            raise TraceError(
-                f"cannot trace {self.fn!r}: {missed.variable.describe()} is unknown although it is "
-                "an input. This is a bug; please report it."
-            )
-        modules = (m for m in missed.modules if m._nbm.home is None)
-        obj = next((m for m in modules if missed.variable in plan_of(m).places), missed.variable)
-        if not any(obj is other for other in self.objects):
-            self.objects.append(obj)
-        return obj
+def _pure_function(
+    job: Job, names: dict[Variable, str], log: Log
+) -> Callable[..., tuple[Any, dict[str, Any]]]:
+    fn: Any = job.fn
+    is_model = is_module(fn)
+
+    def pure(values: Sequence[Any], *args: object, **kwargs: object) -> tuple[Any, dict[str, Any]]:
+        __tracebackhide__ = True
+        frame = Frame(zip(names, values), wall=True, guarded=True, log=log)
+        job.frame = weakref.ref(frame)  # it holds traced values, which must not outlive it
+        with closing(frame), frame:
+            user_args, user_kwargs = job.call.form.filled(args, kwargs, job.call.objects)
+            if is_model:
+                outputs = packed(call_without_scope(fn, tuple(user_args), user_kwargs))
+            else:
+                outputs = packed(fn(*user_args, **user_kwargs))
+        return outputs, _written(frame, names)
+
+    pure.__name__ = type(fn).__name__ if is_model else getattr(fn, "__name__", "function")
+    first = inspect.Parameter("variables", inspect.Parameter.POSITIONAL_ONLY)
+    try:
+        parameters = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError):
+        parameters = [inspect.Parameter("argument", inspect.Parameter.VAR_POSITIONAL)]
+    if not any(parameter.name == "variables" for parameter in parameters):
+        pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore
+    return pure
 
 
 def _object_name(obj: object) -> str:

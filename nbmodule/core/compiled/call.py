@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
@@ -85,9 +85,14 @@ class Entry:
         return entry
 
 
-def prepared_variables(objects: Sequence[Any]) -> list[Variable]:
+def unique_variables(objects: Iterable[Any]) -> list[Variable]:
+    """Return the variables of these objects, each once."""
+    return list(dict.fromkeys(variable for obj in objects for variable in variables_of(obj)))
+
+
+def prepared_variables(objects: Iterable[Any]) -> list[Variable]:
     """Return the variables of these objects, each once, drawn and laid out for one program."""
-    variables = list(dict.fromkeys(variable for obj in objects for variable in variables_of(obj)))
+    variables = unique_variables(objects)
     for variable in variables:
         variable.settled()
     join(variables)

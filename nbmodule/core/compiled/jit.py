@@ -25,6 +25,7 @@ from nbmodule.core.compiled.call import (
     by_shape,
     prepared_variables,
     shapes_of_arrays,
+    unique_variables,
     write_targets,
 )
 from nbmodule.core.compiled.call_record import call_recorded, is_recorded, recording
@@ -231,28 +232,40 @@ class Jit(Generic[P, R]):
                 return trace(job, self.donate, self._jax_options, anew=anew)
 
             with unchanged(call.objects, only_on_error=True) as keep:
-                traced, job = self._capturing(call, captured, run, keep)
+                traced, job = self.capturing(call, captured, run, keep)
                 captured, entry = job.captured, self._entry(job, traced)
             if self._add(entry):
                 self.count += 1
                 self.traces = [*self.traces[1 - MOST_TRACES :], entry.without_program()]
         return Binding(entry, call, captured)
 
-    def _capturing(
+    def capturing(
         self,
         call: CallArguments,
         captured: list[Any],
         run: Callable[[Job], T],
         keep: Callable[[Any], object],
+        *,
+        draws: bool = True,
     ) -> tuple[T, Job]:
-        """Run `run(job)` again until all that its trace meets is captured; returns its result and
-        the last job. `keep` is called with each captured object.
+        """Run `run(job)` again until all that its trace meets is captured.
+
+        Args:
+            call: The arguments.
+            captured: Objects that are captured from the first.
+            run: Traces a job.
+            keep: Called with each captured object.
+            draws: False for a view, which draws no values and changes no objects.
+
+        Returns:
+            The result of `run`, and the last job.
         """
         __tracebackhide__ = True
         for _ in range(_MOST_REPEATS):
             for obj in captured:
                 keep(obj)
-            variables = prepared_variables([*call.objects, *captured])
+            objects = [*call.objects, *captured]
+            variables = prepared_variables(objects) if draws else unique_variables(objects)
             job = Job(self.fn, call, captured, variables)
             try:
                 result = run(job)
@@ -261,7 +274,7 @@ class Jit(Generic[P, R]):
                     raise
                 captured = self._with(missed.variable, job, missed)
             else:
-                more = self._uncaptured(job)
+                more = self._uncaptured(job) if draws else None
                 if more is None:
                     return result, job
                 captured = more
@@ -379,7 +392,7 @@ class Jit(Generic[P, R]):
 
         restores = entry is None and now.frame is None
         with unchanged(call.objects, only_on_error=True) if restores else nullcontext(id) as keep:
-            (result, inner), job = self._capturing(call, first, run, keep)
+            (result, inner), job = self.capturing(call, first, run, keep)
         # What is local ends with the trace around this call.
         is_new = entry is None or job.captured is not first
         if is_new and not any(map(_is_local, job.captured)):

@@ -184,9 +184,9 @@ class Missed(BaseException):
     Only the call that owns the frame catches it.
     """
 
-    def __init__(self, variable: Variable, frame: Frame, modules: Iterable[Any] = ()) -> None:
+    def __init__(self, variable: Variable, frame: Frame) -> None:
         super().__init__("a variable is read that is not yet an input")
-        self.variable, self.frame, self.modules = variable, frame, tuple(modules)
+        self.variable, self.frame = variable, frame
 
 
 class Unguarded(BaseException):
@@ -354,7 +354,7 @@ class Frame:
             if home is not None and home.frame is frame.name:
                 break
             if frame.wall:
-                raise Missed(variable, frame, now.stack)
+                raise Missed(variable, frame)
             frame = frame.outside
         self.note(variable)
         # A raw jax.jit inside the frame is traced anew by its token; one around it is not.
