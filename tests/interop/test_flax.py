@@ -217,7 +217,7 @@ def test_a_shared_nnx_module_is_listed_once_and_called_under_one_path():
         (lambda: nb.from_flax(3), "takes an nnx.Module or a linen nn.Module; got int"),
         (lambda: nb.from_flax(Mlp()), "takes its variables too, the return of module.init"),
         (lambda: nb.from_flax(Mlp(), {"batch_stats": {}}), "got keys batch_stats"),
-        (lambda: nb.from_flax(Nnx(nnx.Rngs(0)), {}), "holds its variables itself"),
+        (lambda: nb.from_flax(Nnx(nnx.Rngs(0)), {}), "holds its variables; pass only the model"),
     ],
 )
 def test_what_cannot_be_wrapped_is_said(make, message):

@@ -65,7 +65,7 @@ MISTAKES = [
         "06", 1,
         "def as_container(leaves):\n    made = nb.Container()\n    for key, value in leaves.items():\n"
         "        _, layer, variable = key.split('.')\n        made[f'{layer}/{variable}'] = value\n    return made",
-        "the structure is another one",
+        "the structure differs",
     ),
     Mistake(
         "06", 2,
@@ -127,7 +127,7 @@ MISTAKES = [
     Mistake("13", 2, "most = 0.5", "0.5 is too large"),
     Mistake("14", 1,
         "def spikes(losses, window=20):\n    return [n for n in range(window, len(losses)) if losses[n] > losses[n - 1] + 0.5][:1]",
-        "the structure is another one",
+        "the structure differs",
     ),
     Mistake("14", 2, "def prepare_both(images):\n    return images / 16", "largest difference 254.9"),
     Mistake("15", 1, "gain_of_relu = 2", "2 is too large"),
