@@ -44,9 +44,7 @@ def join_hosts(
     if processes is not None and process is not None and not 0 <= process < processes:
         raise ArgumentError(f"process must be from 0 to {processes - 1}, got {process}.")
     if processes is not None and coordinator is None:
-        raise ArgumentError(
-            "processes= is given without coordinator=: 'host:port' of process 0 is wanted too."
-        )
+        raise ArgumentError("processes= needs coordinator= too: 'host:port' of process 0.")
     if lost_after < 1:
         raise ArgumentError(f"lost_after must be at least 1 (second), got {lost_after}.")
     try:

@@ -43,9 +43,9 @@ def test_when_a_process_dies_the_others_end_and_training_resumes(hosts, tmp_path
 def test_numbers_that_make_no_sense_are_refused():
     with pytest.raises(nb.ArgumentError, match="process must be from 0 to 1"):
         nb.join_hosts("localhost:1", 2, 2)
-    with pytest.raises(nb.ArgumentError, match="'host:port' of process 0 is wanted too"):
+    with pytest.raises(nb.ArgumentError, match="'host:port' of process 0"):
         nb.join_hosts(processes=2)
-    with pytest.raises(nb.ArgumentError, match="lost_after=0"):
+    with pytest.raises(nb.ArgumentError, match="lost_after must be at least 1.*got 0"):
         nb.join_hosts(lost_after=0)
 
 
