@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -211,17 +210,21 @@ with nb.Live(model, optimizer, None, journal=False) as live:
 """
 
 
-def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_notebook):
-    from playwright.sync_api import TimeoutError as NeverSeen
+def click_at(view, share):
+    """Click on the first curve of a view, at a share of its steps."""
+    plot = view.locator(".nbm-run-plots svg.nbm-curve").first
+    width = plot.evaluate("(node) => node.getBoundingClientRect().width")
+    plot.click(position={"x": 52 + (width - 64) * share, "y": 80})
 
+
+def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_notebook):
     notebook = open_notebook([SETUP, AGAIN])
     notebook.run_cell(0)
     notebook.run_cell(1, wait=False)
     out = notebook.outputs(1)
     out.locator(".nbm-run-mark[data-state=paused]").first.wait_for()
-    plot = out.locator(".nbm-run-plots svg.nbm-curve").first
-    box = plot.bounding_box()
-    plot.click(position={"x": 52 + (box["width"] - 64) / 2, "y": 80})
+    out.locator("[role=progressbar][aria-valuenow='120']").first.wait_for()
+    click_at(out, 1 / 2)
     opened = out.locator(".nbm-run-replayed nbm-view")
     opened.wait_for()
     out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
@@ -238,20 +241,16 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     out.locator(".nbm-event").first.wait_for(state="attached")
     out.get_by_title("Try the next 20 steps with other learning rates, beside the run").click()
     out.get_by_title("Go on with x 0.3").wait_for()
+    out.locator("nbm-view").evaluate_all("views => views.map((v) => (v.dataset.old = '1'))")
     out.get_by_role("button", name="Stop").click()
-    notebook.wait_idle()
+    final = out.locator("nbm-view:not([data-old])")  # it takes the place of the view
+    final.locator(".nbm-run-mark[data-state=stopped]").first.wait_for()
+    final.get_by_title("Replay this step and open its batch").first.wait_for()  # it is connected
     assert notebook.kernel_eval("live.step") == step - 1
-    out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for()
-    early = out.locator(
+    click_at(final, 1 / 4)  # the run is over, and its steps are still there
+    early = final.locator(
         ".nbm-run-replay-text", has_text="replay of", has_not_text=f"step {step}"
     ).first
-    for _ in range(10):  # the final form takes the place of the view, perhaps under this very click
-        box = plot.bounding_box()
-        plot.click(
-            position={"x": 52 + (box["width"] - 64) / 4, "y": 80}
-        )  # the run is over, and its steps are still there
-        with contextlib.suppress(NeverSeen):
-            early.wait_for(timeout=10_000)
-            break
-    out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
+    early.wait_for()
+    final.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
     assert int(early.inner_text().split()[-1]) < step
