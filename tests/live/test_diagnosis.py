@@ -283,7 +283,7 @@ def test_parameters_that_never_change_are_named_once_and_not_twice():
 
 # -- in a run --
 def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.monitors.step_watch.AT_ONCE", 1e9)
+    monkeypatch.setattr("nbmodule.live.diagnosis.examine.AT_ONCE", 1e9)
 
     def train(count=None):
         nb.seed(0)
@@ -297,9 +297,9 @@ def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it
                 losses.append(float(step(*batch)))
                 live.log(loss=losses[-1])
                 observer = live._state.examiner
-                if len(losses) >= 40 and observer is not None and observer.examiner.snapshots:
+                if len(losses) >= 40 and observer is not None and observer.snapshots:
                     break
-        assert observer.examiner.error == ""
+        assert observer.error == ""
         assert "input-scale" in live.diagnosis.names
         assert any("about 0 and 1 are expected" in finding.text for finding in live.findings)
         return losses
@@ -355,7 +355,7 @@ def test_the_fix_of_a_verdict_is_tried_beside_the_run():
                 branches = live.try_fix("diverges", 3)
                 np.testing.assert_array_equal(before, np.asarray(model[0].weight.value))
     assert [branch.label for branch in branches] == ["x 0.1", "x 1"]
-    with pytest.raises(nb.errors.ArgumentError, match="has found nothing"):
+    with pytest.raises(nb.errors.ArgumentError, match="has no finding"):
         live.try_fix("overfits")
 
 

@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.live.diagnosis.examine import Examiner
 from nbmodule.live.monitors import compile_queue
 from nbmodule.live.monitors.compile_queue import CompileTask
-from nbmodule.live.monitors.step_watch import ReturnsWatcher, StepExaminer
+from nbmodule.live.monitors.step_watch import ReturnsWatcher
 
 QUANTITIES = {"weight", "update", "return", "gradient"}
 
@@ -156,7 +157,7 @@ def test_a_child_that_was_forked_while_something_is_compiled_ends(run_python):
 
 
 def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(monkeypatch):
-    monkeypatch.setattr(StepExaminer, "observe", lambda *_: None)  # traces once more
+    monkeypatch.setattr(Examiner, "observe", lambda *_: None)  # traces once more
     model, x, y, traces = network(), jnp.asarray(DATA), jnp.asarray(TARGET), []
 
     @nb.jit

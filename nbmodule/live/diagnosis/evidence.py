@@ -165,9 +165,6 @@ class Evidence:
         snapshots: Steps observed inside, oldest first.
         labels: Class labels of the batches seen so far, one array for each batch.
         digests: A digest of each batch seen so far.
-        items_vary: Whether the loop received different items while its batches were equal.
-        validated_in_training_mode: Whether a validation series was logged while layers that depend
-            on the mode were in training mode; None where that is not known.
         is_finished: Whether the run has ended.
         input_fault: The recorded step whose inputs are not finite, and where; None if there is
             none.
@@ -178,8 +175,6 @@ class Evidence:
     snapshots: Sequence[Snapshot] = ()
     labels: Sequence[Array] = ()
     digests: Sequence[int] = ()
-    items_vary: bool = False
-    validated_in_training_mode: bool | None = None
     is_finished: bool = False
     input_fault: tuple[int, str] | None = None
     rate: float | None = None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -45,6 +46,10 @@ Array = NDArray[Any]
 MOST_ELEMENTS = 2**20
 """Elements of an array that rules read; of larger ones the first rows."""
 MOST_BATCHES = 200
+AT_ONCE = 2.0
+"""Seconds that an observation may take without waiting."""
+SHARE = 0.02
+"""Share of the run's time that longer observations may take together."""
 _MIXES = ("Attention", "LSTM", "GRU", "RNN", "Recurrent", "Graph", "Transformer")
 
 
@@ -129,7 +134,6 @@ def _snapshot(
     if not roots:
         return snapshot
     mixes, sees = _perturbed(model, roots[-1], snapshot)
-
     return replace(snapshot, mixes_rows=mixes, sees_targets=sees)
 
 
@@ -357,7 +361,10 @@ def _close(a: Array, b: Array) -> bool:
 
 # -- a run, a setup --------------------------------------------------------------------------------
 class Examiner:
-    """Collects the evidence of one run.
+    """Observes some watched calls of compiled steps, and collects the evidence of the run.
+
+    An observation compiles the step once more and then costs about one step. It is made at once if
+    the first step took less than two seconds, otherwise when its share of the time allows it.
 
     Args:
         model: The module that is trained; it is held weakly.
@@ -368,9 +375,34 @@ class Examiner:
         self.snapshots: list[Snapshot] = []
         self.labels: list[Array] = []
         self.digests: list[int] = []
-        self.items: list[int] = []
         self.error = ""
         """Why a step could not be observed; empty if each could."""
+        self._first: float | None = None
+        """When the first call began."""
+        self._seconds: float | None = None
+        """Duration of the last observation; before there is one, of the first step."""
+        self._spent = 0.0
+
+    def observe(
+        self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int
+    ) -> None:
+        """Observe a call that is about to be made, if it is time; never raise."""
+        if self.error:
+            return
+        begun = time.perf_counter()
+        if self._first is None:
+            self._first = begun  # this step compiles: its time is that of an observation
+            return
+        if self._seconds is None:
+            self._seconds = begun - self._first
+        if self.is_due(number):
+            allowed = SHARE * (begun - self._first)
+            if self._seconds > AT_ONCE and self._spent + self._seconds > allowed:
+                return
+            self.see_step(step, args, kwargs, number)
+            self._seconds = time.perf_counter() - begun
+            self._spent += self._seconds
+        self.see_batch(step, args, kwargs)
 
     def is_due(self, number: int) -> bool:
         """Return True if step `number` is to be observed: the first one, then each time it has
@@ -379,16 +411,12 @@ class Examiner:
         last = self.snapshots[-1].step if self.snapshots else 0
         return number >= 2 * last and not self.error
 
-    def see_batch(
-        self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], item: Any = None
-    ) -> None:
+    def see_batch(self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note the labels and a digest of a batch; cheap enough for each of the first steps."""
         if len(self.digests) >= MOST_BATCHES:
             return
         arrays = dict(_named_arrays(step, args, kwargs))
         self.digests.append(_digest(arrays.values()))
-        leaves = [_rows(leaf) for leaf in jax.tree.leaves(item)]
-        self.items.append(_digest(leaf for leaf in leaves if leaf is not None))
         names = self.snapshots[0].batch.targets if self.snapshots else ()
         labels = [arrays[n] for n in names if n in arrays and arrays[n].dtype.kind in "iu"]
         if labels:
@@ -402,17 +430,14 @@ class Examiner:
         if model is None:
             return
         try:
-            snapshot = examine(step, args, kwargs, model, number)
+            self.snapshots.append(examine(step, args, kwargs, model, number))
         except Exception as error:  # noqa: BLE001 watching must never end the user's loop
             self.error = f"{type(error).__name__}: {error}"
-            return
-        self.snapshots.append(snapshot)
 
     def evidence(self, curves: Mapping[str, LoggedCurve], **more: Any) -> Evidence:
         """Everything collected so far, with the logged series."""
-        vary = len(set(self.items)) > 1
         return Evidence(
-            curves, tuple(self.snapshots), tuple(self.labels), tuple(self.digests), vary, **more
+            curves, tuple(self.snapshots), tuple(self.labels), tuple(self.digests), **more
         )
 
 

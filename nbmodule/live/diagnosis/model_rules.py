@@ -181,11 +181,6 @@ def mode(evidence: Evidence) -> Iterator[RuleVerdict]:
         text = f"the model is trained in evaluation mode: {shown} does not behave as in training"
         fix = Fix("model.train()", "model.train()")
         yield RuleVerdict("mode", text, step=trained[0].step, fixes=[fix])
-    if evidence.validated_in_training_mode:
-        text = "the model is validated in training mode: dropout and batch statistics are active"
-        yield RuleVerdict(
-            "mode", text, fixes=[Fix("model.eval() before validation", "model.eval()")]
-        )
 
 
 @rule("small-batch-norm", needs=("calls",), category="model")

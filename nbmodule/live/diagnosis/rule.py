@@ -148,9 +148,7 @@ _HAS: dict[str, Callable[[Evidence], bool]] = {
     "batch": lambda e: any(s.batch.inputs or s.batch.targets for s in e.snapshots),
     "calls": lambda e: any(s.root is not None or s.calls for s in e.snapshots),
     "variables": lambda e: any(s.variables for s in e.snapshots),
-    "modes": lambda e: (
-        any(s.modes for s in e.snapshots) or e.validated_in_training_mode is not None
-    ),
+    "modes": lambda e: any(s.modes for s in e.snapshots),
 }
 table: dict[str, DiagnosisRule] = {}
 

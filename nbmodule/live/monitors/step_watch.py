@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -50,10 +49,6 @@ _MOST_SIGNATURES = 16
 _MOST_COMPILES = 12
 _SLOW = 0.3
 """Seconds; a shorter compile was found in a cache."""
-AT_ONCE = 2.0
-"""Seconds that an observation for diagnosis may take without waiting."""
-SHARE = 0.02
-"""Share of the run's time that longer observations may take together."""
 
 _NOTHING_SEEN = (
     "returns and gradients are not watched: no compiled step that calls the model was seen. "
@@ -70,46 +65,6 @@ _COMPILING = (
     "statistics of returns and gradients: a watched form of the step is being compiled in the "
     "background; training goes on"
 )
-
-
-class StepExaminer:
-    """Observes some watched calls of compiled steps for the rules of diagnosis.
-
-    An observation compiles the step once more and then costs about one step. It is made at once if
-    the first step took less than two seconds, otherwise when its share of the time allows it.
-
-    Args:
-        model: A module; it is held weakly.
-    """
-
-    def __init__(self, model: Any) -> None:
-        self.examiner = Examiner(model)
-        self._first: float | None = None
-        self._seconds: float | None = None
-        self._spent = 0.0
-
-    def observe(
-        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], step: int
-    ) -> None:
-        """Observe a call that is about to be made, if it is time; never raise."""
-        if self.examiner.error:
-            return
-        begun = time.perf_counter()
-        if self._first is None:
-            self._first = begun  # this step compiles: its time is that of an observation
-            return
-        if self._seconds is None:
-            self._seconds = begun - self._first
-        if not self.examiner.is_due(step):
-            self.examiner.see_batch(function, args, kwargs)
-            return
-        allowed = SHARE * (begun - self._first)
-        if self._seconds > AT_ONCE and self._spent + self._seconds > allowed:
-            return
-        self.examiner.see_step(function, args, kwargs, step)
-        self.examiner.see_batch(function, args, kwargs)
-        self._seconds = time.perf_counter() - begun
-        self._spent += self._seconds
 
 
 class ReturnsWatcher:
@@ -136,7 +91,7 @@ class ReturnsWatcher:
         """By signature: functions first called in the watched step, with arguments as shapes."""
         self._blind = self._compiles = 0
         self._has_seen_call = self._has_failed = False
-        self.examiner, self._step = StepExaminer(model), 0
+        self.examiner, self._step = Examiner(model), 0
 
     @property
     def is_preparing(self) -> bool:

@@ -64,7 +64,7 @@ def diagnose(run: RunState) -> Diagnosis:
     more["rate"] = number_or_none(run.settings.get("lr"))
     evidence = Evidence(curves, **more)
     if run.examiner is not None:
-        evidence = run.examiner.examiner.evidence(curves, **more)
+        evidence = run.examiner.evidence(curves, **more)
     return judge(replace(evidence, snapshots=evidence.snapshots or _snapshots_of_updates(run)))
 
 
