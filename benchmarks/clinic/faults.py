@@ -682,14 +682,6 @@ def _faults() -> Iterator[Fault]:
         train_mode=False,
     )
     yield fault(
-        "validated in train mode, images",
-        "model",
-        "mode",
-        IMAGES,
-        model=functools.partial(Convolutional, True, 0.3),
-        validation_mode=True,
-    )
-    yield fault(
         "batch norm of two rows, rings",
         "model",
         "small-batch-norm",

@@ -37,7 +37,6 @@ class Training:
         update: Updates the model, by default with the optimizer.
         before: Called once with model and optimizer before the first step.
         around: Called with the model and the number before each step.
-        validation_mode: Mode in which validation runs.
         names: Names of the logged series: training loss, validation loss, validation accuracy.
     """
 
@@ -56,7 +55,6 @@ class Training:
     before: Callable[[Any, Any], None] = lambda model, optimizer: None
     around: Callable[[Any, Any, int], None] = lambda model, optimizer, number: None
     train_mode: bool = True
-    validation_mode: bool = False
     names: tuple[str, str, str] = ("loss", "val_loss", "val_accuracy")
     logs: Callable[[int, float], dict[str, float]] | None = None
     same_item: bool = False
@@ -105,7 +103,6 @@ def run(training: Training) -> tuple[Diagnosis, dict[str, int]]:
 
     came: dict[str, int] = {}
     first_batch = None
-    validated_in_training = None
     for number, rows in zip(range(1, t.steps + 1), (t.order or shuffled)(rng, len(x), t.batch, y)):
         t.around(model, optimizer, number)
         batch = (x[rows], y[rows])
@@ -116,15 +113,12 @@ def run(training: Training) -> tuple[Diagnosis, dict[str, int]]:
         model.train(t.train_mode)
         if examiner.is_due(number) or number == t.steps:
             examiner.see_step(step, batch, {}, number)
-        examiner.see_batch(step, batch, {}, item)
+        examiner.item = lambda item=item: item
+        examiner.see_batch(step, batch, {})
         loss = float(step(*batch))
         logged = {t.names[0]: loss} if t.logs is None else t.logs(number, loss)
         if x_val is not None and number % t.every == 0:
-            model.train(t.validation_mode)
-            validated_in_training = t.validation_mode and any(
-                "Dropout" in type(m).__name__ or "BatchNorm" in type(m).__name__
-                for m in model.modules()
-            )
+            model.eval()
             value, prediction = evaluate(x_val, y_val)
             logged[t.names[1]] = float(value)
             if t.score:
@@ -132,21 +126,19 @@ def run(training: Training) -> tuple[Diagnosis, dict[str, int]]:
         for name, value in logged.items():
             curves.setdefault(name, []).append((number, value))
         if number % 20 == 0 or number == t.steps:
-            for name in _verdicts(examiner, curves, validated_in_training).names:
+            for name in _verdicts(examiner, curves).names:
                 came.setdefault(name, number)
         if not np.isfinite(loss) and number > 30:
             break
-    return _verdicts(examiner, curves, validated_in_training), came
+    return _verdicts(examiner, curves), came
 
 
-def _verdicts(
-    examiner: Examiner, curves: dict[str, list[tuple[int, float]]], in_training: bool | None
-) -> Diagnosis:
+def _verdicts(examiner: Examiner, curves: dict[str, list[tuple[int, float]]]) -> Diagnosis:
     made = {
         name: LoggedCurve(name, np.array([s for s, _ in points]), np.array([v for _, v in points]))
         for name, points in curves.items()
     }
-    return judge(examiner.evidence(made, validated_in_training_mode=in_training))
+    return judge(examiner.evidence(made))
 
 
 jax.config.update("jax_platforms", "cpu")

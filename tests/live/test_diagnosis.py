@@ -378,3 +378,16 @@ def test_one_nan_in_the_data_is_named_before_the_weights_it_poisoned():
     assert first.rule == "nonfinite-data"
     assert "x[6, 3] (row 6 of 64)" in first.text
     assert "nonfinite-return" not in live.diagnosis.names
+
+
+def test_a_loop_whose_step_gets_one_batch_although_its_items_differ_is_named(monkeypatch):
+    monkeypatch.setattr("nbmodule.live.diagnosis.examine.AT_ONCE", 1e9)
+    monkeypatch.setattr("nbmodule.live.monitors.watching._LEAST", 0.0)
+    model, optimizer, step = make(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, 2))
+    items = [(RNG.normal(size=(64, 3)).astype(np.float32), Y) for _ in range(100)]
+    with nb.Live(model, optimizer, budget=1.0, display=False, journal=False) as live:
+        for _ in live.steps(items, epochs=1000):
+            live.log(loss=step(X, Y))
+            if live._state.examiner is not None and len(live._state.examiner.digests) >= 10:
+                live.stop()
+    assert "same-batch" in live.diagnosis.names

@@ -280,6 +280,20 @@ def sorted_batches(evidence: Evidence) -> Iterator[RuleVerdict]:
         )
 
 
+@rule("same-batch", needs=("batch",), category="data")
+def same_batch(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """The step receives the same batch each time although the loop's items differ. Usually the loop
+    variable is not the one that is passed to the step.
+    """
+    count = len(evidence.digests)
+    if evidence.items_vary and count >= 10 and len(set(evidence.digests)) == 1:
+        text = (
+            f"the step received the same batch {format_count(count)} times, though "
+            "the loop's items differ"
+        )
+        yield RuleVerdict("same-batch", text)
+
+
 @rule("target-scale", needs=("batch",), category="data")
 def target_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     """Targets are thousands of times larger than what a new model returns, so gradients are as

@@ -165,6 +165,7 @@ class Evidence:
         snapshots: Steps observed inside, oldest first.
         labels: Class labels of the batches seen so far, one array for each batch.
         digests: A digest of each batch seen so far.
+        items_vary: Whether the loop received different items for these batches.
         is_finished: Whether the run has ended.
         input_fault: The recorded step whose inputs are not finite, and where; None if there is
             none.
@@ -175,6 +176,7 @@ class Evidence:
     snapshots: Sequence[Snapshot] = ()
     labels: Sequence[Array] = ()
     digests: Sequence[int] = ()
+    items_vary: bool = False
     is_finished: bool = False
     input_fault: tuple[int, str] | None = None
     rate: float | None = None

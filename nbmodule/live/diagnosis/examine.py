@@ -375,6 +375,9 @@ class Examiner:
         self.snapshots: list[Snapshot] = []
         self.labels: list[Array] = []
         self.digests: list[int] = []
+        self.item: Callable[[], object] = lambda: None
+        """Returns the item that the loop received for the step."""
+        self._items: set[int] = set()
         self.error = ""
         """Why a step could not be observed; empty if each could."""
         self._first: float | None = None
@@ -417,6 +420,8 @@ class Examiner:
             return
         arrays = dict(_named_arrays(step, args, kwargs))
         self.digests.append(_digest(arrays.values()))
+        leaves = [_rows(leaf) for leaf in jax.tree.leaves(self.item())]
+        self._items.add(_digest(leaf for leaf in leaves if leaf is not None))
         names = self.snapshots[0].batch.targets if self.snapshots else ()
         labels = [arrays[n] for n in names if n in arrays and arrays[n].dtype.kind in "iu"]
         if labels:
@@ -436,9 +441,8 @@ class Examiner:
 
     def evidence(self, curves: Mapping[str, LoggedCurve], **more: Any) -> Evidence:
         """Everything collected so far, with the logged series."""
-        return Evidence(
-            curves, tuple(self.snapshots), tuple(self.labels), tuple(self.digests), **more
-        )
+        seen = tuple(self.snapshots), tuple(self.labels), tuple(self.digests)
+        return Evidence(curves, *seen, len(self._items) > 1, **more)
 
 
 def _digest(arrays: Any) -> int:

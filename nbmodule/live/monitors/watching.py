@@ -144,6 +144,8 @@ class Sampling:
                 )
             for watcher in run.watchers:
                 run.examiner = getattr(watcher, "examiner", run.examiner)
+            if run.examiner is not None:
+                run.examiner.item = lambda: self._loop.item
         return run.watchers
 
     def _continue(self, begun: float, done: int) -> None:
