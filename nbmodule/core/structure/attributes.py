@@ -242,16 +242,12 @@ def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
     inner, plan = model._nbm, plan_of(model)
     if inner.told or plan.absent or any(variable.requires_grad for variable in plan.variables):
         return
-    frozen = [
-        location.name
-        for variable, location in plan.places.items()
-        if isinstance(variable, Parameter)
-    ]
-    buffers = [
-        location.name
-        for variable, location in plan.places.items()
-        if isinstance(variable, Buffer) and jnp.issubdtype(variable.dtype, jnp.floating)
-    ]
+    frozen, buffers = [], []
+    for variable, location in plan.places.items():
+        if isinstance(variable, Parameter):
+            frozen.append(location.name)
+        elif jnp.issubdtype(variable.dtype, jnp.floating):
+            buffers.append(location.name)
     names = frozen or buffers
     if not names:
         return
