@@ -239,9 +239,11 @@ def _jitted(
     source = python_function(fn)
     if source is not None:
         run.__wrapped__ = _Source(source)
-    names = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in leading]
-    with suppress(TypeError, ValueError):  # a builtin, or a parameter of the same name
-        run.__signature__ = inspect.Signature([*names, *inspect.signature(fn).parameters.values()])
+    with suppress(TypeError, ValueError):  # a builtin has none
+        own = inspect.signature(fn).parameters
+        names = (f"_{name}" if name in own else name for name in leading)
+        lists = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+        run.__signature__ = inspect.Signature([*lists, *own.values()])
     options = {name: value for name, value in options.items() if name != "out_shardings"}
     by, numbers = len(leading), options.get("donate_argnums", ())
     overwritten = [i for i, name in enumerate(leading) if name == "overwritten"]
