@@ -51,6 +51,11 @@ class LoggedCurve:
         return self.values[np.isfinite(self.values)]
 
 
+def logged_curves(history: Any) -> dict[str, LoggedCurve]:
+    """Return the series of a history as curves of float64, by name."""
+    return {s.name: LoggedCurve(s.name, s.steps, s.values.astype(np.float64)) for s in history}
+
+
 @dataclass(frozen=True)
 class Batch:
     """The input of one training step: rows of its inputs and of its targets, by argument name."""

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from nbmodule.base.format import format_count, format_number, group_of, plain
 from nbmodule.live.reporting.verdicts import findings_of, recent_findings
 from nbmodule.live.run_data.epochs import epoch_table
-from nbmodule.live.run_data.history import MOST_SERIES, MediaItem
+from nbmodule.live.run_data.history import MOST_SERIES, MediaItem, json_number
 from nbmodule.live.run_data.series import Curve, Series, reduce_curve
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Strips
@@ -70,18 +70,6 @@ def to_float32(values: NDArray[Any]) -> NDArray[np.float32]:
     """Round to float32; values that are too large become infinite without a warning."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
-
-
-def json_number(value: float | None) -> float | str | None:
-    """Return a number as JSON knows it, or as a text that `Number()` of JavaScript reads.
-
-    Example:
-        >>> json_number(0.5), json_number(float("nan")), json_number(float("-inf"))
-        (0.5, 'NaN', '-Infinity')
-    """
-    if value is None or math.isfinite(value):
-        return None if value is None else float(value)
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def heights_of(bins: NDArray[np.float32]) -> NDArray[np.uint8]:

@@ -16,9 +16,9 @@ from nbmodule.base.format import count_noun, format_number
 from nbmodule.live.diagnosis.evidence import (
     Batch,
     Evidence,
-    LoggedCurve,
     Snapshot,
     VariableEvidence,
+    logged_curves,
     number_or_none,
 )
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
@@ -54,10 +54,7 @@ def recent_findings(run: RunState) -> tuple[RunFinding, ...]:
 
 def diagnose(run: RunState) -> Diagnosis:
     """Judge a run by all rules: its curves, and the steps that were observed."""
-    curves = {
-        series.name: LoggedCurve(series.name, series.steps, series.values.astype(np.float64))
-        for series in run.history
-    }
+    curves = logged_curves(run.history)
     bad_step = run.first_bad_step()
     fault = None if bad_step is None else run.bad_input(bad_step)
     more: dict[str, Any] = {"is_finished": run.has_ended, "input_fault": fault}

@@ -231,7 +231,7 @@ class History:
             >>> history.to_json_lines()
             '{"step": 1, "loss": 0.5}\n'
         """
-        lines = [json.dumps({n: _json_number(v) for n, v in row.items()}) for row in self._rows()]
+        lines = [json.dumps({n: json_number(v) for n, v in row.items()}) for row in self._rows()]
         return _deliver("".join(f"{line}\n" for line in lines), path)
 
     def to_tensorboard(self, folder: str | Path) -> None:
@@ -288,8 +288,14 @@ class History:
         return (rows[step] for step in sorted(rows))
 
 
-def _json_number(value: float) -> float | str:
-    if math.isfinite(value):
+def json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON knows it, or as a text that `Number()` of JavaScript reads.
+
+    Example:
+        >>> json_number(0.5), json_number(float("nan")), json_number(float("-inf"))
+        (0.5, 'NaN', '-Infinity')
+    """
+    if value is None or math.isfinite(value):
         return value
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependencyError
-from nbmodule.live.diagnosis.evidence import Evidence, LoggedCurve, number_or_none
+from nbmodule.live.diagnosis.evidence import Evidence, logged_curves, number_or_none
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import LastRun
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
@@ -174,9 +174,7 @@ class RecordedRun(LastRun):
     @functools.cached_property
     def diagnosis(self) -> Diagnosis:
         """The verdicts of the rules for curves; see `nb.rule`."""
-        curves = {
-            s.name: LoggedCurve(s.name, s.steps, s.values.astype(np.float64)) for s in self.history
-        }
+        curves = logged_curves(self.history)
         rate = number_or_none(self.settings.get("lr"))
         return judge(Evidence(curves, is_finished=self.state != "running", rate=rate))
 
