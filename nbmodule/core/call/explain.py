@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -35,7 +34,6 @@ from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 LONGEST = 60
 MOST_LINES = 8
-Names = Sequence[str | Sequence[str]]
 Facts = dict[tuple[str, str], tuple[str, Any]]
 """By subject, such as `("training", "model.2")` or `("", "model.2.p")`: the text of its value, and
 what decides whether two values agree."""
@@ -146,14 +144,13 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     """
     options = {name: kwargs[name] for name in kwargs if not is_module(fn) or name in TRACKING}
     refuse_call_options("nb.explain_retrace", fn, options)
-    step, args, kwargs, names = _compiled(fn, args, kwargs)
+    step, args, kwargs, module = _compiled(fn, args, kwargs)
     inner = fn.fn if isinstance(fn, Jit) and is_module(fn.fn) else fn
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
     if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
         return Retrace(name, step.count, True, 0, _NOTHING_COMPILES)
     call, key, entry = step.expected(args, kwargs)
-    own_names = _parameters(step.fn)
-    labels = [_label(label, own_names, names) for label in _leaf_names(call, step.fn)]
+    labels = _leaf_names(call, step.fn, module)
     traces, first = step.traces, step.count - len(step.traces) + 1
 
     def facts_of(trace: Entry) -> Facts:
@@ -189,13 +186,15 @@ def _fewest(
 
 def _compiled(
     fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Jit, tuple[Any, ...], dict[str, Any], Names]:
-    """Return the compiled function, the arguments that it gets, and names of positional ones."""
+) -> tuple[Jit, tuple[Any, ...], dict[str, Any], Any]:
+    """Return the compiled function, the arguments that it gets, and the module of which it is the
+    compiled form, or None.
+    """
     inner = getattr(fn, "__func__", None)
     if isinstance(inner, Jit):  # a compiled method
-        return inner, (fn.__self__, *args), kwargs, _parameters(inner.fn)
+        return inner, (fn.__self__, *args), kwargs, None
     if isinstance(fn, Jit):
-        return fn, args, kwargs, _parameters(fn.fn)
+        return fn, args, kwargs, None
     if is_module(fn):
         if fn._nbm.compiled is None:
             raise NbModuleError(
@@ -204,8 +203,7 @@ def _compiled(
             )
         if not args and not kwargs:
             args, kwargs = remembered(fn) or (args, kwargs)
-        names = [type(fn).__name__, "v", "stateful", _parameters(type(fn)._run)[1:], ""]
-        return fn._nbm.compiled.step, step_call(fn, args, kwargs), {}, names
+        return fn._nbm.compiled.step, step_call(fn, args, kwargs), {}, fn
     hint = " For jax.jit itself, set jax_explain_cache_misses." if hasattr(fn, "lower") else ""
     raise ArgumentTypeError(
         "nb.explain_retrace takes a function of nb.jit or a compiled module, got "
@@ -213,37 +211,20 @@ def _compiled(
     )
 
 
-def _parameters(fn: Callable[..., Any]) -> list[str]:
-    try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    categories = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [parameter.name for parameter in parameters if parameter.kind in categories]
-
-
-def _label(label: str, parameters: Sequence[str], names: Names) -> str:
-    """Return the user's name of an argument: for a compiled module, that of its forward."""
-    for parameter, name in zip(parameters, names):
-        tail = label[len(parameter) :]
-        if not label.startswith(parameter) or tail[:1] not in ("", "[", "."):
-            continue
-        if isinstance(name, str):
-            return name + tail if name else tail.strip("[]'")
-        for i, part in enumerate(name):
-            if tail.startswith(f"[{i}]"):
-                return part + tail[len(f"[{i}]") :]
-    return label
-
-
-def _leaf_names(call: CallArguments, fn: Callable[..., Any]) -> list[str]:
-    """Return a name for each leaf of the arguments, such as `x` or `batch['rows']`."""
+def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> list[str]:
+    """Return the user's name for each leaf of the arguments, such as `x` or `batch['rows']`."""
     args, kwargs = call.form.tree.unflatten(range(len(call.form.marks)))
-    names: dict[int, str] = {}
-    for name, value in (*zip(argument_names(fn, len(args)), args), *kwargs.items()):
+    names = argument_names(fn, len(args))
+    if module is not None:  # the arguments of `compiling._step`
+        owner, v, stateful, inner, kwargs = args
+        args = owner, v, stateful, *inner
+        names = argument_names(type(module)._run, len(inner) + 1)[1:]
+        names = [type(module).__name__, "v", "stateful", *names]
+    labels: dict[int, str] = {}
+    for name, value in (*zip(names, args), *kwargs.items()):
         for path, number in jax.tree_util.tree_leaves_with_path(value):
-            names[number] = f"{name}{jax.tree_util.keystr(path)}"
-    return [names.get(i, f"[{i}]") for i in range(len(call.form.marks))]
+            labels[number] = f"{name}{jax.tree_util.keystr(path)}"
+    return [labels.get(i, f"[{i}]") for i in range(len(call.form.marks))]
 
 
 # Facts: the keys of a trace, by subject
