@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +24,16 @@ from nbmodule.core.call.stages import (
     take_options,
 )
 from nbmodule.core.compiled.jit import Jit, jit
+from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.building import (
     STATEFUL,
     as_stateful_option,
     settle,
 )
-from nbmodule.core.structure.structure import Static
-from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.carried import Hole, is_stateful
 from nbmodule.core.transforms.options import OPTIONS, check_names, of_forward, places_of, refusal
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import current_log
+from nbmodule.core.variables.frame import current_log, during, now
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Compiled:
         known = tuple(obj for obj in stateful if is_stateful(obj))
         args, kwargs, static = call.args, call.kwargs, self.static
         numbers = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
-        args = tuple(_Fixed(x) if i in numbers else x for i, x in enumerate(args))
-        kwargs = {name: _Fixed(x) if name in static.names else x for name, x in kwargs.items()}
+        args = tuple(StaticLeaf(x) if i in numbers else x for i, x in enumerate(args))
+        kwargs = {name: StaticLeaf(x) if name in static.names else x for name, x in kwargs.items()}
         if objects:
             args, kwargs = _with_numbers((args, kwargs), objects)
         return (call.module, call.v, (contents, known), args, kwargs), objects
@@ -109,15 +109,13 @@ class Compiled:
         objects: list[Any],
     ) -> Any:
         __tracebackhide__ = True
-        before, _current.objects = _current.objects, objects
         try:
-            return fn(*arguments)
+            with during(objects=objects) if objects else nullcontext():
+                return fn(*arguments)
         except TypeError as error:
             how = f"{type(call.module).__name__}.compile({{}})"
             forward = of_forward(call.module)
             raise refusal(forward, call.args, call.kwargs, self.static, how) or error from None
-        finally:
-            _current.objects = before
 
     def falls_back(self, module: CoreModule, error: Exception) -> bool:
         """Return True if a call that failed compiled shall run eagerly; warn once."""
@@ -148,7 +146,7 @@ def _step(
     """
     args = tuple(map(_value_of, args))
     kwargs = {name: _value_of(x) for name, x in kwargs.items()}
-    contents, objects = stateful[0], _current.objects
+    contents, objects = stateful[0], now.objects
     if not contents:
         return _run_inside(module, v, args, kwargs)
     # No traced value may stay in an object of the user after the trace.
@@ -263,39 +261,18 @@ def _item_at(obj: Any, path: Any, name: str) -> Any:
 
 
 # Stateful objects that JAX does not know: dicts, Containers, lists, plain objects
-class _Current(threading.local):
-    """The objects of the compiled call that this thread is running."""
-
-    objects: list[Any] = []
-
-
-_current = _Current()
-
-
-class _Number(int):
-    """Stands among the arguments for the object of that number."""
-
-
-class _Fixed(Static):
-    """A static value among the arguments."""
-
-
-jax.tree_util.register_static(_Number)
-jax.tree_util.register_static(_Fixed)
-
-
 def _map_leaves(fn: Callable[[Any], Any], tree: object) -> Any:
     return jax.tree.map(
-        fn, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (_Number, _Fixed))
+        fn, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (Hole, StaticLeaf))
     )
 
 
 def _value_of(leaf: Any) -> Any:
-    return leaf.value if isinstance(leaf, _Fixed) else leaf
+    return leaf.value if isinstance(leaf, StaticLeaf) else leaf
 
 
 def _with_numbers(tree: object, objects: list[Any]) -> Any:
-    numbers = {id(obj): _Number(i) for i, obj in enumerate(objects)}
+    numbers = {id(obj): Hole(i) for i, obj in enumerate(objects)}
     return jax.tree.map(
         lambda leaf: numbers.get(id(leaf), leaf),
         tree,
@@ -304,7 +281,7 @@ def _with_numbers(tree: object, objects: list[Any]) -> Any:
 
 
 def _with_objects(tree: object, objects: list[Any]) -> Any:
-    return _map_leaves(lambda leaf: objects[leaf] if type(leaf) is _Number else leaf, tree)
+    return _map_leaves(lambda leaf: objects[leaf.number] if type(leaf) is Hole else leaf, tree)
 
 
 def _shallow_copy(obj: object) -> Any:
@@ -319,7 +296,7 @@ def _content(obj: object) -> Any:
 
     def leaf(x: Any) -> Any:
         is_value = isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x))
-        return x if is_value else _Fixed(x)
+        return x if is_value else StaticLeaf(x)
 
     return jax.tree.map(leaf, _shallow_copy(obj), is_leaf=is_stateful)
 

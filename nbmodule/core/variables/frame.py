@@ -96,6 +96,7 @@ class Now(threading.local):
     keep: Any = None
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
     job: Any = None  # of the compiled function that is being called inside another transform
+    objects: Any = ()  # those that JAX does not know, of the compiled module that is being called
 
     def __init__(self) -> None:
         # Modules whose calls, or reads of `v`, are open on the slow path.
