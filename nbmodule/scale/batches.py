@@ -41,27 +41,21 @@ def shard_batch(
     axes = (usual,) if axis is None else (axis,) if isinstance(axis, str) else tuple(axis)
     for name in axes:
         check_axis(mesh, name, "shard_batch")
-    parts = size_of(mesh, axes)
     is_local = len({d.process_index for d in mesh.devices.flat}) > 1
-    share = parts if not is_local else local_parts(mesh, axes)
+    share = size_of(mesh.local_mesh if is_local else mesh, axes)
     split = NamedSharding(mesh, PartitionSpec(*[None] * dim, axes[0] if len(axes) == 1 else axes))
     leaves, tree = jax.tree_util.tree_flatten_with_path(batch)
     for path, leaf in leaves:
         check_rows(jax.tree_util.keystr(path), leaf, dim, share, axes)
     whole = NamedSharding(mesh, PartitionSpec())
-    placed = [place(leaf, split if np.ndim(leaf) else whole, is_local) for _, leaf in leaves]
-    return jax.tree.unflatten(tree, placed)
 
+    def place(leaf: object) -> Any:
+        sharding = split if np.ndim(leaf) else whole
+        if not is_local:
+            return jax.device_put(leaf, sharding)
+        return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
 
-def place(leaf: object, sharding: NamedSharding, is_local: bool) -> Any:
-    if not is_local:
-        return jax.device_put(leaf, sharding)
-    return jax.make_array_from_process_local_data(sharding, np.asarray(leaf))
-
-
-def local_parts(mesh: jax.sharding.Mesh, axes: tuple[str, ...]) -> int:
-    """Return the number of parts of the rows of this host."""
-    return size_of(mesh.local_mesh, axes)
+    return jax.tree.unflatten(tree, [place(leaf) for _, leaf in leaves])
 
 
 def check_rows(name: str, leaf: Shaped, dim: int, parts: int, axes: tuple[str, ...]) -> None:

@@ -60,21 +60,14 @@ class Layout(Displayed):
 
     def facts(self) -> list[str]:
         """Return mesh, bytes per device and imbalance, each as a few words."""
-        totals = list(self.bytes_per_device.values())
+        names, totals = list(self.bytes_per_device), list(self.bytes_per_device.values())
         grid = " × ".join(f"{name} {size}" for name, size in self.mesh.items())
-        several = (
-            f"{len(totals)} devices" if len(totals) != 1 else next(iter(self.bytes_per_device))
-        )
-        most = format_bytes(max(totals, default=0))
-        return [
-            *([f"mesh {grid}"] if grid else []),
-            several,
-            f"{most} on each"
-            if len(set(totals)) == 1
-            else f"{format_bytes(min(totals, default=0))} to {most}",
-            f"{format_bytes(self.nbytes)} in all",
-            f"imbalance {self.imbalance:.2f}",
-        ]
+        devices = f"{len(names)} devices" if len(names) != 1 else names[0]
+        low, high = (format_bytes(end(totals, default=0)) for end in (min, max))
+        each = f"{high} on each" if len(set(totals)) == 1 else f"{low} to {high}"
+        whole = f"{format_bytes(self.nbytes)} in all"
+        facts = [devices, each, whole, f"imbalance {self.imbalance:.2f}"]
+        return [f"mesh {grid}", *facts] if grid else facts
 
     @printable_repr
     def __repr__(self) -> str:
@@ -119,11 +112,8 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
     for row in rows:
         for device in row.devices:
             totals[device] = totals.get(device, 0) + row.per_device
-    meshes = [
-        variable.sharding.mesh
-        for _, variable in named
-        if hasattr(variable.sharding, "mesh") and len(variable.sharding.device_set) > 1
-    ]
+    shardings = (variable.sharding for _, variable in named)
+    meshes = [s.mesh for s in shardings if hasattr(s, "mesh") and len(s.device_set) > 1]
     by_name = {f"{d.platform}:{d.id}": totals[d] for d in sorted(totals, key=lambda d: d.id)}
     grid = dict(meshes[0].shape) if meshes else {}
     return Layout(type(model).__name__, grid, rows, by_name, sum(row.nbytes for row in rows))
@@ -131,24 +121,15 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
 
 def laid_out(name: str, variable: Any) -> LaidOut:
     """Describe the placement of one variable."""
-    sharding = variable.sharding
-    if sharding is None:  # it has a shape and no value
-        return LaidOut(
-            name, tuple(variable.shape), str(variable.dtype), "no value", variable.nbytes, 0, ()
-        )
-    devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
-    per_device = math.prod(sharding.shard_shape(variable.shape)) * (
-        variable.nbytes // max(variable.size, 1)
-    )
-    return LaidOut(
-        name,
-        tuple(variable.shape),
-        str(variable.dtype),
-        split_of(sharding, len(variable.shape)),
-        variable.nbytes,
-        per_device,
-        devices,
-    )
+    sharding, shape = variable.sharding, tuple(variable.shape)
+    split, per_device, devices = "no value", 0, ()
+    if sharding is not None:  # else it has a shape and no value
+        split = split_of(sharding, len(shape))
+        itemsize = variable.nbytes // max(variable.size, 1)
+        per_device = math.prod(sharding.shard_shape(shape)) * itemsize
+        devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
+    dtype = str(variable.dtype)
+    return LaidOut(name, shape, dtype, split, variable.nbytes, per_device, devices)
 
 
 def split_of(sharding: Sharding, axes: int) -> str:

@@ -65,10 +65,8 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
     }
     if optimizer is not None:
         places |= places_of_state(optimizer, model, mesh, places)
-    stream = random.default.state
-    if (
-        not stream.is_pending and len(stream.sharding.device_set) > 1
-    ):  # left on another mesh by a compiled step
+    stream = random.default.state  # a compiled step may have left it on another mesh
+    if not stream.is_pending and len(stream.sharding.device_set) > 1:
         places[stream] = NamedSharding(mesh, PartitionSpec())
     move_each(tuple(places), tuple(places.values()))
     return model
@@ -99,11 +97,7 @@ def places_of_state(
     named = dict(optimizer._state_variables())
     owners = {variable: variable_of(chain, variable, by_chain) for chain, variable in named.items()}
     # Variables of other classes call a function at each step.
-    stored = [
-        variable
-        for variable in plan_of(optimizer).variables
-        if type(variable) in (Buffer, Parameter)
-    ]
+    stored = [x for x in plan_of(optimizer).variables if type(x) in (Buffer, Parameter)]
     return {variable: places.get(owners.get(variable), whole) for variable in stored}
 
 

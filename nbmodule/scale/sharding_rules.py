@@ -151,10 +151,8 @@ def tensor_parallel(
         owners = list(dict.fromkeys(x.name.rpartition(".")[0] for x in variables))
         for pattern in (*patterns["columns"], *patterns["rows"]):
             if not any(match(pattern, owner) for owner in owners):
-                raise PathError(
-                    "tensor_parallel: no layer with variables fits "
-                    f'"{pattern}"{hint(pattern, owners)} '
-                )
+                near = hint(pattern, owners)
+                raise PathError(f'tensor_parallel: no layer with variables fits "{pattern}"{near}')
         parts = [(x, part) for x in variables if (part := _part_of(x, patterns)) is not None]
         for variable, part in parts:
             decision = decisions[variable.name]

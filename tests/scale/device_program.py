@@ -60,23 +60,18 @@ def trained(model, optimizer, batches, mesh):
 
     given = batches if mesh is None else [nb.shard_batch(batch, mesh) for batch in batches]
     losses = [float(step(*batch)) for batch in given]
-    compiled = {
-        traced.program.call._cache_size()
-        for known in step.entries.values()
-        for entry in known
-        for traced in entry.traced.values()
-    }
+    compiled = {entry.program.program.call._cache_size() for entry in step.entries}
     return losses, sorted(compiled)
 
 
 def kept(model, optimizer):
     """Variables and pieces of state that lie otherwise than was asked for."""
-    by_chain = {place.chain: box for box, place in plan_of(model).places.items()}
-    wrong = [name for name, box in model.named_tensors() if box.value.sharding != box._layout]
+    by_chain = {place.chain: variable for variable, place in plan_of(model).places.items()}
+    wrong = [name for name, x in model.named_tensors() if x.value.sharding != x._layout]
     return wrong + [
         str(chain)
-        for chain, box in optimizer._state_variables()
-        if box.value.sharding != by_chain[chain[1:]].value.sharding
+        for chain, x in optimizer._state_variables()
+        if x.value.sharding != by_chain[chain[1:]].value.sharding
     ]
 
 
