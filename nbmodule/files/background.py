@@ -40,13 +40,9 @@ class Saving:
         self.what, self._future = what, future
 
     def __repr__(self) -> str:
-        state = (
-            "failed"
-            if self.is_done and self._future.exception()
-            else "done"
-            if self.is_done
-            else "being written"
-        )
+        state = "done" if self.is_done else "being written"
+        if self.is_done and self._future.exception():
+            state = "failed"
         return f"Saving({self.what!r}, {state})"
 
     @property
@@ -185,13 +181,4 @@ def _report_at_exit() -> None:
             print(f"nbmodule: {saving.what} was not saved: {error}", file=sys.stderr)
 
 
-def _forget_after_fork() -> None:
-    """A forked process has no thread that writes; its parent does that."""
-    global _thread, _state
-    _thread, _state = None, threading.Lock()
-    _pending.clear()
-
-
 atexit.register(_report_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -75,7 +75,17 @@ class VariableStorage(Storage):
         self._write(new)
 
 
-class ArrayTensor(torch.Tensor):
+class _Dispatched(torch.Tensor):
+    """A tensor without memory of its own."""
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
+    ) -> Any:
+        return evaluate(func, args, kwargs or {})
+
+
+class ArrayTensor(_Dispatched):
     """A tensor whose numbers are an array of JAX, or a constant of NumPy."""
 
     _storage: Storage
@@ -96,12 +106,6 @@ class ArrayTensor(torch.Tensor):
         )
         tensor_._storage, tensor_._view, tensor_._latest = storage, view, (storage.value, array)
         return tensor_
-
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
-    ) -> Any:
-        return evaluate(func, args, kwargs or {})
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"ArrayTensor({self._array})"
@@ -143,7 +147,7 @@ class ArrayTensor(torch.Tensor):
         self._storage.value = flat.reshape(whole.shape)
 
 
-class Placeholder(torch.Tensor):
+class Placeholder(_Dispatched):
     """Stands in a module of PyTorch for a variable that the converted model holds."""
 
     @staticmethod
@@ -152,12 +156,6 @@ class Placeholder(torch.Tensor):
         tensor_ = wrap(cls, shape, dtype=dtype, device=_CPU)
         tensor_._is_param = is_parameter
         return tensor_
-
-    @classmethod
-    def __torch_dispatch__(
-        cls, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
-    ) -> Any:
-        return evaluate(func, args, kwargs or {})
 
     def __reduce_ex__(self, protocol: object) -> Any:
         return Placeholder, (tuple(self.shape), self.dtype, self._is_param), vars(self)
