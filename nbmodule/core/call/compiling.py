@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -110,7 +109,9 @@ class Compiled:
     ) -> Any:
         __tracebackhide__ = True
         try:
-            with during(objects=objects) if objects else nullcontext():
+            if not objects:
+                return fn(*arguments)
+            with during(objects=objects):
                 return fn(*arguments)
         except TypeError as error:
             how = f"{type(call.module).__name__}.compile({{}})"

@@ -276,6 +276,7 @@ class Binding:
         if self.form.static or len(objects) != sum(mark >= 0 for mark in self.form.marks):
             return None
         count = len(args)
+        with_none = picker([count if id(x) in numbers else i for i, x in enumerate(args)])
         is_flat = jax.tree_util.all_leaves([x for x in args if id(x) not in numbers])
 
         def inputs_of(args: tuple[Any, ...]) -> Any:
@@ -283,11 +284,10 @@ class Binding:
                 return SLOW
             inputs: Any = args
             if objects:
-                inputs = list(args)
                 for i, reference in objects:
                     if reference() is not args[i]:
                         return SLOW
-                    inputs[i] = None
+                inputs = with_none((*args, None))
             for x in inputs if is_flat else jax.tree.leaves(inputs):
                 if type(x) not in plain and not is_native(x):
                     return SLOW
