@@ -182,6 +182,7 @@ def check_row(entry: dict[str, Any], end: int, where: str, *, is_located: bool =
         is_located: Whether the row must say where the bytes are; otherwise they come by other
             means.
     """
+    row = None
     try:
         row = _row_of(entry)
         size = entry.get("size", 0)
@@ -191,7 +192,7 @@ def check_row(entry: dict[str, Any], end: int, where: str, *, is_located: bool =
             is_sound = row.offset + row.size <= end
     except (KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
-    if not is_sound:
+    if row is None or not is_sound:
         raise FileFormatError(
             f"cannot load {where}: the index claims what a file of {end} bytes cannot hold: "
             f"{str(entry)[:200]}. The file is damaged."
@@ -201,8 +202,8 @@ def check_row(entry: dict[str, Any], end: int, where: str, *, is_located: bool =
 
 def _row_of(entry: dict[str, Any]) -> StoredRow:
     """Make a row of JSON; its size follows from dtype and shape, but for text."""
-    dtype, shape, notes, crc = (entry.get(name) for name in ("dtype", "shape", "notes", "crc"))
-    shape, offset = tuple(shape or ()), entry.get("offset", 0)
+    dtype, crc, notes = entry["dtype"], entry.get("crc"), entry.get("notes")
+    shape, offset = tuple(entry.get("shape") or ()), entry.get("offset", 0)
     numbers = [*shape, offset, *([] if crc is None else [crc])]
     if len(shape) > MOST_AXES or not all(map(_is_count, numbers)):
         raise ValueError("a number is negative, too large, or no integer")

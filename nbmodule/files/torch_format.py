@@ -166,7 +166,8 @@ def _read_archive(archive: zipfile.ZipFile, size: int) -> tuple[Any, Storages]:
         info = by_name.get(f"{root}data/{key}")
         if info is None:
             return None
-        data = empty(info.file_size)
+        data: Any = empty(info.file_size)
+        stream: Any
         with archive.open(info) as stream:
             view, done = memoryview(data), 0
             while count := stream.readinto(view[done : done + (1 << 24)]):

@@ -185,7 +185,7 @@ def check_choice(where: str, name: str, value: object, choices: tuple[str, ...])
 
 
 # -- what annotations say --
-def _check_real(where: str, name: str, x: object) -> None:
+def _check_real(where: str, name: str, x: Any) -> None:
     """Refuse complex numbers."""
     check_arrays(where, **{name: x})
     if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):

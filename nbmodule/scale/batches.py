@@ -49,7 +49,7 @@ def shard_batch(
         check_rows(jax.tree_util.keystr(path), leaf, dim, share, axes)
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def place(leaf: object) -> Any:
+    def place(leaf: Any) -> Any:
         sharding = split if np.ndim(leaf) else whole
         if not is_local:
             return jax.device_put(leaf, sharding)

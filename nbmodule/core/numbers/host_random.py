@@ -37,7 +37,8 @@ def _fill(
     Random mantissa bits under the exponent of one give a number in [1, 2); one is subtracted, then
     it is scaled and shifted.
     """
-    low, span = np.float32(low), np.float32(np.float32(high) - np.float32(low))
+    start = np.float32(low)
+    span = np.float32(np.float32(high) - start)
     # Filled block by block in place: temporary arrays of the full size would leave the cache.
     out = np.empty(checked_shape(shape), dtype)
     flat = out.reshape(-1)
@@ -48,11 +49,11 @@ def _fill(
         np.subtract(values, np.float32(1), out=values)
         if math.frexp(span)[0] == 0.5:  # the product with a power of two is exact
             np.multiply(values, span, out=values)
-            np.add(values, low, out=values)
+            np.add(values, start, out=values)
         else:  # rounded once, as the fused multiply and add that XLA compiles it to
             wide = np.multiply(values, float(span), dtype=np.float64)
-            np.add(wide, float(low), out=values, casting="same_kind")
-        np.maximum(values, low, out=values)
+            np.add(wide, float(start), out=values, casting="same_kind")
+        np.maximum(values, start, out=values)
         flat[part] = transform(values)
     return out
 

@@ -417,7 +417,7 @@ def _bernoulli(x: Array, p: float | Array = 0.5, **_: object) -> Array:
 
 
 def _full_like(
-    x: Array, value: float, *, dtype: torch.dtype | None = None, **_: object
+    x: Array, value: Any, *, dtype: torch.dtype | None = None, **_: object
 ) -> np.ndarray:
     return np.full(x.shape, value, x.dtype if dtype is None else jax_dtype(dtype))
 
@@ -557,7 +557,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
 CONSTANT = frozenset("native_dropout bernoulli rand randn rand_like randn_like".split())
 
 # Operations in place that have no counterpart out of place with the same arguments.
-IN_PLACE: dict[str, Callable[..., Array]] = {
+IN_PLACE: dict[str, Callable[..., Any]] = {
     "copy": lambda x, source, *_: source,
     "fill": lambda x, value: _full_like(x, value) if np.isscalar(value) else value,
     "zero": lambda x: _full_like(x, 0),

@@ -67,7 +67,7 @@ def digest_of(array: Any) -> int:
     if array.nbytes > _SMALL:
         array = _sample_of(array)
     header = repr((array.shape, array.dtype.str)).encode()
-    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    data: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     return zlib.crc32(data, zlib.crc32(header))
 
 

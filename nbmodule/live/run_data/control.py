@@ -86,7 +86,7 @@ class CommandQueue:
 class Settable(Protocol):
     """State that a control sets and no variable holds, such as an attribute of a layer."""
 
-    def set(self, value: object, /) -> None:
+    def set(self, value: Any, /) -> None:
         """Set it as the control does."""
 
     def settle(self) -> None:

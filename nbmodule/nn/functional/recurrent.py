@@ -282,8 +282,8 @@ def scan_layer(
     """Run one layer of a network over a sequence, in one direction; the states are a tuple."""
     gates, count, step = _STEPS.get(layer_type) or (1, 1, _rnn_step(nonlinearity))
     weights = (*weights, *(None,) * (4 - len(weights)))
-    states = (None,) * count if states is None else states
-    return _scan(layer_type.lower(), gates, step, x, states, weights, lengths, reverse)
+    first = (None,) * count if states is None else states
+    return _scan(layer_type.lower(), gates, step, x, first, weights, lengths, reverse)
 
 
 def _rnn_step(nonlinearity: str) -> Step:
