@@ -16,6 +16,7 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
+from nbmodule.calls.track import track
 from nbmodule.core.recording.tracker import (
     Ending,
     Tracker,
@@ -25,7 +26,7 @@ from nbmodule.core.recording.tracker import (
 )
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import entries_of, find_modules
-from nbmodule.core.structure.walk import is_module
+from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
@@ -38,7 +39,7 @@ from nbmodule.interventions.apply_settings import (
     mean_of,
 )
 from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
-from nbmodule.interventions.values import Setting, from_example
+from nbmodule.interventions.values import Setting
 
 
 class Patch(NamedTuple):
@@ -109,10 +110,30 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
     ]
     if model in modules:
         raise ArgumentError("nb.patch replaces returns of submodules, got the model itself.")
+    names = {module: plan_of(model).modules[module].name for module in modules}
     with untracked():
-        first, second = model(*clean), model(*corrupt)
-        with Patching(model, dict.fromkeys(modules, from_example(*clean))):
-            return Patch(first, second, model(*corrupt))
+        with track(model, only=list(names), inputs=False) as calls:
+            first = model(*clean)
+        replacement = {
+            name: _only(calls.find(lambda call, name=name: call.path == name), name)
+            for name in names.values()
+        }
+        return Patch(first, model(*corrupt), model(*corrupt, replace_submod_rets=replacement))
+
+
+def _only(calls: Any, name: str) -> Any:
+    if not len(calls):
+        raise PathError(
+            f'"{name}" did not run on the clean input, so it has no return to patch with.'
+        )
+    if len(calls) > 1:
+        raise ArgumentError(
+            f'"{name}" runs {len(calls)} times in one call, and one return would replace all of '
+            f"them. Use replace_submod_rets with a function."
+        )
+    if not jax.tree.leaves(calls[0].returns):
+        raise ArgumentError(f'"{name}" returned no array to patch with.')
+    return calls[0].returns
 
 
 class Patching:
