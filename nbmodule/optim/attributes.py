@@ -4,14 +4,15 @@
 lie in buffers, which `nb.jit` carries like any other variable, and reading the attribute returns
 them in the structure in which they were set.
 
-An eager step that raises leaves all attributes as they were. Inside a transform arrays that exist
-get new values, and no attribute can be made.
+A step may set attributes while it is traced, more than once or in vain. So they are put back when
+the frame of the step closes, and set for good when the step commits (`AttributeChange`).
 """
 
 from __future__ import annotations
 
 import operator
 import warnings
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,8 @@ from nbmodule.base.trees import flat
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.commit import Call
-from nbmodule.core.variables.frame import EAGER, here, write_all
-from nbmodule.core.variables.variable import Variable
+from nbmodule.core.variables.frame import EAGER, here, now, write, write_all
+from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
 from nbmodule.optim.pairing import Chain, state_variable, values_of
 from nbmodule.tree.container import Container
@@ -36,6 +37,61 @@ if TYPE_CHECKING:
 SLOTS = "_slots"  # the attribute with the state of a rule, see `slots.py`
 _ABSENT = object()
 _PLAIN = (bool, int, float, str, type(None))
+
+
+class AttributeChange(Buffer):
+    """Attributes that a step sets; a variable, so that they are set when the step commits."""
+
+    __slots__ = ("after", "before", "in_jit", "makes_state", "optimizer")
+    is_pending = False  # pyright: ignore  # no array is read for these three
+    shape, dtype = (), np.dtype(np.int32)  # pyright: ignore
+
+    def __init__(self, optimizer: Optimizer, in_jit: bool) -> None:
+        self._frozen, self._home = False, None
+        self.optimizer = weakref.ref(optimizer)
+        self.before = self.after = _user_attributes(optimizer)
+        self.in_jit, self.makes_state = in_jit, False
+
+    def close(self) -> None:
+        """Put the attributes back when the outermost frame of the step closes; again is fine."""
+        optimizer = self.optimizer()
+        if optimizer is not None and optimizer._memo.change is self:
+            self.after = _user_attributes(optimizer)
+            restore_attributes(optimizer, self.before)
+            optimizer._memo.change = None
+
+    def calls(self) -> list[Call]:
+        """Return the calls that set the attributes without running Python."""
+        namespace = vars(self.optimizer())
+        gone = self.before.keys() - self.after.keys()
+        return [
+            *((operator.delitem, namespace, name) for name in gone),
+            *((operator.setitem, namespace, *pair) for pair in self.after.items()),
+        ]
+
+    @property
+    def _value(self) -> Any:  # replaces the slot of other variables
+        return np.int32(0)
+
+    @_value.setter
+    def _value(self, _: Any) -> None:
+        optimizer = self.optimizer()
+        if optimizer is not None:
+            restore_attributes(optimizer, self.after)
+            if self.in_jit:
+                _warn_of_counters(optimizer, self.makes_state)
+
+
+def _warn_of_counters(optimizer: Optimizer, makes_state: bool) -> None:
+    memo = optimizer._memo
+    memo.retraces = 0 if makes_state else memo.retraces + 1
+    if memo.retraces == 3:
+        warnings.warn(
+            f"{type(optimizer).__name__} changes a plain attribute in every step, so nb.jit "
+            "compiles every step anew. Use self._count, which counts steps, or keep the number as "
+            "a JAX array, which becomes a variable.",
+            stacklevel=2,
+        )
 
 
 def check_is_mapping(title: str, state: object) -> None:
@@ -52,32 +108,7 @@ def attributes_of(optimizer: Optimizer) -> dict[str, Any]:
     return {name: value for name, value in vars(optimizer).items() if name not in hidden}
 
 
-class StepAttributes:
-    """The attributes that an eager step sets: put back when it ends, set for good by its commit."""
-
-    def __init__(self, optimizer: Optimizer) -> None:
-        self.optimizer, self.before = optimizer, user_attributes(optimizer)
-        self.changed: dict[str, Any] | None = None
-
-    def close(self) -> None:
-        """Put the attributes back; again is fine, since an interrupt may cut the first short."""
-        after = user_attributes(self.optimizer)
-        if self.changed is None:
-            before = self.before
-            self.gone = before.keys() - after.keys()
-            self.changed = {k: x for k, x in after.items() if before.get(k, _ABSENT) is not x}
-        if self.changed or self.gone:
-            restore_attributes(self.optimizer, self.before)
-
-    def calls(self) -> list[Call]:
-        """Return the calls that set the attributes without running Python."""
-        namespace = vars(self.optimizer)
-        assert self.changed is not None
-        pairs = [(operator.setitem, namespace, *pair) for pair in self.changed.items()]
-        return [*pairs, *((operator.delitem, namespace, name) for name in self.gone)]
-
-
-def user_attributes(optimizer: Optimizer) -> dict[str, Any]:
+def _user_attributes(optimizer: Optimizer) -> dict[str, Any]:
     """Return the attributes that a step may set; slots of a rule stay once they are made."""
     return {name: x for name, x in attributes_of(optimizer).items() if name != SLOTS}
 
@@ -97,21 +128,40 @@ def note_change(optimizer: Optimizer) -> None:
     clock.structure_changed()
 
 
-def _check_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
-    """Refuse to make state inside a transform, and warn of other changes there."""
-    if here() == EAGER or optimizer._nbm.home is not None:
+def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
+    """Remember the attributes before one changes in a way that compiled code must know."""
+    memo, frame, is_eager = optimizer._memo, now.frame, here() == EAGER
+    is_free = is_eager and (frame is None or not memo.stepping)
+    if frame is None or is_free or optimizer._nbm.home is not None:
         return
+    if memo.change is None:
+        outermost = frame.outside or frame
+        is_direct = outermost.outside is None and frame.trace == outermost.trace == here()
+        is_kept = is_direct and (outermost.wall or is_eager)
+        if not is_kept or not (makes_state or memo.stepping):
+            _refuse(optimizer, name, makes_state)
+            return
+        memo.change = AttributeChange(optimizer, outermost.wall)
+        if outermost.wall:
+            memo.changes.append(memo.change)
+        outermost.closing.append(memo.change.close)
+    memo.change.makes_state |= makes_state
+    if memo.change not in frame.written:
+        write(memo.change, np.int32(1))
+
+
+def _refuse(optimizer: Optimizer, name: str, makes_state: bool) -> None:
     cls = type(optimizer).__name__
     if makes_state:
         raise TraceError(
             f"{cls} makes its attribute {name} in its first step, and this first step is inside "
-            "nb.jit or another transform, where it cannot be kept. Call `init(model)` of the "
-            "optimizer before, or take one step outside."
+            "nb.scan, nb.grad or another transform, where it cannot be kept. "
+            "Take one step outside first (directly in nb.jit will do), or set the state by "
+            "set_state."
         )
     warnings.warn(
         f"{cls}.{name} is set inside a transform: this happens once, while the function is "
-        "traced, not at each step. Keep the value in a JAX array, which becomes a variable; "
-        "self._count counts steps.",
+        "traced, not at each step. Keep the value in a JAX array, which becomes a variable.",
         stacklevel=5,
     )
 
@@ -133,7 +183,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
         before = namespace.get(name, _ABSENT)
         is_equal = type(before) is type(value) in _PLAIN and before == value
         if name in state or not (before is value or is_equal):
-            _check_change(optimizer, name, False)
+            _begin_change(optimizer, name, False)
             namespace["_arrays"] = {key: pair for key, pair in state.items() if key != name}
             namespace[name] = value
             note_change(optimizer)
@@ -142,7 +192,7 @@ def assign(optimizer: Optimizer, name: str, value: object) -> None:
     arrays = [_as_array(optimizer, name, leaf) for leaf in leaves]
     existing = state.get(name)
     if existing is None or existing[0] != treedef or not all(map(_fits, existing[1], arrays)):
-        _check_change(optimizer, name, True)
+        _begin_change(optimizer, name, True)
         variables = tuple(
             state_variable(optimizer, lambda x=x: np.zeros(x.shape, x.dtype), x)  # type: ignore
             for x in arrays
@@ -205,7 +255,7 @@ def state_variables(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
 
 def delete(optimizer: Optimizer, name: str) -> None:
     """Delete an attribute."""
-    _check_change(optimizer, name, False)
+    _begin_change(optimizer, name, False)
     state = dict(vars(optimizer)["_arrays"])
     if state.pop(name, None) is None:
         object.__delattr__(optimizer, name)

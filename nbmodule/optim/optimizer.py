@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -24,7 +22,7 @@ from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import EAGER, Frame, birthplace, current_log, framed, here, now
+from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -56,6 +54,18 @@ from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
+
+
+class Memo:
+    """Caches of an optimizer, and its open step; no part of the structure or of copies."""
+
+    def __init__(self) -> None:
+        self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
+        self.layouts: dict[Any, Any] = {}  # of the last steps, see `slots.py`
+        self.stepping = 0  # number of open calls of `_step`
+        self.change: Any = None  # the open `AttributeChange`
+        self.changes: list[Any] = []  # those that compiled steps may still apply
+        self.retraces = 0  # traces in a row for nothing but a changed plain attribute
 
 
 class Optimizer:
@@ -94,8 +104,7 @@ class Optimizer:
     """
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
-        _compiled_steps: dict[Any, Any]  # for `trace_on_next_step`
-        _layouts: dict[Any, Any]  # of the last steps, see `slots.py`
+        _memo: Memo
         _nbm: Any
         _counter: Any
 
@@ -103,7 +112,7 @@ class Optimizer:
     _is_stateful = True
     _takes_extra = False  # whether a step takes keyword arguments of its own
     # No part of the structure, nor of copies
-    _unwatched = frozenset({"_compiled_steps", "_layouts", "_nbm"})
+    _unwatched = frozenset({"_memo", "_nbm"})
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -116,7 +125,7 @@ class Optimizer:
 
     def _revive(self) -> None:
         """Set what every optimizer has, also one that is built from a structure."""
-        vars(self).update(_nbm=Inner(), _compiled_steps={}, _layouts={}, _arrays={})
+        vars(self).update(_nbm=Inner(), _memo=Memo(), _arrays={})
         self._nbm.home = birthplace()
 
     def __init__(
@@ -176,33 +185,12 @@ class Optimizer:
 
         saving.as_one_act(self, apply)
 
-    def init(self, model: Any) -> Self:
-        """Make the state now, for a module or for variables, and return the optimizer.
+    def init(self, model: CoreModule) -> Self:
+        """Return the optimizer; those of a rule make their state here.
 
-        An optimizer of your own takes a step with gradients of zero, of which its attributes stay.
-
-        Example:
-            >>> model = nb.Linear(2, 1)
-            >>> optimizer = nb.Adam(1e-3).init(model)
-            >>> list(optimizer.state.mw)
-            ['b', 'w']
+        A class of your own makes its state in its first step.
         """
-        part, idle = self._part_of(model)
-        zeros = as_container(part.chains, list(map(jnp.zeros_like, part.weights)))
-        self._take_step(part, zeros, False, idle)
-        del part.writes[self._counter]
-        part.commit()
         return self
-
-    def _part_of(self, model: Any) -> tuple[Pairs, frozenset[Chain]]:
-        """Return the variables of a module or of a tree, and the chains that are left alone."""
-        if is_module(model):
-            ensure_built(model)
-            variables, chains, idle = parameters_by_chain(model)
-            return Pairs(chains, values_of(model, variables), model=model), idle
-        leaves, _, chains = flatten_arrays(model, "the argument of init")
-        idle = frozenset(chain for chain, x in zip(chains, leaves) if not has_floats(x))
-        return Pairs(chains, leaves), idle
 
     def _counters(self) -> dict[str, Buffer]:
         """Return the variables of numbers that belong to the state."""
@@ -428,25 +416,22 @@ class Optimizer:
         return not any(map(callable, extra.values()))
 
     def _compiled(self, key: Any, step: Any) -> Any:
-        return self._compiled_steps.setdefault(key, jit(step))
+        return self._memo.compiled.setdefault(key, jit(step))
 
     def _advance(self, part: Pairs) -> list[Any]:
         """Return new values for all variables: here from `_step`, with those that change."""
         active = part.active()
         chains = tuple([part.chains[i] for i in active])
         weights, grads = ([column[i] for i in active] for column in (part.weights, part.grads))
-
-        def run(frame: Frame) -> Any:
-            return self._run_step(chains, weights, grads), *frame.writes()
-
-        if here() == EAGER:
-            attributes_set = attributes.StepAttributes(self)
-            with closing(attributes_set), closing(attributes_set):
-                changed, variables, values = framed(run, log=current_log())
-            part.calls += attributes_set.calls()
-        else:
-            changed, variables, values = framed(run, log=current_log())
+        changed, variables, values = framed(
+            lambda frame: (self._run_step(chains, weights, grads), *frame.writes()),
+            log=current_log(),
+        )
         part.write(variables, values)
+        if now.frame is None and here() == EAGER:
+            for change in variables:
+                if isinstance(change, attributes.AttributeChange):
+                    part.calls += change.calls()
         new = list(part.weights)
         for i, value in zip(active, changed):
             new[i] = value
@@ -456,9 +441,14 @@ class Optimizer:
         self, chains: tuple[Chain, ...], weights: list[Any], grads: list[Any]
     ) -> list[Any]:
         """Return what `_step` returns, where the count is that of this step, in order."""
-        self._counter.value = next_count(self._counter.value)
-        v, gradients = (as_container(chains, column) for column in (weights, grads))
-        returned = self._step(v, gradients)
+        memo = self._memo
+        memo.stepping += 1
+        try:
+            self._counter.value = next_count(self._counter.value)
+            v, gradients = (as_container(chains, column) for column in (weights, grads))
+            returned = self._step(v, gradients)
+        finally:
+            memo.stepping -= 1
         title = f"{type(self).__name__}._step must return the variables that it was given"
         noun = "returned values"
         new = match(title, chains, weights, frozenset(), returned, False, noun=noun)

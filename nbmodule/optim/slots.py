@@ -23,8 +23,9 @@ from nbmodule.base.kinds import DeviceLike, RateLike, is_whole
 from nbmodule.base.migration import attribute_hint
 from nbmodule.base.paths import hint, match
 from nbmodule.base.trees import chunks_of, flat, nest, structure_difference
+from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import in_older_form, in_present_form
-from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import layout_of
@@ -45,7 +46,9 @@ from nbmodule.optim.pairing import (
     Pairs,
     as_container,
     flatten_arrays,
+    has_floats,
     next_count,
+    parameters_by_chain,
     state_variable,
     text,
     values_of,
@@ -120,8 +123,24 @@ class SlotOptimizer(Optimizer):
         return None
 
     def init(self, model: Any) -> Self:
-        part, idle = self._part_of(model)
-        part.grads = [None if chain in idle else 0 for chain in part.chains]
+        """Make the state now, for a module or for variables, and return the optimizer.
+
+        Otherwise the first step makes it; a compiled first step is then traced twice.
+
+        Example:
+            >>> model = nb.Linear(2, 1)
+            >>> optimizer = nb.Adam(1e-3).init(model)
+            >>> list(optimizer.state.mw)
+            ['b', 'w']
+        """
+        if is_module(model):
+            ensure_built(model)
+            variables, chains, idle = parameters_by_chain(model)
+            part = Pairs(chains, values_of(model, variables), model=model)
+            part.grads = [None if chain in idle else 0 for chain in chains]
+        else:
+            leaves, _, chains = flatten_arrays(model, "the argument of init")
+            part = Pairs(chains, leaves, [0 if has_floats(leaf) else None for leaf in leaves])
         self._layout(part)
         return self
 
@@ -175,7 +194,7 @@ class SlotOptimizer(Optimizer):
 
     def _layout(self, part: Pairs) -> list[Work]:
         """Return the work of a step over these variables; make state that is missing."""
-        layouts = self._layouts
+        layouts = self._memo.layouts
         kinds = tuple([(x.shape, x.dtype, placement(x)) for x in part.weights])
         key = (part.chains, kinds, tuple(part.active()), self._plan_key())
         if (key, self._nbm.version) not in layouts:

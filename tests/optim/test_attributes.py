@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +63,6 @@ class Average(nb.Optimizer):
 def run(optimizer, model, gradients, how):
     update = lambda g: optimizer.update(model, g)
     if how != "update":
-        optimizer.init(model)
         update = nb.jit(update, donate=how == "donate")
     for i in range(5):
         update(gradients(i))
@@ -85,8 +85,43 @@ def test_own_optimizers_agree_with_optax(make, theirs, how, net, gradients, refe
     assert int(optimizer._count) == 5
 
 
+def test_the_first_step_may_fail_in_a_compiled_function(net, gradients, reference, agree):
+    optimizer, fails = Momentum(0.1), [True]
+
+    @nb.jit
+    def update(g):
+        optimizer.update(net, g)
+        if fails[0]:
+            raise RuntimeError("not yet")
+
+    with pytest.raises(RuntimeError, match="not yet"):
+        update(gradients(9))
+    fails[0] = False
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
+    optimizer.update(net, gradients(0))
+    update(gradients(1))
+    agree(net.v, expected)
+
+
+def test_a_variable_that_is_met_late_does_not_count_as_a_step(net, gradients, reference, agree):
+    optimizer, seen = Momentum(0.1), {"inside": [nb.Buffer(0)]}
+
+    @nb.jit
+    def update(g):
+        optimizer.update(net, g)
+        seen["inside"][0].value = (
+            seen["inside"][0] + 1
+        )  # met after the step: all of it is traced again
+
+    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
+    update(gradients(0))
+    update(gradients(1))
+    agree(net.v, expected)
+    assert int(seen["inside"][0]()) == 2
+
+
 def test_two_steps_may_be_in_one_compiled_function(net, gradients, reference, agree):
-    optimizer = Momentum(0.1).init(net)
+    optimizer = Momentum(0.1)
 
     @nb.jit
     def twice(first, second):
@@ -108,21 +143,16 @@ def test_state_carries_through_scan_once_it_is_there(net, gradients, reference, 
     agree(net.v, expected)
 
 
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_first_step_inside_a_transform_is_refused_with_a_fix(net, gradients):
+def test_a_first_step_inside_scan_is_refused_with_a_remedy(net, gradients):
     optimizer, before = Momentum(0.1), net.v
-    step = lambda g: optimizer.update(net, g)
-    for transformed in (nb.jit(step), nb.checkpoint(step)):
-        with pytest.raises(
-            nb.TraceError,
-            match=r"Momentum makes its attribute _mw in its first step.*Call `init\(model\)`",
-        ):
-            transformed(gradients(0))
+    grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(2)))
+    with pytest.raises(
+        nb.TraceError,
+        match=r"Momentum makes its attribute _mw in its first step.*Take one step outside first",
+    ):
+        nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads)
     assert net.v is before
     assert optimizer._first
-    optimizer.init(net)
-    assert net.v is before and int(optimizer.count) == 0
-    assert float(optimizer.state.mw.bias.sum()) == 0
 
 
 def test_state_and_set_state_of_ones_own_are_used(net, make_net, gradients, agree):
@@ -175,6 +205,30 @@ def test_arrays_and_text_are_not_kept_together():
         Plain(0.1).mixed = {"a": jnp.ones(1), "b": "text"}
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_a_counter_that_compiles_every_step_is_pointed_out(net, gradients):
+    class Counting(nb.Optimizer):
+        def __init__(self, lr):
+            super().__init__(lr)
+            self.t = 0
+
+        def _step(self, v, grads):
+            self.t += 1
+            return v - grads * (self._lr / self.t)
+
+    optimizer = Counting(1.0)
+    expected = net.bias() - sum(gradients(i).bias / (i + 1) for i in range(5))
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for i in range(5):
+            update(gradients(i))
+    np.testing.assert_allclose(net.bias, expected, rtol=1e-5, atol=1e-6)
+    assert len(caught) == 1
+    assert "Counting changes a plain attribute in every step" in str(caught[0].message)
+    assert "self._count" in str(caught[0].message)
+
+
 def test_attributes_may_be_set_before_the_base_is_made():
     class Early(nb.Optimizer):
         def __init__(self):
@@ -200,7 +254,7 @@ def test_a_copy_has_state_of_its_own(net, gradients):
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
-    optimizer = Momentum(0.1).init(net)
+    optimizer = Momentum(0.1)
 
     @nb.jit
     def update(g):
@@ -224,7 +278,7 @@ def test_a_step_that_is_traced_as_a_whole_keeps_its_state(net, gradients, refere
             self._momentum, self._mw, self._first = 0.5, None, True
 
     expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(i) for i in range(4)])
-    optimizer, v = Traced().init(net), net.v
+    optimizer, v = Traced(), net.v
     for i in range(4):
         v = optimizer.step(v, gradients(i))
     agree(v, expected)

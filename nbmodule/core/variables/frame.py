@@ -280,6 +280,7 @@ class Frame:
         self.touched: dict[Any, None] = {}
         self.views: dict[Any, Any] = {}  # the container `v` of each module in this frame
         self._context: Any = None
+        self.closing: list[Callable[[], None]] = []  # called when the frame closes
 
     def __enter__(self) -> Frame:
         self.outside, self.trace = now.frame, here()
@@ -334,6 +335,8 @@ class Frame:
             with suppress(AttributeError):  # an interrupt has come before it was entered
                 self._context.__exit__(None, None, None)
         del now.stack[self.base :], now.counts[self.base :]
+        for call in self.closing:
+            call()
         gate.open.pop(self, None)
         let_go()
 
