@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 from functools import cache, wraps
 from importlib.util import find_spec
 from pathlib import Path
@@ -97,6 +98,9 @@ class Effort:
         jax.devices()  # it has read the flags of XLA, which are for other processes from here on
         jax.config.update("jax_disable_most_optimizations", is_little)
         jax.clear_caches()
+        shared = sys.modules.get("nbmodule.core.compiled.program")
+        if shared is not None:  # a shared program without JAX's cache would be traced once more
+            shared.store.clear()
         self.is_little = is_little
         for name, value in ({EFFORT: "1", "XLA_FLAGS": flags()} if is_little else BEFORE).items():
             os.environ.pop(name, None)
