@@ -167,7 +167,7 @@ class ArgumentTypeError(NbModuleError, TypeError):
 
 
 class GradientError(NbModuleError, TypeError):
-    """What should be differentiated cannot be (a loss that is no scalar, an integer input)."""
+    """A value cannot be differentiated (a loss that is not a scalar, an integer input)."""
 
 
 class BatchedWriteError(NbModuleError, ValueError):

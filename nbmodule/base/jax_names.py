@@ -1,5 +1,4 @@
-"""All that this package uses of JAX that moved between its releases, is young, or is private: each
-with its reason and its fallback.
+"""Names of JAX that are private, new, or moved between releases, each with its reason and fallback.
 
 Everything else is taken from the public names of `jax`, and no other file may reach below them.
 What the core cannot do without is proved by behavior when the core is first used, see

@@ -374,7 +374,7 @@ def _shapes(call: Call) -> tuple[Any, ...]:
 
 
 def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
-    """Who is at fault for a return that differs; `earlier` returned before."""
+    """Return the cause of a return that differs; `earlier` returned before."""
     if pair.actual.kind == "tap":
         return "input" if any(other.fault for other in earlier) else "tap"
     at_fault = [other.actual for other in earlier if other.fault in ("module", "inside")]

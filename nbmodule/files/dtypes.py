@@ -1,4 +1,4 @@
-"""Which dtypes a file holds, and how the bytes of each lie in it.
+"""The dtypes that a file can hold, and their byte layouts.
 
 Most lie as in memory, little-endian, with an HDF5 type that any reader turns into numbers. Integers
 and floats of fewer than eight bits, one byte each in memory, lie packed, the first element in the

@@ -280,7 +280,7 @@ def model_variables(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]
 
 
 def parameters_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-    """Those that are trained."""
+    """Return the trained variables."""
     return {
         text_of(path): leaf.value
         for path, leaf in function_of(model).variables.items()

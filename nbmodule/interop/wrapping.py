@@ -117,7 +117,7 @@ class Wrapped(Part):
 
 
 class Wiring:
-    """What ties a wrapped model to the foreign one; the same for copies of the model."""
+    """The connection of a wrapped model to the foreign one, shared by copies."""
 
     def __init__(self, function: Function) -> None:
         self.function = function

@@ -297,7 +297,7 @@ def scalars_of(module: Any) -> dict[str, Any]:
 
 
 class _Place:
-    """Where a module hangs: the thing that holds it, and the key."""
+    """The location of a module: its holder and the key."""
 
     def __init__(self, model: Any, steps: tuple[Any, ...]) -> None:
         self.holder, self.step, self.code = _follow(model, steps[:-1]), steps[-1], _spelled(steps)

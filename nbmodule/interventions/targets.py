@@ -1,6 +1,4 @@
-"""Where a value applies: a place as it is written becomes modules, taps or edges, and a part of it
-an axis.
-"""
+"""Targets of interventions: modules, taps and edges by their spelling, axes by their parts."""
 
 from __future__ import annotations
 
@@ -131,7 +129,7 @@ def _edge(model: Any, key: str) -> list[Target]:
 
 
 class PartAxis(NamedTuple):
-    """Which axis a part counts along, and how many entries of it belong to one index."""
+    """The axis of a part, and the number of entries for one index."""
 
     name: str
     axis: int
@@ -139,9 +137,7 @@ class PartAxis(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """Where a setting takes hold: of a head, what the output projection of the attention layer is
-    given.
-    """
+    """The point at which a value is applied; for a head, the input of the output projection."""
 
     place: Any
     at_input: bool

@@ -460,7 +460,7 @@ class Live(ReplayVerbs):
 
     @property
     def nonfinite(self) -> str:
-        """What happens when a weight or the training loss is no longer finite."""
+        """The reaction to a weight or training loss that is not finite."""
         return self._state.nonfinite
 
     @property
@@ -573,7 +573,7 @@ class Live(ReplayVerbs):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What is wrong with the run, the worst first; see `nb.findings`.
+        """The findings of the run, the worst first; see `nb.findings`.
 
         Example:
             >>> with Live(display=False, nonfinite="warn") as live:

@@ -44,7 +44,7 @@ def _points(marks: Marks) -> str:
 
 
 def first_mistake(marks: Marks) -> str:
-    """Why a notebook was ended, else the first error in a cell, else the first mistake."""
+    """Return the reason why a notebook was ended, else its first error, else its first mistake."""
     if marks.ended:
         return marks.ended
     causes = [exercise.says for exercise in marks.exercises if exercise.status == "not marked"]

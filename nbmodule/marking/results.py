@@ -134,12 +134,12 @@ class Marks:
 
     @property
     def points(self) -> int:
-        """How many exercises are right."""
+        """The number of right exercises."""
         return sum(exercise.right for exercise in self.exercises)
 
     @property
     def unmarked(self) -> int:
-        """How many exercises are neither right nor wrong."""
+        """The number of exercises that are neither right nor wrong."""
         return sum(exercise.status == "not marked" for exercise in self.exercises)
 
     @property

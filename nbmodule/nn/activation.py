@@ -221,5 +221,5 @@ class PReLU(Layer):
 
 
 def activations() -> dict[str, type[Layer]]:
-    """Those that need nothing but their input, by name."""
+    """Activations that take only their input, by name."""
     return {activation.__name__: activation for activation in _Activation.__subclasses__()}

@@ -158,8 +158,8 @@ class Optimizer:
 
     @property
     def state(self) -> Container:
-        """All that the next step depends on besides variables and gradients: the count, and
-        attributes that hold arrays.
+        """The state of the next step besides variables and gradients: the count and array
+        attributes.
         """
         names = attributes.state_names(self).items()
         arrays = {name: attributes.read(self, attribute) for name, attribute in names}
@@ -481,8 +481,8 @@ class Optimizer:
 
     # -- saving --
     def state_dict(self) -> OrderedDict[str, np.ndarray]:
-        """All that the next step depends on, as read-only NumPy arrays by name; a number as
-        learning rate is one of them.
+        """Return the state of the next step, the learning rate included, as read-only NumPy arrays
+        by name.
 
         Example:
             >>> optimizer = nb.Adam(1e-3)

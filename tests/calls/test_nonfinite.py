@@ -132,10 +132,10 @@ def test_nothing_is_changed_and_nothing_compiled_again(x):
         return model(x)
 
     step(x)
-    before = [np.asarray(box.value) for box in norm.buffers()]
+    before = [np.asarray(variable.value) for variable in norm.buffers()]
     count = len(traces)
     assert first_nonfinite(step, x) is None
-    assert all(np.array_equal(a, box.value) for a, box in zip(before, norm.buffers()))
+    assert all(np.array_equal(a, variable.value) for a, variable in zip(before, norm.buffers()))
     traced = len(traces)
     step(x)
     assert (count, len(traces)) == (1, traced)

@@ -23,8 +23,8 @@ def test_operations_are_listed_with_values_paths_and_lines(compiled, x):
     run = nb.jit(lambda x: model(x)) if compiled else model
     with track(model, returns="stats", operations="1") as calls:
         y = run(x)
-    for box in model.parameters():
-        box.value = box.value * 0  # what ran is what counts, not what is there now
+    for variable in model.parameters():
+        variable.value = variable.value * 0  # what ran is what counts, not what is there now
     names = [call.class_name for call in calls.operations]
     assert "dot_general" in names
     assert names.index("dot_general") < names.index("exp") < names.index("mul")

@@ -167,8 +167,8 @@ def test_no_value_is_computed_or_drawn():
         raise AssertionError("a value was drawn")
 
     model = nb.TransformerEncoder(2, 8, 2)
-    for box in model.parameters():
-        box._pending.draw = broken
+    for variable in model.parameters():
+        variable._pending.draw = broken
     table = nb.summary(model, jax.ShapeDtypeStruct((1, 3, 8), FLOAT))
     assert (table[0].outputs, len(table)) == (f"{FLOAT}[1, 3, 8]", 25)
     assert table["layers.1"].flops > table["layers.1.linear1"].flops > 0

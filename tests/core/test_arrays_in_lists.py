@@ -90,19 +90,19 @@ def test_a_compiled_function_sees_their_values_and_not_constants(way):
 def test_an_array_put_where_a_buffer_stood_goes_into_that_buffer():
     model = Held()
     model(jnp.ones(2)), model.state_dict()
-    box = model.layers[1]
+    variable = model.layers[1]
     model.layers[1] = np.array([7.0, 8.0], FLOAT)
     assert model.state_dict()["layers.1"].tolist() == [7.0, 8.0]
-    assert model.layers[1] is box
+    assert model.layers[1] is variable
     model.layers[1] = jnp.ones(5)
-    assert model.state_dict()["layers.1"].shape == (5,) and model.layers[1] is not box
+    assert model.state_dict()["layers.1"].shape == (5,) and model.layers[1] is not variable
 
 
 def test_a_list_that_is_assigned_again_keeps_its_buffers():
     model = nb.Module(h=[jnp.zeros(2), jnp.ones(2)])
-    boxes = list(model.h)
+    variables = list(model.h)
     model.h = [jnp.full(2, 3.0), jnp.full(2, 4.0)]
-    assert [a is b for a, b in zip(model.h, boxes, strict=True)] == [True, True]
+    assert [a is b for a, b in zip(model.h, variables, strict=True)] == [True, True]
     np.testing.assert_array_equal(model.h[1].value, [4.0, 4.0])
 
 

@@ -123,7 +123,7 @@ def test_a_build_under_a_trace_refuses_to_keep_a_traced_argument():
 
 
 class Scaled(nb.Module):
-    """Makes its own boxes when it is first called, of constants of the size of its argument."""
+    """Makes its own variables when it is first called, of constants of the size of its argument."""
 
     def _build(self, x):
         self.scale = nb.Parameter(jnp.arange(1.0, 1.0 + x.shape[-1]))

@@ -114,7 +114,7 @@ CASES = {
     "a compiled step": lambda: jnp.stack([step(X), step(X), model.seen.value]),
     "a compiled function": nb.jit(lambda x: own(x) * 2),
     "a compiled model": lambda: own.compile() and own(X),
-    "a box of a class of one's own": lambda: Scale(jnp.arange(3.0)).twice(),
+    "a variable of a user's class": lambda: Scale(jnp.arange(3.0)).twice(),
     "an optimizer": lambda: train(optimizer, own),
     "an optimizer of one's own": lambda: train(Descent(0.1), Net().load_state_dict(own.state_dict()) or own),
     "a gradient": lambda: wrapped(own).first.w,

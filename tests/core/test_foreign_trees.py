@@ -27,23 +27,23 @@ LAX = {
 @pytest.mark.parametrize("name", list(LAX))
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled):
-    box = nb.Parameter(jnp.eye(2))
-    run = nb.jit(lambda: LAX[name](box)) if compiled else lambda: LAX[name](box)
+    variable = nb.Parameter(jnp.eye(2))
+    run = nb.jit(lambda: LAX[name](variable)) if compiled else lambda: LAX[name](variable)
     with pytest.raises(
         ValueError, match=rf"got the parameter {FLOAT}\[2, 2\].*`\.value`"
     ) as caught:
         run()
     assert "__jax_array__" not in str(caught.value)
-    value = np.asarray(LAX["dot"](box.value))
+    value = np.asarray(LAX["dot"](variable.value))
     np.testing.assert_array_equal(value, np.ones((2, 2)) @ np.eye(2))
 
 
 def test_functions_of_jax_numpy_take_a_box_as_ever():
-    box = nb.Parameter(jnp.arange(4.0).reshape(2, 2))
+    variable = nb.Parameter(jnp.arange(4.0).reshape(2, 2))
     np.testing.assert_array_equal(
-        jnp.dot(box, box), np.arange(4.0).reshape(2, 2) @ np.arange(4.0).reshape(2, 2)
+        jnp.dot(variable, variable), np.arange(4.0).reshape(2, 2) @ np.arange(4.0).reshape(2, 2)
     )
-    np.testing.assert_array_equal(jnp.asarray(box), np.arange(4.0).reshape(2, 2))
+    np.testing.assert_array_equal(jnp.asarray(variable), np.arange(4.0).reshape(2, 2))
 
 
 def test_tree_at_replaces_a_leaf_of_a_model():

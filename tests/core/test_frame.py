@@ -31,13 +31,13 @@ def test_each_shape_of_one_compiled_function_has_effects_of_its_own():
 
 
 def test_a_write_between_two_calls_of_one_inner_jit_is_seen_by_the_second():
-    box = nb.Buffer(1.0)
-    inner = nb.jit(lambda x: x * box.value)
+    variable = nb.Buffer(1.0)
+    inner = nb.jit(lambda x: x * variable.value)
 
     @nb.jit
     def outer(x):
         first = inner(x)
-        box.value = box + 1
+        variable.value = variable + 1
         return first, inner(x)
 
     assert [float(y) for y in outer(jnp.float32(3))] == [3.0, 6.0]
@@ -45,11 +45,11 @@ def test_a_write_between_two_calls_of_one_inner_jit_is_seen_by_the_second():
 
 
 RAW = {
-    "jit": lambda box: jax.jit(lambda x: x * box.value),
-    "scan": lambda box: (lambda body: lambda x: jax.lax.scan(body, x, None, length=1)[0])(
-        lambda c, _: (c * box.value, None)
+    "jit": lambda variable: jax.jit(lambda x: x * variable.value),
+    "scan": lambda variable: (lambda body: lambda x: jax.lax.scan(body, x, None, length=1)[0])(
+        lambda c, _: (c * variable.value, None)
     ),
-    "checkpoint": lambda box: jax.checkpoint(lambda x: x * box.value),
+    "checkpoint": lambda variable: jax.checkpoint(lambda x: x * variable.value),
 }
 
 
@@ -58,20 +58,20 @@ RAW = {
     "leaks", reason="JAX's cache of a transform that lives on keeps the traced value it closes over"
 )
 def test_a_raw_transform_inside_never_reuses_a_trace_with_an_old_value(kind):
-    box = nb.Buffer(7.0)
-    raw = RAW[kind](box)
+    variable = nb.Buffer(7.0)
+    raw = RAW[kind](variable)
     plain, shifted = nb.jit(lambda x: raw(x)), nb.jit(lambda x: raw(x) + 1)
 
     @nb.jit
     def writing(x):
         first = raw(x)
-        box.value = box + 1
+        variable.value = variable + 1
         return first, raw(x)
 
     seen = [float(plain(jnp.ones(())))]
-    box.value = jnp.float32(9)
+    variable.value = jnp.float32(9)
     seen += [float(plain(jnp.ones(()))), float(shifted(jnp.ones(())))]
-    box.value = jnp.float32(1)
+    variable.value = jnp.float32(1)
     assert seen == [7.0, 9.0, 10.0]
     assert [float(y) for y in writing(jnp.array(3.0))] == [3.0, 6.0]
 
@@ -120,11 +120,11 @@ def test_a_frame_is_entered_again_where_another_exception_takes_the_place_of_its
     assert float(found) == (10.0 if "grad" in how else 30.0)
 
 
-def read_by_a_function_of_jax(box, x):
+def read_by_a_function_of_jax(variable, x):
     """As `jnp.arctan2` is compiled by JAX, it is given another box there, which holds what is
     traced.
     """
-    return jnp.arctan2(x, box).sum()
+    return jnp.arctan2(x, variable).sum()
 
 
 ANSWERS = {
@@ -136,9 +136,9 @@ ANSWERS = {
 
 @pytest.mark.parametrize("how", ANSWERS, ids=lambda how: how.__name__)
 def test_a_variable_given_to_a_compiled_function_of_jax_keeps_nothing_that_was_traced(how):
-    box, x = nb.Parameter(2.0), jnp.ones(())
+    variable, x = nb.Parameter(2.0), jnp.ones(())
     with jax.checking_leaks():
-        found = how(lambda x: read_by_a_function_of_jax(box, x))(x)
+        found = how(lambda x: read_by_a_function_of_jax(variable, x))(x)
     np.testing.assert_allclose(found, ANSWERS[how], rtol=1e-6)
 
 
@@ -238,17 +238,17 @@ def test_one_box_under_two_arguments_is_one_input():
     ],
 )
 def test_a_write_inside_a_raw_transform_is_refused_before_it_happens(transform, value):
-    box = nb.Buffer(1.0)
+    variable = nb.Buffer(1.0)
 
     def writing(x):
-        box.value = value(x)
+        variable.value = value(x)
         return x
 
     with pytest.raises(
         nb.TracerLeakError, match=rf"cannot write buffer {FLOAT}\[\].*is unchanged.*nb\.jit"
     ):
         transform(writing)(jnp.float32(3))
-    assert float(box) == 1.0
+    assert float(variable) == 1.0
 
 
 @pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
@@ -270,15 +270,15 @@ def test_a_refused_write_names_a_variable_of_a_model_that_was_never_walked():
     "eager", reason="jax.lax.cond is plain Python there, and its write is one of the function's"
 )
 def test_a_write_in_one_raw_branch_inside_our_jit_is_refused(value):
-    box = nb.Buffer(1.0)
+    variable = nb.Buffer(1.0)
 
     def writing(x):
-        box.value = jnp.asarray(value(x), jnp.float32)
+        variable.value = jnp.asarray(value(x), jnp.float32)
         return x
 
     with pytest.raises(nb.TracerLeakError):
         nb.jit(lambda x: jax.lax.cond(x > 0, writing, lambda x: x, x))(jnp.float32(1))
-    assert float(box) == 1.0
+    assert float(variable) == 1.0
 
 
 def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
@@ -306,11 +306,11 @@ def test_a_compiled_function_keeps_no_model_alive():
     model = nb.Module(scale=nb.Parameter(jnp.ones(4)))
     step = nb.jit(lambda m, x: x * m.scale)
     step(model, jnp.ones(4)), step(model, jnp.ones(4))
-    box, model_ref = weakref.ref(model.scale), weakref.ref(model)
+    variable, model_ref = weakref.ref(model.scale), weakref.ref(model)
     del model
     gc.collect()
     assert model_ref() is None
-    assert box() is None
+    assert variable() is None
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")

@@ -22,11 +22,11 @@ from tests.core.interrupting import Injected, assert_nothing_is_open, points
 
 def values_of(things):
     boxes = [
-        box
+        variable
         for thing in things
-        for box in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
+        for variable in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
     ]
-    return [np.array(box._value) for box in boxes]
+    return [np.array(variable._value) for variable in boxes]
 
 
 class Walk(nb.Module):
@@ -132,9 +132,9 @@ def optimizer_step(make):
     grads = nb.Container(a=jnp.ones(1), b=jnp.ones(1))
     optimizer.update(model, grads)
     state = [
-        box
-        for box in plan_of(optimizer).variables
-        if box is optimizer._counter or box.shape == (1,)
+        variable
+        for variable in plan_of(optimizer).variables
+        if variable is optimizer._counter or variable.shape == (1,)
     ]
     return lambda: optimizer.update(model, grads), [model, *state]
 
@@ -228,7 +228,7 @@ def test_a_move_is_one_act():
     model, turns = Walk(), itertools.count()
     act = lambda: model.to(dtype=("float32", "float16")[next(turns) % 2])
     for _ in points(act):
-        assert len({box.dtype for box in model.parameters()}) == 1
+        assert len({variable.dtype for variable in model.parameters()}) == 1
 
 
 def test_a_move_of_pending_values_is_one_act():
@@ -239,7 +239,7 @@ def test_a_move_of_pending_values_is_one_act():
         made[0].to(dtype="float16")
 
     for _ in points(act):
-        assert not made or len({box.dtype for box in made[0].parameters()}) == 1
+        assert not made or len({variable.dtype for variable in made[0].parameters()}) == 1
         made.clear()
 
 
@@ -372,7 +372,7 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
     [
         (
             lambda model, on: model.requires_grad_(on),
-            lambda model: [box.requires_grad for box in model.parameters()],
+            lambda model: [variable.requires_grad for variable in model.parameters()],
         ),
         (
             lambda model, on: model.train(on),
@@ -385,7 +385,7 @@ def test_a_flag_of_a_whole_model_is_set_as_one_act(act, read):
     model, turn = Walk(), [0]
     step = nb.jit(
         lambda: (
-            [box.requires_grad for box in model.parameters()]
+            [variable.requires_grad for variable in model.parameters()]
             + [m.training for m in model.modules()]
         )
     )
@@ -410,7 +410,7 @@ def test_laying_a_model_out_is_one_act():
             model.to("cpu:0")
 
     for _ in points(act):
-        assert len({type(box.value.sharding) for box in plan_of(model).variables}) == 1
+        assert len({type(variable.value.sharding) for variable in plan_of(model).variables}) == 1
 
 
 def test_a_profiled_block_leaves_nothing_open():

@@ -69,12 +69,16 @@ FEW = settings(max_examples=60, deadline=None)
 @given(models())
 def test_every_view_gives_the_same_variables_under_the_same_names(model):
     named = dict(model.named_tensors())
-    assert {id(box) for box in named.values()} == {id(box) for box in plan_of(model).variables}
-    assert len({id(box) for box in named.values()}) == len(named)
+    assert {id(variable) for variable in named.values()} == {
+        id(variable) for variable in plan_of(model).variables
+    }
+    assert len({id(variable) for variable in named.values()}) == len(named)
     chains = model.v.cont_all_key_chains()
     places = plan_of(model).places
     assert sorted(chains) == sorted(
-        "/".join(place.chain) for box, place in places.items() if isinstance(box, nb.Parameter)
+        "/".join(place.chain)
+        for variable, place in places.items()
+        if isinstance(variable, nb.Parameter)
     )
     assert set(named) <= set(model.state_dict())
     paths = [
@@ -128,18 +132,18 @@ def test_setting_v_to_itself_changes_nothing_and_a_copy_equals_it(model):
 @settings(max_examples=25, deadline=None)
 @given(models())
 def test_jit_and_eager_agree_and_tied_gradients_add_up(model):
-    boxes = [box for _, box in aliases(model) if isinstance(box, nb.Parameter)]
+    boxes = [variable for _, variable in aliases(model) if isinstance(variable, nb.Parameter)]
 
     def total(_):
-        return sum((box.value * (i + 1)).sum() for i, box in enumerate(boxes))
+        return sum((variable.value * (i + 1)).sum() for i, variable in enumerate(boxes))
 
     np.testing.assert_allclose(nb.jit(total)(0), total(0), rtol=1e-5)
     grads = nb.grad(total)(model)
     expected: dict = {}
-    for i, box in enumerate(boxes):
-        expected[box] = expected.get(box, 0) + i + 1
-    for box, place in plan_of(model).places.items():
-        if isinstance(box, nb.Parameter):
+    for i, variable in enumerate(boxes):
+        expected[variable] = expected.get(variable, 0) + i + 1
+    for variable, place in plan_of(model).places.items():
+        if isinstance(variable, nb.Parameter):
             np.testing.assert_allclose(
-                grads["/".join(place.chain)], np.full(2, float(expected[box]))
+                grads["/".join(place.chain)], np.full(2, float(expected[variable]))
             )

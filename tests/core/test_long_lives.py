@@ -198,11 +198,11 @@ class Session(RuleBasedStateMachine):
 
     @rule(pick=PICKS)
     def set_one(self, pick):
-        box, cell = self.picked(pick)
+        variable, cell = self.picked(pick)
         cell.value = np.cos(np.arange(cell.value.size, dtype=np.float32) + pick).reshape(
             cell.value.shape
         )
-        box.value = jnp.asarray(cell.value)
+        variable.value = jnp.asarray(cell.value)
 
     @rule(pick=PICKS)
     def set_through_v(self, pick):
@@ -267,8 +267,8 @@ class Session(RuleBasedStateMachine):
 
     @rule(pick=PICKS, flag=st.booleans())
     def freeze(self, pick, flag):
-        box, cell = self.picked(pick)
-        box.requires_grad_(flag)
+        variable, cell = self.picked(pick)
+        variable.requires_grad_(flag)
         cell.trainable = flag
 
     @rule(flag=st.booleans())
@@ -378,9 +378,9 @@ class Session(RuleBasedStateMachine):
         names = self.record.names()
         found = dict(self.model.named_parameters())
         assert len(found) == len(self.record.cells())
-        for name, box in found.items():
-            np.testing.assert_allclose(box.value, names[name].value, **CLOSE, err_msg=name)
-            names[name].value = np.asarray(box.value)  # so that rounding does not add up
+        for name, variable in found.items():
+            np.testing.assert_allclose(variable.value, names[name].value, **CLOSE, err_msg=name)
+            names[name].value = np.asarray(variable.value)  # so that rounding does not add up
         assert int(self.model.count.value) == self.record.count
 
     @invariant()

@@ -40,9 +40,9 @@ def of_compiled(x):
 
 
 def of_box(x):
-    box = nb.Parameter(jnp.zeros((2, 3)))
-    box[:] = x
-    return box()
+    variable = nb.Parameter(jnp.zeros((2, 3)))
+    variable[:] = x
+    return variable()
 
 
 def of_replaced(x):

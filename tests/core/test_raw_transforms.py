@@ -171,8 +171,8 @@ def assert_whole(model, before):
     )
     after = model.state_dict()
     assert all(
-        isinstance(box._value, jax.Array) and not isinstance(box._value, jax.core.Tracer)
-        for box in model.tensors()
+        isinstance(variable._value, jax.Array) and not isinstance(variable._value, jax.core.Tracer)
+        for variable in model.tensors()
     )
     assert all(np.array_equal(after[name], array) for name, array in before.items())
     scale = float(before["w"])

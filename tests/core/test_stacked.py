@@ -192,7 +192,7 @@ def test_a_layer_that_a_model_makes_in_its_first_compiled_call_is_its_own():
 
     model, x = Lazy(), jnp.arange(4)
     first = nb.jit(lambda x: model(x))(x)
-    assert not any(isinstance(box.value, jax.core.Tracer) for box in model.tensors())
+    assert not any(isinstance(variable.value, jax.core.Tracer) for variable in model.tensors())
     np.testing.assert_array_equal(model.layer[0].weight()[0], np.zeros(3))
     np.testing.assert_allclose(model(x), first, rtol=1e-5)
 

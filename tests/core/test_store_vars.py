@@ -32,7 +32,9 @@ class Hyper(nb.Module):
 
     def __init__(self):
         self.target = Target()
-        self.shapes = {chain: box.shape for chain, box in self.target.build().cont_to_iterator()}
+        self.shapes = {
+            chain: variable.shape for chain, variable in self.target.build().cont_to_iterator()
+        }
         self.maker = nb.Linear(5, sum(int(np.prod(shape)) for shape in self.shapes.values()))
 
     def weights(self, code):

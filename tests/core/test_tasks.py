@@ -236,9 +236,9 @@ def test_what_is_pickled_while_a_thread_trains_is_of_one_step(donate, copied):
     try:
         for _ in range(10):
             other, part = copied(model), copied([model.inside, model.inside.parts[0]])
-            values = [*(box.value for box in other.inside.parts), *other.by_user.values()]
+            values = [*(variable.value for variable in other.inside.parts), *other.by_user.values()]
             assert len({item(value, at) for value in values for at in (0, -1)}) == 1
-            assert len({item(box.value) for box in part[0].parts}) == 1
+            assert len({item(variable.value) for variable in part[0].parts}) == 1
             # a pickle keeps sharing inside each model of a list, not between them
             assert copied is not copy.deepcopy or part[1] is part[0].parts[0]
             state = copied(optimizer).state

@@ -1,4 +1,4 @@
-"""The tensor-library way: boxes, lazy walks, hooks, state dicts, modes, copies."""
+"""The tensor-library way: variables, lazy walks, hooks, state dicts, modes, copies."""
 
 import copy
 import io
@@ -36,7 +36,7 @@ class Net(nb.Module):
         return self.head(x * self.weight)
 
 
-# -- boxes --
+# -- variables --
 def test_repr_is_that_of_the_contract():
     assert repr(nb.Parameter([1, 2, 3, 4])) == f"Parameter([1 2 3 4], dtype={INT}, device=cpu:0)"
     assert repr(nb.Buffer(jnp.ones(2, "float32"))) == "Buffer([1. 1.], device=cpu:0)"

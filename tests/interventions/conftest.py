@@ -46,7 +46,9 @@ def tiny_by_hand(model, tokens, change=lambda name, value: value):
     """The same in plain NumPy; `change(name, value)` is asked at each place, heads as `(batch,
     heads, length, features)`.
     """
-    p = {name: np.asarray(box.value, np.float64) for name, box in model.named_parameters()}
+    p = {
+        name: np.asarray(variable.value, np.float64) for name, variable in model.named_parameters()
+    }
 
     def linear(name, x):
         return x @ p[f"{name}.weight"].T + p[f"{name}.bias"]

@@ -53,7 +53,10 @@ def test_integrated_gradients_are_taken_at_gauss_legendre_points_and_complete():
     """
     nb.seed(4)
     model = nb.Sequential(nb.Linear(4, 6), nb.Tanh(), nb.Linear(6, 3))
-    p = {name: torch.tensor(np.asarray(box.value)) for name, box in model.named_parameters()}
+    p = {
+        name: torch.tensor(np.asarray(variable.value))
+        for name, variable in model.named_parameters()
+    }
     x = np.linspace(-3, 3, 8, dtype=np.float32).reshape(2, 4)
 
     def value(x):

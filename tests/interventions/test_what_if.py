@@ -239,7 +239,8 @@ def test_gradient_times_input_is_that_of_raw_jax():
     model = nb.Sequential(nb.Linear(4, 5), nb.Tanh(), nb.Linear(5, 3))
     x = jnp.arange(8.0).reshape(2, 4) / 8
     w0, b0, w1, b1 = (
-        box.value for box in (model[0].weight, model[0].bias, model[2].weight, model[2].bias)
+        variable.value
+        for variable in (model[0].weight, model[0].bias, model[2].weight, model[2].bias)
     )
     raw = lambda x: (jnp.tanh(x @ w0.T + b0) @ w1.T + b1)[:, 1].mean()
     found = nb.attribute(model, x, 1)
@@ -277,7 +278,7 @@ def test_of_a_return_of_several_arrays_the_first_is_attributed():
     x = jnp.arange(6.0).reshape(2, 3) / 6
     weight, w, b = (
         model[2].weight.value[1],
-        *(box.value for box in (model[0].first.weight, model[0].first.bias)),
+        *(variable.value for variable in (model[0].first.weight, model[0].first.bias)),
     )
     y = x @ w.T + b
     found = nb.attribute(model, x, 1).modules

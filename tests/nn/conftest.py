@@ -36,10 +36,10 @@ def weights_of(shape: Any) -> np.ndarray:
 def randomize(layer: Any, seed: int = 5) -> Any:
     """Fresh numbers for all parameters, so that no bias is zero and no gain is one."""
     rng = np.random.default_rng(seed)
-    for name, box in layer.named_parameters():
-        box.value = (
-            rng.normal(size=box.shape) * 0.4
-            + (1 if name.endswith("weight") and box.ndim == 1 else 0)
+    for name, variable in layer.named_parameters():
+        variable.value = (
+            rng.normal(size=variable.shape) * 0.4
+            + (1 if name.endswith("weight") and variable.ndim == 1 else 0)
         ).astype("f")
     return layer
 

@@ -189,7 +189,7 @@ def test_options_reach_all_parts():
     )
     layer = model.layers[0]
     assert not [name for name in model.state_dict() if name.endswith("bias")]
-    assert {box.dtype for box in model.tensors()} == {jnp.dtype(jnp.bfloat16)}
+    assert {variable.dtype for variable in model.tensors()} == {jnp.dtype(jnp.bfloat16)}
     assert layer.norm3.eps == 1e-2
     assert (layer.self_attention.rotary, layer.cross_attention.rotary) == (True, False)
     assert layer.self_attention.dropout.rate == layer.dropout.rate == 0.3
@@ -209,7 +209,7 @@ def test_twelve_layers_are_made_without_a_compile_and_at_once():
             begin = time.process_time()
             model = TransformerEncoder(12, 64, 4, norm_first=True, key=0)
             spent.append(time.process_time() - begin)
-        repr(model), model.brief(), [box.shape for box in model.parameters()]
+        repr(model), model.brief(), [variable.shape for variable in model.parameters()]
         assert not compiled
         jnp.ones((3, 19)) @ jnp.ones((19, 7))
         assert compiled  # a compile would have been heard

@@ -167,7 +167,7 @@ def facts(layer):
         for name, value in vars(layer).items()
         if not isinstance(value, (nb.Module, nb.Variable))
     }
-    return own, {name: (box.shape, type(box)) for name, box in layer.named_tensors()}
+    return own, {name: (variable.shape, type(variable)) for name, variable in layer.named_tensors()}
 
 
 @pytest.mark.parametrize(("name", "options"), list(cases()), ids=lambda case: str(case))

@@ -201,7 +201,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
     @property
     def build_mode(self) -> str:
-        """When the module builds: `on_init`, `explicit` or `on_call`."""
+        """The time at which the module is built: `on_init`, `explicit` or `on_call`."""
         return self._nbm.config.build_mode
 
     # -- variables --

@@ -67,8 +67,8 @@ class StreamState(Buffer):
 
 
 class MadeCount(Buffer):
-    """How many keys the making lane of a stream has given: a number on the host, an input and an
-    output of compiled code.
+    """The number of keys for initial values that a stream has given: input and output of compiled
+    code.
     """
 
     __slots__ = ("_count",)
@@ -277,7 +277,7 @@ class RandomStream:
         return key
 
     def _position(self) -> tuple[int, int]:
-        """How many keys each lane has given."""
+        """The number of keys that each lane has given."""
         return self._made, drawn(self.state.value)
 
     def _move_to(self, count: int) -> None:
@@ -312,7 +312,7 @@ def folded(words: Any, number: Any) -> Any:
 
 
 def drawn(state: object) -> int:
-    """How many keys a drawing lane in this state has given."""
+    """Return the number of keys that a drawing lane in this state has given."""
     return int(np.asarray(state)[2]) - _DRAWING
 
 

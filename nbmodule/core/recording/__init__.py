@@ -1,1 +1,1 @@
-"""Who is recording, and what: calls and values on their way to a log."""
+"""The active recorders, and the calls and values that they receive."""

@@ -50,7 +50,7 @@ class Taps:
         return self.given[self.count - 1] if self.count <= len(self.given) else None
 
     def mark(self) -> tuple[int, int]:
-        """How far the handing out has come, for `rewind`."""
+        """Return the current position, for `rewind`."""
         return self.count, len(self.asked)
 
     def rewind(self, mark: tuple[int, int]) -> None:

@@ -68,7 +68,7 @@ _WEAK = frozenset({"weakref", "_weakrefset"})  # they may note any module and ho
 
 
 class _Traits(NamedTuple):
-    """How a walk treats the instances of a class."""
+    """The treatment of the instances of a class by a walk."""
 
     is_branch: bool
     has_attributes: bool = False

@@ -62,7 +62,7 @@ class Log:
         self.returns = 0
 
     def mark(self) -> tuple[int, int, int]:
-        """Where the log stands, for `rewind`."""
+        """Return the current position, for `rewind`."""
         return len(self.infos), self.open, self.returns
 
     def rewind(self, mark: tuple[int, int, int]) -> None:

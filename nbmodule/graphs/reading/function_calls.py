@@ -221,9 +221,7 @@ def _named(stack: Sequence[_Frame]) -> list[_Frame]:
 def _worthy(
     stack: Sequence[_Frame], phase: str, sizes: dict[int, int], content: int
 ) -> tuple[Called, ...]:
-    """Those of the calls that are more than one equation, of one submodule, and less than all of
-    what holds them.
-    """
+    """Select calls of several equations, in one submodule, that are not all of their parent."""
     chosen = []
     for frame in stack:
         size = sizes.get(frame.number, 0)

@@ -184,7 +184,7 @@ def _packed_class() -> type:
             return self._called(args, kwargs)[0]
 
         def update(self, *args: object, **kwargs: object) -> Any:
-            """What the call returns, and the model with the buffers that it has changed."""
+            """Return the output of the call, and the model with its changed buffers."""
             outputs, changed = self._called(args, kwargs)
             buffers = nested(leaves_at(self.buffers, self.buffer_paths) | changed)
             return outputs, eqx.tree_at(lambda model: model.buffers, self, buffers)

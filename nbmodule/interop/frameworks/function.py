@@ -61,7 +61,7 @@ class _Named(NamedTuple):
 
 
 class Function:
-    """What a foreign model computes, as a function of its variables.
+    """A foreign model as a function of its variables.
 
     Attributes:
         framework: Which one the model is of, as `framework_of` says it.

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Conversion:
-    """What became of each part of a model of PyTorch; `model.conversion` of what `nb.from_torch`
-    gave.
+    """The conversion of each part of a PyTorch model: `model.conversion` after `nb.from_torch`.
 
     Attributes:
         layers: Path, class in PyTorch, class here.

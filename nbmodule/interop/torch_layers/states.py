@@ -177,7 +177,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "_orig_mod")
 
 @dataclass(frozen=True)
 class StateMatch:
-    """What became of each tensor of a state that PyTorch wrote.
+    """The match of each tensor in a PyTorch state dict.
 
     Attributes:
         tensors: Name in PyTorch, names of the variables that hold it, and whether its axes stand in
@@ -272,7 +272,7 @@ def unwrapped(
 def layout_by_shapes(
     module: Module, given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str
 ) -> str:
-    """How the axes of arrays lie that nothing else tells about.
+    """Determine the order of axes from shapes, where nothing else determines it.
 
     Raises:
         ArgumentError: both orders fit all of them.

@@ -52,7 +52,7 @@ class RunListener:
         """A module is called."""
 
     def left(self, run: ModuleRun, outputs: object) -> Any:
-        """It returned; what is given back, unless None, takes the place of its return."""
+        """Called after the return; a result other than None replaces it."""
 
     def operation(self, ran: TorchOperation) -> None:
         """An operation has run."""
@@ -148,7 +148,7 @@ def name_of(func: Callable[..., Any]) -> str:
 
 
 def _parameters(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """What was given beside tensors, as text."""
+    """Return the arguments other than tensors as text."""
     plain = [repr(value) for value in args if not is_tensor(value) and _is_plain(value)]
     named = [
         f"{name}={value!r}"

@@ -1,6 +1,4 @@
-"""What a model of PyTorch is made of, as a module that stands for it; and running it so that it
-stays as it was.
-"""
+"""A native PyTorch model as a tree of modules, and calls that leave the model unchanged."""
 
 from __future__ import annotations
 

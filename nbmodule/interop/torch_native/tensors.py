@@ -176,7 +176,7 @@ class Copies:
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often a tensor was changed in place; -1 where PyTorch does not count."""
+    """Return the number of in-place changes of a tensor; -1 where PyTorch does not count them."""
     try:
         return tensor._version
     except RuntimeError:  # made in inference mode

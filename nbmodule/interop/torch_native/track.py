@@ -192,7 +192,7 @@ class _Call:
 
 
 def trackers() -> Iterator[Any]:
-    """Those that are open, the innermost first."""
+    """The open trackers, the innermost first."""
     open_tracker = now.tracker
     while open_tracker is not None:
         yield open_tracker

@@ -1,6 +1,4 @@
-"""What the verbs that look at a model do with one of PyTorch: it runs once, in PyTorch, and stays
-as it was.
-"""
+"""Views of a native PyTorch model: it runs once, in PyTorch, and is left unchanged."""
 
 from __future__ import annotations
 
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 # -- summary --
 class _Sizes(RunListener):
-    """What each module is given and returns, and what its operations cost."""
+    """Input and output shapes of each module, and the cost of its operations."""
 
     def __init__(self) -> None:
         self.open: list[str] = []

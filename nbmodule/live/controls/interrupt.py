@@ -20,7 +20,7 @@ from typing import Any
 
 
 class _State:
-    """How many shields the main thread is in, and the interrupt that waits for their end."""
+    """The number of shields around the main thread, and the interrupt that waits for their end."""
 
     depth = 0
     waiting: Callable[[], None] | None = None

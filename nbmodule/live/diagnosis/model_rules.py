@@ -263,8 +263,8 @@ def half_precision_overflow(snapshot: Snapshot) -> RuleVerdict | None:
 @rule("row-leak", needs=("calls",), category="model")
 @first_snapshot
 def row_leak(snapshot: Snapshot) -> RuleVerdict | None:
-    """What the model returns for one sample depends on other samples of the batch. The usual cause
-    is a reshape or transpose that mixes the batch axis with others.
+    """The return for one sample depends on other samples of the batch. The usual cause is a reshape
+    or transpose that mixes the batch axis with others.
     """
     text = "the return for one sample changes when another sample of the batch is changed"
     verdict = RuleVerdict("row-leak", text, "wrong", step=snapshot.step)

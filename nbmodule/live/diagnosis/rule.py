@@ -103,7 +103,7 @@ class RuleVerdict:
 
     @property
     def page(self) -> str:
-        """Where the rule is explained."""
+        """The page that explains the rule."""
         return f"{PAGE}#{self.rule}"
 
     @property

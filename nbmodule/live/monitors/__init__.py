@@ -1,1 +1,1 @@
-"""What is measured of a model while it trains, when, and what it costs."""
+"""Measurements of a model during training, their schedule and their cost."""

@@ -176,7 +176,7 @@ class ReplayedStep(Inspection):
 
     @property
     def first_nonfinite(self) -> str:
-        """Where the first value that is not finite is: an input, a variable before the step, the
+        """The location of the first non-finite value: an input, a variable before the step, the
         return of a submodule (its path), or `'gradient of ...'`; `''` if all are finite.
         """
         if self._fault:

@@ -258,7 +258,7 @@ class ReplayVerbs:
 
     @property
     def kept(self: Any) -> Kept:
-        """Which steps can be repeated, and what keeping them takes."""
+        """The steps that can be repeated, and the memory that they take."""
         return self._kept_steps("live.kept").kept
 
     @property

@@ -1,1 +1,1 @@
-"""What a run tells: a view in a notebook, a line in a terminal, the messages between."""
+"""Output of a run: the view in a notebook, the line in a terminal, and their messages."""

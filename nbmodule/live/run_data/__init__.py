@@ -1,1 +1,1 @@
-"""What a run knows: its history, its controls, its progress, its messages; no view and no loop."""
+"""The state of a run: history, controls, progress and messages, without view and loop."""

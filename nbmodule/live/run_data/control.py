@@ -39,8 +39,8 @@ class Command:
 
 @dataclass(frozen=True)
 class Route:
-    """How a click reaches the loop: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` is for
-    the reader.
+    """The route of a click to the loop: `kind` is 'pump', 'thread', 'subshell' or 'none'; `text` is
+    for the reader.
     """
 
     kind: str

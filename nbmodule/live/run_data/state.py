@@ -149,9 +149,7 @@ class RunState:
 
     @property
     def why_not_repeatable(self) -> str:
-        """Why no step of this run can be repeated, known after the first step; '' if some can, or
-        while that is not known.
-        """
+        """The reason why no step can be repeated, known after the first step; else ''."""
         if self.tape is None:
             return "its steps are not kept (keep=False)"
         if self.tape.refusal:

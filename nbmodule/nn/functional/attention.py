@@ -193,7 +193,7 @@ def _merged(x: Array) -> Array:
 
 
 def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
-    """How many heads of queries share one of keys and values."""
+    """Return the number of query heads that share one key and value head."""
     if num_kv_heads is None:
         return 1
     heads, kv = size(name, "num_heads", num_heads), size(name, "num_kv_heads", num_kv_heads)
