@@ -25,7 +25,7 @@ from nbmodule.base.trees import flat, nest
 from nbmodule.base.whole_file import file_name
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built, move_each
-from nbmodule.core.structure.linked import in_present_form
+from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.state_dict import checked
 from nbmodule.core.structure.walk import aliases, is_module, plan_of
 from nbmodule.core.variables.donation import at_one_moment
@@ -701,7 +701,8 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
 def _load_optimizer(
     optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str
 ) -> None:
-    optimizer.load_state_dict({"/".join(chain): leaf for chain, leaf in flat(state)})
+    named = {"/".join(chain): leaf for chain, leaf in flat(state)}
+    optimizer.load_state_dict(_present_names(named, model))
     variables = {location.chain: variable for variable, location in plan_of(model).places.items()}
     check_belongs(optimizer, f"cannot restore {where}", variables)
     layout = next(
@@ -713,6 +714,18 @@ def _load_optimizer(
         shardings = {variable: variable.sharding for variable in variables.values()}
         targets = places_of_state(optimizer, model, layout.mesh, shardings)
         move_each(tuple(targets), tuple(targets.values()))
+
+
+def _present_names(state: Mapping[str, Any], model: Module) -> dict[str, Any]:
+    """Return optimizer state under present names; chains at their ends may be of the older form."""
+    chains = ["/".join(location.chain) for location in plan_of(model).places.values()]
+    present = {in_older_form(chain): chain for chain in chains} | {chain: chain for chain in chains}
+
+    def renamed(name: str) -> str:
+        starts = (at + 1 for at, letter in enumerate(name) if letter == "/")
+        return next((name[:at] + present[name[at:]] for at in starts if name[at:] in present), name)
+
+    return {renamed(name): value for name, value in state.items()}
 
 
 # Sharded checkpoints
