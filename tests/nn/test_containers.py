@@ -226,16 +226,43 @@ def test_variables_of_the_older_form_are_taken_everywhere():
 
 
 def test_files_and_checkpoints_of_the_older_form_load(tmp_path):
-    other = two_layers()
-    trees = {"model": older_form(other.v), "buffers": older_form(by_chain(other, nb.Buffer))}
-    files.save(tmp_path / "w.h5", trees["model"], buffers=trees["buffers"])
+    other, x = two_layers(), jnp.ones((4, 2))
+    optimizer = nb.Adam(lr=0.1)
+    optimizer.update(other, nb.grad(lambda m: m(x).sum())(other))
+    files.save(
+        tmp_path / "w.h5", older_form(other.v), buffers=older_form(by_chain(other, nb.Buffer))
+    )
+    model = two_layers()
+    model.load_weights(tmp_path / "w.h5")
+    assert_same_state(model, other)
+
+    state = {
+        name.replace("submodules/", ""): value for name, value in optimizer.state_dict().items()
+    }
+    trees = {
+        "model": older_form(other.v),
+        "buffers": older_form(by_chain(other, nb.Buffer)),
+        "optimizer": state,
+    }
     files.save_checkpoint(tmp_path, step=3, trees=trees)
-    from_weights, from_checkpoint = two_layers(), two_layers()
-    from_weights.load_weights(tmp_path / "w.h5")
-    assert nb.restore_checkpoint(tmp_path, model=from_checkpoint) == (3, None)
-    for model in (from_weights, from_checkpoint):
-        for name, value in other.state_dict().items():
-            np.testing.assert_array_equal(model.state_dict()[name], value, err_msg=name)
+    for used in (False, True):
+        model, again = two_layers(), nb.Adam(lr=0.1)
+        if used:
+            again.update(model, nb.grad(lambda m: m(x).sum())(model))
+        assert nb.restore_checkpoint(tmp_path, model=model, optimizer=again) == (3, None)
+        assert_same_state(model, other)
+        assert again.state.cont_all_key_chains() == optimizer.state.cont_all_key_chains()
+        twin = copy.deepcopy(other)
+        gradients = nb.grad(lambda m: m(x).sum())(copy.deepcopy(other))
+        again.update(model, gradients), copy.deepcopy(optimizer).update(twin, gradients)
+        assert_same_state(model, twin)
+
+
+def assert_same_state(model, other):
+    ours, theirs = model.state_dict(), other.state_dict()
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
 
 
 def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
