@@ -19,7 +19,7 @@ from benchmarks.peers import looks as peers
 from benchmarks.timing import Row, Table, interleave, once
 from nbmodule.views import mimebundle
 
-LEAVES = {1_000: (15, 30), 10_000: (200, 250), 100_000: (1_500, 1_000)}
+LEAVES = {1_000: (15, 30), 10_000: (60, 250), 100_000: (300, 1_000)}
 OFTEN, ONCE = 1_000, 10_000
 """Leaves up to which the peer is timed in each round, and at all: it takes a second for two thousand."""
 
