@@ -117,7 +117,11 @@ def _text(source: Any) -> str:
 
 def _tags(cell: dict[str, Any]) -> frozenset[str]:
     tags = cell.get("metadata", {}).get("tags", [])
-    return frozenset(map(str, tags)) if isinstance(tags, list) else frozenset()
+    return (
+        frozenset(tag for tag in tags if isinstance(tag, str))
+        if isinstance(tags, list)
+        else frozenset()
+    )
 
 
 def _without_magics(source: str) -> str:
@@ -127,4 +131,10 @@ def _without_magics(source: str) -> str:
 
 
 def _name_of(node: ast.expr) -> str:
-    return getattr(node, "attr", getattr(node, "id", ""))
+    return (
+        node.attr
+        if isinstance(node, ast.Attribute)
+        else node.id
+        if isinstance(node, ast.Name)
+        else ""
+    )

@@ -11,9 +11,11 @@ import contextlib
 import ctypes
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,11 +44,13 @@ class Usage(NamedTuple):
         processes: How many there are.
         cpu: Seconds of the processor, with those of children that have ended.
         memory: Bytes of main memory.
+        unlinked: Bytes of files that they hold open though these have no name any more.
     """
 
     processes: int
     cpu: float
     memory: int
+    unlinked: int
 
 
 class Descendants:
@@ -91,17 +95,29 @@ class Descendants:
     def usage(self) -> Usage:
         """Measure what they use together now; zeros where the system does not say."""
         members = self._members()
-        pages = 0
+        pages, files = 0, {}
         for pid in members:
             with contextlib.suppress(OSError, IndexError):
                 pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+            with contextlib.suppress(OSError):
+                files.update(_unlinked(pid))
         ended = os.times()
         ticks = sum(row.ticks for row in members.values()) / os.sysconf("SC_CLK_TCK")
         return Usage(
             len(members),
             ticks + ended.children_user + ended.children_system,
             pages * os.sysconf("SC_PAGE_SIZE") if pages else 0,
+            sum(files.values()),
         )
+
+
+def _unlinked(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
+    """Yield the files that a process holds open though they have no name, with their bytes."""
+    for entry in os.scandir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            about = os.stat(entry.path)
+            if stat.S_ISREG(about.st_mode) and not about.st_nlink:
+                yield (about.st_dev, about.st_ino), about.st_blocks * 512
 
 
 def _table() -> dict[int, _Process]:

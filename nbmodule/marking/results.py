@@ -17,7 +17,7 @@ class Limits:
             them up.
         memory: Bytes of main memory of all its processes together (Linux).
         output: Characters that one cell may print.
-        disk: Bytes that it may write into its folder.
+        disk: Bytes that it may write into its folder, with what it holds open and has deleted.
         network: Whether it may open connections (Linux; elsewhere it may).
         processes: How many it may have at a time (Linux).
     """

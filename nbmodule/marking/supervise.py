@@ -161,8 +161,8 @@ class _Run:
                 self._note(event)
                 if is_over:
                     break
-        except Exception:  # noqa: BLE001 - the notebook wrote lines of its own into the pipe
-            self.marks.ended = "it reported what is no event of a notebook"
+        except _MalformedError as error:
+            self.marks.ended = f"it reported {error}, which is no event of a notebook"
         finally:
             self.over.set()
             watching.join()
@@ -179,7 +179,7 @@ class _Run:
             self.marks.ended += f", in cell {cell}"
 
     def _note(self, event: dict[str, Any]) -> None:
-        """Write down one event."""
+        """Write down one event, whose form was checked."""
         number = event.get("cell", 0)
         run, exercise = self.runs.get(number), self.exercises.get(number)
         if event["kind"] == "confined":
@@ -216,7 +216,7 @@ class _Run:
                 )
             elif usage.processes > limits.processes:
                 marks.ended = f"it started more than {limits.processes} processes"
-            elif _written(home) > limits.disk:
+            elif _written(home) + usage.unlinked > limits.disk:
                 marks.ended = f"it wrote more than {format_bytes(limits.disk)}"
             else:
                 continue
@@ -224,15 +224,41 @@ class _Run:
             return
 
 
+class _MalformedError(Exception):
+    """The student's process wrote something of its own into the pipe of events."""
+
+
+_OPTIONAL_LINE = (int, type(None))
+_FORMS: dict[str, dict[str, Any]] = {
+    "confined": {"confined": bool},
+    "begin": {"cell": int},
+    "verdict": {"cell": int, "line": _OPTIONAL_LINE, "right": bool, "says": str},
+    "end": {"cell": int, "line": _OPTIONAL_LINE, "error": (str, type(None)), "text": str},
+    "over": {},
+}
+
+
 def _events(pipe: int) -> Iterator[dict[str, Any]]:
-    """Yield the events of a child, line by line."""
+    """Yield the events of a child, line by line; anything of another form ends the run."""
     left, rest = _MOST_EVENTS, b""
     while data := os.read(pipe, 2**16):
         left -= len(data)
         if left < 0:
-            raise ValueError("too many events")
+            raise _MalformedError(f"more than {format_bytes(_MOST_EVENTS)}")
         *lines, rest = (rest + data).split(b"\n")
-        yield from map(json.loads, lines)
+        for line in lines:
+            event: Any = None
+            try:
+                event = json.loads(line)
+                form = _FORMS[event["kind"]]
+                is_formed = set(event) == {"kind", *form} and all(
+                    isinstance(event[name], kind) for name, kind in form.items()
+                )
+            except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
+                is_formed = False
+            if not is_formed:
+                raise _MalformedError(printable(repr(line[:60])))
+            yield event
 
 
 def _written(home: Path) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nbmodule.marking import Limits, mark
+from nbmodule.marking import Limits, mark, supervise
 from nbmodule.marking.confine import _around, _version
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system that tells of processes")
@@ -37,7 +37,11 @@ TRIES = [
     "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\nassert os.listdir() == []",
     "import nbmodule as nb\nnb.check(1, 1)",
 ]
-EVENTS = ["{}", "not JSON"]
+EVENT_FORMS = [
+    {}, [], 1, {"kind": "end"}, {"kind": []}, {"kind": "begin", "cell": []}, {"kind": "over", "cell": 1},
+    {"kind": "verdict", "cell": 1, "line": {}, "right": 1, "says": "x"},
+    {"kind": "end", "cell": 1, "error": {"what": 1}, "line": None, "text": "x"},
+]  # fmt: skip
 LEAVES = """
 import os, time
 if os.fork() == 0:
@@ -56,9 +60,12 @@ for _ in range(40):
 time.sleep(600)
 """
 FILLS = """
-import time
-for name in "ab":
-    open(name, "wb").write(bytes(3 * 2**22))
+import os, time
+held = []
+for number in range(32):
+    held.append(open(f"held{number}", "wb"))
+    os.unlink(f"held{number}")
+    held[-1].write(bytes(2**22)), held[-1].flush()
 time.sleep(600)
 """
 
@@ -132,8 +139,8 @@ def test_what_is_not_its_own_cannot_be_read_written_reached_or_ended(tmp_path, m
 def test_malformed_events_and_endless_expressions_end_their_notebook_alone(tmp_path):
     """Each writes lines of its own into the pipe of events, as any code of a notebook can."""
     forge = "import os\nfor fd in range(3, 64):\n    try: os.write(fd, {line!r})\n    except OSError: pass"
-    for number, event in enumerate(EVENTS):
-        line = event.encode() + b"\n"
+    for number, form in enumerate(EVENT_FORMS[:2]):
+        line = json.dumps(form).encode() + b"\n"
         write(
             tmp_path,
             f"event{number}",
@@ -154,6 +161,18 @@ def test_malformed_events_and_endless_expressions_end_their_notebook_alone(tmp_p
     assert "is no notebook" in by_name["nested"].ended
 
 
+@pytest.mark.parametrize("form", [*EVENT_FORMS, "not JSON", "[" * 30_000])
+def test_an_event_of_another_form_is_malformed(form):
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe:
+        pipe.write(form if isinstance(form, str) else json.dumps(form))
+        pipe.write("\n")
+        pipe.flush()
+        with pytest.raises(supervise._MalformedError):
+            next(supervise._events(reading))
+    os.close(reading)
+
+
 @LINUX
 @pytest.mark.parametrize(
     ("code", "limits", "said"),
@@ -166,7 +185,7 @@ def test_malformed_events_and_endless_expressions_end_their_notebook_alone(tmp_p
         ),
         (FILLS, Limits(disk=2**24), "it wrote more than 16.0 MiB, in cell 1"),
     ],
-    ids=["leaves a process", "starts many", "fills the disk"],
+    ids=["leaves a process", "starts many", "fills what has no name"],
 )
 def test_nothing_is_left_of_what_goes_over_its_limits(tmp_path, monkeypatch, code, limits, said):
     sign = uuid.uuid4().hex
