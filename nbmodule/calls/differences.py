@@ -196,8 +196,8 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
     """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far
     off, and what it looks like.
 
-    Of an array the worst element is told with what it should be; of a lone number or text only what
-    is wrong with it, for it would be the whole solution.
+    For an array the worst element is shown with its expected value; for a single number or text only
+    the kind of fault, since the value would be the solution.
 
     Args:
         actual: The answer; an array of any framework, or nested values.
@@ -207,8 +207,7 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
 
     Example:
         >>> nb.check(jnp.array([2.0, 4.0]), jnp.array([1.0, 2.0]))
-        ✗ every element is 2 times the expected one (largest difference 2 at [1]: expected 2, found
-        4)
+        ✗ every element is 2 times the expected one (largest difference 2 at [1]: expected 2, got 4)
         >>> nb.check(jnp.array([1.0, 2.0]), [1.0, 2.0])
         ✓ right: float32[2]
         >>> nb.check(3, 4)

@@ -240,8 +240,9 @@ class Search:
             self._reach(node, path, node.is_named)
         for name in [name for name in vars(fn) if name != "__signature__"]:
             self._reach(node, start.then(name, (_attribute, name)), False)
-        # Globals of a library lead through the whole library, and nobody rebinds them to models.
-        if _is_of_library(fn.__globals__.get("__name__")):
+        # Globals of a library lead through the whole library, and nobody rebinds them to models. By
+        # its file, since code that is run with `exec` may have the module name of a library.
+        if fn.__code__.co_filename.startswith(_LIBRARIES):
             return
         names = names_in(fn.__code__)
         for name in sorted(names & fn.__globals__.keys()):
