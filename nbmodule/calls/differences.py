@@ -196,8 +196,8 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
     """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far
     off, and what it looks like.
 
-    For an array the worst element is shown with its expected value; for a single number or text only
-    the kind of fault, since the value would be the solution.
+    For an array the worst element is shown with its expected value; for a single number or text
+    only the kind of fault, since the value would be the solution.
 
     Args:
         actual: The answer; an array of any framework, or nested values.
