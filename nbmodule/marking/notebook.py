@@ -117,11 +117,9 @@ def _text(source: Any) -> str:
 
 def _tags(cell: dict[str, Any]) -> frozenset[str]:
     tags = cell.get("metadata", {}).get("tags", [])
-    return (
-        frozenset(tag for tag in tags if isinstance(tag, str))
-        if isinstance(tags, list)
-        else frozenset()
-    )
+    if not isinstance(tags, list):
+        return frozenset()
+    return frozenset(tag for tag in tags if isinstance(tag, str))
 
 
 def _without_magics(source: str) -> str:
@@ -131,10 +129,6 @@ def _without_magics(source: str) -> str:
 
 
 def _name_of(node: ast.expr) -> str:
-    return (
-        node.attr
-        if isinstance(node, ast.Attribute)
-        else node.id
-        if isinstance(node, ast.Name)
-        else ""
-    )
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""
