@@ -221,7 +221,8 @@ def _modules(tree: ModuleTree, figure: Figure) -> None:
     rows = [row for row in tree.rows if row.parameters and (row.depth == 0 or row.variables)][:60]
     names = [f"{row.path}  {row.class_name}" for row in rows]
     sizes = [row.parameters for row in rows]
-    _bars_down(figure, tree, names, sizes, [f"{n:,}" for n in sizes], "parameters")
+    words = [f"{n:,}" for n in sizes]
+    _bars_down(figure, tree, names, sizes, words, "parameters", "it has no parameters")
 
 
 @draw_record.register(DifferenceTree)
@@ -231,8 +232,8 @@ def _differences(tree: DifferenceTree, figure: Figure) -> None:
     changes = [row.change or 0.0 for row in shown]
     lengths = [change if math.isfinite(change) else 0.0 for change in changes]
     words = [format_number(change, 3) for change in changes]
-    label = "change, relative to the first"
-    _bars_down(figure, tree, [row.path for row in shown], lengths, words, label)
+    names, label = [row.path for row in shown], "change, relative to the first"
+    _bars_down(figure, tree, names, lengths, words, label, "no values of it differ")
 
 
 def _bars_down(
@@ -242,12 +243,11 @@ def _bars_down(
     values: Sequence[float],
     words: Sequence[str],
     label: str,
+    why: str,
 ) -> None:
     """Draw a horizontal bar for each name, with a word at its end."""
     if not names:
-        raise _empty(
-            record, "it has no parameters" if label == "parameters" else "no values of it differ"
-        )
+        raise _empty(record, why)
     figure.set_size_inches(7, 0.6 + 0.22 * len(names))
     axes = figure.subplots()
     axes.bar_label(axes.barh(range(len(values)), values, color=FILL), words, padding=3, color=QUIET)
