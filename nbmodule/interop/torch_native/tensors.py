@@ -138,7 +138,7 @@ class SeenTensor(ForeignArray):
         return self.copies.of(self.tensor) if self.array is None else self.array
 
     def reduced(self) -> Any:
-        return Reduced(host_copy(self.tensor))
+        return Reduced(array_of_tensor(self.tensor))
 
 
 class Reduced:
