@@ -108,18 +108,23 @@ class Profile(PathRows[ProfileRow]):
             calls, empty for a model itself.
     """
 
-    name: str
-    seconds: float
-    spread: float
-    runs: int
-    overhead: float
-    best: float
-    device: str
-    root: str
-
-    def __init__(self, name: str, rows: Sequence[ProfileRow], **figures: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        rows: Sequence[ProfileRow],
+        *,
+        seconds: float,
+        spread: float,
+        runs: int,
+        overhead: float,
+        best: float,
+        device: str,
+        root: str,
+    ) -> None:
         super().__init__(rows)
-        vars(self).update(figures, name=name)
+        self.name, self.device, self.root = name, device, root
+        self.seconds, self.spread, self.runs = seconds, spread, runs
+        self.overhead, self.best = overhead, best
 
     @property
     def total(self) -> ProfileRow:
