@@ -177,9 +177,8 @@ def structure_difference(expected: Mapping[str, Any], actual: Mapping[str, Any])
     """List the chains that are missing, unexpected, or of another shape; None if there are none.
 
     Args:
-        expected: What should be there: from chain to anything with a shape, to a shape, or to None
-            where only the chain counts.
-        actual: What is there, in the same way.
+        expected: By chain, anything with a shape, a shape, or None where only the chain counts.
+        actual: The actual values, in the same way.
 
     Example:
         >>> print(structure_difference({"b": (3,), "w": (3, 2)}, {"b": (4,), "weight": (3, 2)}))

@@ -232,7 +232,7 @@ def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float =
 
 
 def _is_missing(answer: Any) -> bool:
-    """Return True if this stands where an answer is to be written, also in a list of several."""
+    """Return True if this is the placeholder of an answer, also in a list of several."""
     several = isinstance(answer, (list, tuple)) and len(answer) > 0
     return all(map(_is_missing, answer)) if several else answer is None or answer is ...
 

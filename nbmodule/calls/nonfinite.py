@@ -178,7 +178,7 @@ def first_nonfinite(
     values = [*reachable(inside), *extract_objects((args, kwargs))[1]]
     with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
         run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
-        # who calls whom is wanted, and no values
+        # to record callers, without values
         with Tracker(wants_none, keeps_nothing, "first_nonfinite"):
             closed = jax.make_jaxpr(run)(*arrays)
         watch = _Watch(roots())

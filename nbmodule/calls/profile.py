@@ -58,7 +58,7 @@ class ProfileRow(NamedTuple):
 
     Attributes:
         path: Dotted path of the module; the name of the optimizer; empty for all together.
-        name: What stands in the row: the last part of the path, or the operation.
+        name: Text of the row: the last part of the path, or the operation.
         kind: `module`, `part` (a list of modules), `optimizer`, `operation`, `outside` of modules,
             or `waiting`.
         forward: Seconds of one step, with all that is inside.

@@ -28,7 +28,7 @@ from nbmodule.calls.sampled import SAMPLE, read_lightly, reduce_lightly
 from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.variables.frame import current_log
 
-# Elements up to which an array leaves as it is, and is reduced when somebody looks: that costs less
+# Up to this number of elements an array is returned whole and reduced on access, which costs less
 # than a reduction.
 WHOLE = SAMPLE
 

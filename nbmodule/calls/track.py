@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 EXACT = "exact stats"
-# What `returns` may be where only statistics are kept.
+# Values of `returns` with which only statistics are kept.
 REDUCED = ("stats", EXACT)
 
 

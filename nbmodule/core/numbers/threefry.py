@@ -181,7 +181,7 @@ def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarra
 
 
 def bit_blocks(key: KeyLike, size: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Random words of 32 bits, block by block; a block may be overwritten by who takes it."""
+    """Yield random words of 32 bits, block by block; the caller may overwrite a block."""
     k0, k1 = key_data(key).tolist()
     for part, x0, x1 in _hash_blocks(k0, k1, size):
         yield part, np.bitwise_xor(x0, x1, out=x0)

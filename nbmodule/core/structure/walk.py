@@ -423,7 +423,7 @@ def held(
     obj: object, *, in_order: bool = True, ancestors: tuple[int, ...] = ()
 ) -> Iterator[tuple[str, Any]]:
     """Yield names, variables and modules that `obj` holds itself: as attributes, and in lists,
-    dicts and plain objects at any depth. What other modules hold is theirs.
+    dicts and plain objects at any depth, except inside other modules.
     """
     for item in items(obj, in_order=in_order):
         value = item.value

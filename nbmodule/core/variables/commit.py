@@ -78,7 +78,7 @@ def commit(
         waiting: Pending variables, which get another draw at the same moment.
         draws: One for each of these.
         also: What else is set at the same moment, layouts say.
-        calls: What else is called at the same moment.
+        calls: Further calls to make with the commit.
 
     Example:
         >>> import nbmodule as nb

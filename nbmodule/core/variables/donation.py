@@ -8,8 +8,8 @@ meanwhile (`held_back`).
 Rule for readers, such as pickles, copies and state dicts: no step overwrites an array that a
 snapshot holds. A donated step and a reader exclude each other by a lock, so a reader sees the
 values between two steps. A snapshot lends its arrays out as long as it is in use, and a later step
-copies what is lent before it gives the memory away. What one thread has read at one moment, for a
-file say, may outlive the snapshot: the steps of other threads copy it as long as it exists.
+copies what is lent before it gives the memory away. Arrays that one thread has read for a
+file may outlive the snapshot: the steps of other threads copy them as long as they exist.
 """
 
 from __future__ import annotations

@@ -504,7 +504,7 @@ def write_all(
             frames.
         draws: One for each of these.
         also: What else is set at that moment; this too is seen in all frames.
-        calls: What else is called at that moment, see `commit`; as above.
+        calls: Further calls to make with the commit; as above.
     """
     if now.frame is not None:
         now.frame.write_all(variables, values)

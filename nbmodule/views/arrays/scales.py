@@ -16,7 +16,7 @@ NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
 LIMIT = 0.995
 # The least size on a logarithmic scale, as a share of the largest.
 DEEPEST = 1e-8
-# What a reader can choose: symmetric around zero (or from zero), lowest to highest, logarithmic,
+# The scales to choose from: symmetric around zero (or from zero), lowest to highest, logarithmic,
 # each tile by itself.
 SCALES = ("", "range", "log", "tiles")
 # The ends of a scale, None where the values decide. A negative low end makes a scale signed.
