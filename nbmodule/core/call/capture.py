@@ -89,13 +89,6 @@ class Request:
     is_bounded: bool
 
 
-def forget_captured(call: ModuleCall, stages: Remaining) -> Any:
-    """Run a call that is not tracked; the results of an earlier one go."""
-    __tracebackhide__ = True
-    empty_captured(call.module)
-    return enter(call, stages)
-
-
 def empty_captured(module: CoreModule) -> None:
     """Release the returns and the call order of an earlier call."""
     if has_captured(module):

@@ -13,14 +13,9 @@ from nbmodule.base.interpreter import is_of_signal
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.stages import (
     ModuleCall,
-    Stages,
     enter,
-    give_variables,
-    observe,
+    inner_stages,
     prepare,
-    run_hooks,
-    stages_of,
-    take_options,
 )
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.parcel import StaticLeaf
@@ -163,17 +158,9 @@ def _step(
             _set_content(obj, content)
 
 
-# The stages of an eager call, which also run inside the compiled step.
-INSIDE: Stages = (
-    (ModuleCall.has_variables, give_variables),
-    (ModuleCall.is_observed, observe),
-    (ModuleCall.has_hooks, run_hooks),
-)
-
-
 def _run_inside(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    call = ModuleCall(module, type(module)._run, args, kwargs, {}, v)
-    return enter(call, stages_of(call, INSIDE))
+    call = ModuleCall(module, type(module)._run, args, kwargs, v)
+    return enter(call, inner_stages(call))
 
 
 def compile_module(module: Any, args: object, kwargs: object, options: dict[str, Any]) -> Any:
@@ -195,27 +182,15 @@ def compile_module(module: Any, args: object, kwargs: object, options: dict[str,
     settle(module)
     if args is None and kwargs is None:
         return module
-    args, kwargs = tuple(args or ()), dict(kwargs or {})
-    call = _call_of(module, args, kwargs)
-    prepare(module, args, call.kwargs)
-    stages = stages_of(call, ((ModuleCall.is_captured, capture_submodules),))
+    call = ModuleCall.of(module, tuple(args or ()), kwargs or {})
+    prepare(module, call.args, call.kwargs)
+    stages = (capture_submodules,) if call.is_captured() else ()
     try:
         enter(call, (*stages, lambda call, _: compiled.lower(call)))
     except Exception as error:
         if not compiled.falls_back(module, error):
             raise
     return module
-
-
-def _call_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModuleCall:
-    kwargs = dict(kwargs)
-    options = take_options(module, kwargs)
-    return ModuleCall(module, type(module)._run, args, kwargs, options, options.pop("v", None))
-
-
-def step_call(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the arguments that the compiled step of a module gets for a call."""
-    return module._nbm.compiled.arguments(_call_of(module, args, kwargs))[0]
 
 
 def run_compiled(call: ModuleCall, stages: Any) -> Any:

@@ -23,24 +23,22 @@ import numpy as np
 from nbmodule.base.foreign import as_read_or_left, is_native
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.migration import is_ours
-from nbmodule.core.call.capture import capture_submodules, forget_captured
-from nbmodule.core.call.compiling import INSIDE, run_compiled
+from nbmodule.core.call.capture import capture_submodules, empty_captured
+from nbmodule.core.call.compiling import run_compiled
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import (
     ModuleCall,
-    Run,
-    Stages,
     check_variables,
+    has_captured,
+    inner_stages,
     prepare,
     remember_return,
-    stages_of,
-    take_options,
 )
 from nbmodule.core.structure import building
 from nbmodule.core.structure.building import OPTIONS, STATEFUL, TRACKING
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.frame import gate, now, warn_of_constant
+from nbmodule.core.variables.frame import EAGER, gate, here, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
 
 if TYPE_CHECKING:
@@ -220,11 +218,11 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(self, *args, **kwargs)
         try:
             if kwargs or self._nbm.special or (gate.open and now.busy):
-                return call(self, run, args, kwargs)
+                return call(self, args, kwargs)
             # Traced and NumPy arguments need scopes or conversion; others take the short way.
             for x in args:
                 if isinstance(x, _LOOKED_AT) and not is_native(x):
-                    return call(self, run, args, kwargs)
+                    return call(self, args, kwargs)
         except Exception as error:
             shorten(error)
             raise
@@ -241,31 +239,29 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
 
 
 # -- calls beyond a bare method call --
-STAGES: Stages = (
-    (ModuleCall.is_captured, capture_submodules),
-    (ModuleCall.was_captured, forget_captured),
-    (ModuleCall.is_compiled, run_compiled),
-    *INSIDE,
-)
-
-
-def call(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call `module` through its stages."""
+def call(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `module` through the stages that the call needs."""
     __tracebackhide__ = True
     if any(isinstance(x, np.ndarray) for x in args):
         args = tuple(map(as_read_or_left, args))
     if kwargs:
         kwargs = {name: as_read_or_left(x) for name, x in kwargs.items()}
-    options = take_options(module, kwargs) if kwargs and not OPTIONS.isdisjoint(kwargs) else {}
-    this = ModuleCall(module, run, args, kwargs, options, options.pop("v", None))
-    if module._nbm.special:
-        prepare(module, args, kwargs)
+    this, inner = ModuleCall.of(module, args, kwargs), module._nbm
+    if inner.special:
+        prepare(module, args, this.kwargs)
     check_variables(this)
-    if this.v is None and now.frame is None and module._nbm.home is None and not is_eager():
+    if this.v is None and now.frame is None and inner.home is None and not is_eager():
         if plan_of(module).variables:
             warn_of_constant(module)
-    stages = stages_of(this, STAGES)
+    stages = inner_stages(this)
+    # Inside a transform the call is a part of that trace.
+    if (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER:
+        stages = (run_compiled, *stages)
+    if this.is_captured():
+        stages = (capture_submodules, *stages)
+    elif has_captured(module):
+        empty_captured(module)
     outputs = stages[0](this, stages[1:])
-    if module._nbm.returned is None:
+    if inner.returned is None:
         remember_return(module, outputs)
     return outputs

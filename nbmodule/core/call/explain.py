@@ -12,8 +12,7 @@ import jax
 from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.paths import entry_text
-from nbmodule.core.call.compiling import step_call
-from nbmodule.core.call.stages import remembered
+from nbmodule.core.call.stages import ModuleCall, remembered
 from nbmodule.core.compiled.call import Entry
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.compiled.key import (
@@ -203,7 +202,8 @@ def _compiled(
             )
         if not args and not kwargs:
             args, kwargs = remembered(fn) or (args, kwargs)
-        return fn._nbm.compiled.step, step_call(fn, args, kwargs), {}, fn
+        compiled = fn._nbm.compiled
+        return compiled.step, compiled.arguments(ModuleCall.of(fn, args, kwargs))[0], {}, fn
     hint = " For jax.jit itself, set jax_explain_cache_misses." if hasattr(fn, "lower") else ""
     raise ArgumentTypeError(
         "nb.explain_retrace takes a function of nb.jit or a compiled module, got "

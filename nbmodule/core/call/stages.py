@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 Run = Callable[..., Any]
 Remaining = tuple[Callable[["ModuleCall", Any], Any], ...]
 """The stages of a call that are still to run."""
-Stages = tuple[tuple[Callable[["ModuleCall"], Any], Callable[["ModuleCall", Any], Any]], ...]
-"""Pairs of a predicate and the stage that a call enters if the predicate holds."""
 
 
 def has_captured(module: CoreModule) -> bool:
@@ -70,13 +68,24 @@ class ModuleCall:
         run: Run,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        options: dict[str, Any],
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.module, self.run, self.args, self.kwargs = module, run, args, kwargs
-        self.options, self.v = options, v
+        self.module, self.run, self.args, self.kwargs, self.v = module, run, args, kwargs, v
+        self.options: dict[str, Any] = {}
 
-    # Predicates, each of which decides about one stage.
+    @classmethod
+    def of(cls, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ModuleCall:
+        """Return the call of a module's forward, with its options taken out of the arguments.
+
+        Options of which forward itself has the name stay there.
+        """
+        forward_names, kwargs = type(module)._own_parameters, dict(kwargs)
+        call = cls(module, type(module)._run, args, kwargs)
+        for name in OPTIONS.intersection(kwargs):
+            if name not in forward_names or (name == "v" and isinstance(kwargs[name], Mapping)):
+                call.options[name] = kwargs.pop(name)
+        call.v = call.options.pop("v", None)
+        return call
 
     def is_captured(self) -> bool:
         """Return True if the call has an option about its submodules."""
@@ -85,44 +94,18 @@ class ModuleCall:
             (value := options.get(name)) is not None and value is not False for name in TRACKING
         )
 
-    def was_captured(self) -> bool:
-        """Return True if an earlier call had such an option, and this one has not."""
-        return has_captured(self.module) and not self.is_captured()
 
-    def is_compiled(self) -> bool:
-        """Return True if the call runs compiled; inside a transform it is part of that trace."""
-        inner = self.module._nbm
-        return (inner.compiled is not None or inner.config.compile_on_next_step) and here() == EAGER
+def inner_stages(call: ModuleCall, observation: Any = None) -> Remaining:
+    """Return the stages that a call needs also inside its compiled form.
 
-    def has_variables(self) -> bool:
-        """Return True if the call has variables, `v=`."""
-        return self.v is not None
-
-    def is_observed(self) -> bool:
-        """Return True: every call is."""
-        return True
-
-    def has_hooks(self) -> bool:
-        """Return True if the module has hooks."""
-        inner = self.module._nbm
-        return bool(inner.hooks or inner.pre_hooks)
-
-
-def take_options(
-    module: Any, kwargs: dict[str, Any], names: frozenset[str] = OPTIONS
-) -> dict[str, Any]:
-    """Move the options of a call out of `kwargs`; names that forward has itself stay there."""
-    forward_names = type(module)._own_parameters
-    options = {}
-    for name in names.intersection(kwargs):
-        if name not in forward_names or (name == "v" and isinstance(kwargs[name], Mapping)):
-            options[name] = kwargs.pop(name)
-    return options
-
-
-def stages_of(call: ModuleCall, stages: Stages) -> Remaining:
-    """Return the stages that this call needs."""
-    return tuple([stage for is_needed, stage in stages if is_needed(call)])
+    Args:
+        call: The call.
+        observation: The stage in place of `observe`.
+    """
+    inner = call.module._nbm
+    given = (give_variables,) if call.v is not None else ()
+    hooked = (run_hooks,) if inner.hooks or inner.pre_hooks else ()
+    return (*given, observation or observe, *hooked)
 
 
 def enter(call: ModuleCall, stages: Remaining) -> Any:
@@ -361,8 +344,8 @@ def observe(call: ModuleCall, stages: Remaining) -> Any:
 def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run another function than the forward of a module as a call of it, with hooks and record."""
     __tracebackhide__ = True
-    call = ModuleCall(module, run, args, kwargs, {})
-    return observe(call, (run_hooks,) if call.has_hooks() else ())
+    call = ModuleCall(module, run, args, kwargs)
+    return enter(call, inner_stages(call))
 
 
 def run_hooks(call: ModuleCall, stages: Remaining) -> Any:

@@ -20,14 +20,10 @@ from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.stages import (
     ModuleCall,
     Remaining,
-    Stages,
     enter,
-    give_variables,
+    inner_stages,
     own_name,
     prepare,
-    run_hooks,
-    stages_of,
-    take_options,
 )
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit, jit
@@ -206,11 +202,11 @@ def _paths(root: CoreModule, prefix: str) -> tuple[dict[str, str], dict[str, str
 def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module` without a name scope of its own, so that paths start below it."""
     __tracebackhide__ = True
-    options = take_options(module, kwargs)
+    call = ModuleCall.of(module, args, kwargs)
     if module._nbm.special:
-        prepare(module, args, kwargs)
-    call = ModuleCall(module, type(module)._run, args, kwargs, options, options.pop("v", None))
-    return enter(call, stages_of(call, _WITHOUT_SCOPE))
+        prepare(module, args, call.kwargs)
+    stages = inner_stages(call, _enter_frame)
+    return enter(call, (capture_submodules, *stages) if call.is_captured() else stages)
 
 
 def _enter_frame(call: ModuleCall, stages: Remaining) -> Any:
@@ -218,11 +214,3 @@ def _enter_frame(call: ModuleCall, stages: Remaining) -> Any:
     __tracebackhide__ = True
     with calling(call.module):
         return enter(call, stages)
-
-
-_WITHOUT_SCOPE: Stages = (
-    (ModuleCall.is_captured, capture_submodules),
-    (ModuleCall.has_variables, give_variables),
-    (ModuleCall.is_observed, _enter_frame),
-    (ModuleCall.has_hooks, run_hooks),
-)
