@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
+import jax
+
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
 from nbmodule.tree.nested import Kind, Nested
 
 _ABSENT = object()
+
+
+def _is_leaf(value: object) -> bool:
+    return not isinstance(value, Nested)
 
 
 class Lookup(Nested):
@@ -35,11 +41,7 @@ class Lookup(Nested):
             >>> nb.Container(b={"c": 2}, a=1).cont_to_flat_list()
             [1, 2]
         """
-        leaves: list[Any] = []
-        for name in self._ordered():
-            value = dict.__getitem__(self, name)
-            leaves.extend(value.cont_to_flat_list() if isinstance(value, Lookup) else [value])
-        return leaves
+        return jax.tree.leaves(self, is_leaf=_is_leaf)
 
     def cont_from_flat_list(self, flat_list: Iterable[Any]) -> Self:
         """Give a Container of this structure with other leaves, in the order of
@@ -52,22 +54,13 @@ class Lookup(Nested):
             >>> nb.Container(a=1, b={"c": 2}).cont_from_flat_list([3, 4]).cont_to_dict()
             {'a': 3, 'b': {'c': 4}}
         """
-        values = list(flat_list)
-        expected = len(self.cont_to_flat_list())
-        if len(values) != expected:
+        values, structure = list(flat_list), jax.tree.structure(self, is_leaf=_is_leaf)
+        if len(values) != structure.num_leaves:
             raise StructureError(
-                f"the Container has {expected} leaves and the list has {len(values)} values."
+                f"the Container has {structure.num_leaves} leaves and the list has {len(values)} "
+                "values."
             )
-        remaining = iter(values)
-
-        def visit(level: Nested) -> Any:
-            new = {}
-            for name in level._ordered():
-                value = dict.__getitem__(level, name)
-                new[name] = visit(value) if isinstance(value, Lookup) else next(remaining)
-            return level._like({name: new[name] for name in level})
-
-        return visit(self)
+        return jax.tree.unflatten(structure, values)
 
     def cont_to_nested_list(self) -> list[Any]:
         """Give nested lists of the leaves, without the keys.

@@ -211,7 +211,7 @@ class Jit(Generic[P, R]):
             captured = entry.resolve(key, objects)
             if captured is not None:
                 return entry, captured
-        return None, self._seeds(objects)
+        return None, []
 
     def _add(self, entry: Entry) -> bool:
         """Add an entry; return True unless it takes the place of an equal one."""
@@ -227,6 +227,7 @@ class Jit(Generic[P, R]):
         __tracebackhide__ = True
         entry, captured = self._find(call_key(call), call.objects)
         if entry is None or anew:
+            captured = captured if entry is not None else self._seeds(call.objects)
 
             def run(job: Job) -> Traced:
                 return trace(job, self.donate, self._jax_options, anew=anew)
@@ -288,11 +289,11 @@ class Jit(Generic[P, R]):
         return Entry(call_key(job.call, inside=inside), job, guards, program)
 
     def expected(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, inside: bool = False
     ) -> tuple[CallArguments, CallKey, Entry | None]:
         """Return the key of a call and the trace that it would use, for `nb.explain_retrace`."""
         call = take_apart(args, kwargs, self.static)
-        key = call_key(call)
+        key = call_key(call, inside=inside)
         return call, key, self._find(key, call.objects)[0]
 
     def _seeds(self, objects: list[Any]) -> list[Any]:
@@ -372,7 +373,8 @@ class Jit(Generic[P, R]):
     ) -> tuple[Any, list[Variable]]:
         """Use the `jax.jit` for calls inside other transforms; returns result and variables."""
         __tracebackhide__ = True
-        entry, first = self._find(call_key(call, inside=True), call.objects)
+        entry, captured = self._find(call_key(call, inside=True), call.objects)
+        first = captured if entry is not None else self._seeds(call.objects)
         mark = now.taps.mark() if now.taps is not None else None
 
         def run(job: Job) -> Any:
@@ -447,9 +449,7 @@ class Jit(Generic[P, R]):
 
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the key of the program of a call, but for shapes."""
-        call = take_apart(args, kwargs, self.static)
-        key = call_key(call, inside=True)
-        entry, _ = self._find(key, call.objects)
+        _, key, entry = self.expected(args, kwargs, inside=True)
         return key, None if entry is None else entry.captured
 
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
