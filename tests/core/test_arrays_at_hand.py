@@ -65,17 +65,6 @@ def test_a_rate_that_a_function_returns_is_computed_at_each_call():
     assert found == sorted(set(found))
 
 
-def test_a_function_that_only_reads_keeps_no_large_array_that_was_replaced():
-    model = nb.Module(w=nb.Parameter(jnp.zeros(2**22 + 1)))
-    read = nb.jit(lambda m: m.w.value[0])
-    for _ in range(3):
-        read(model)
-    old = weakref.ref(model.w.value)
-    model.w.value = jnp.ones(2**22 + 1)
-    gc.collect()
-    assert old() is None
-
-
 @pytest.mark.not_under("eager", reason="nothing is compiled")
 @pytest.mark.parametrize("donate", [False, True])
 def test_folds_with_fresh_models_and_optimizers_leave_one_without_the_collector(donate):

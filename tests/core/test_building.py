@@ -151,7 +151,7 @@ class Scaled(nb.Module):
     ],
     ids=["eager", "jit", "jit of it", "vmap", "checkpoint", "grad", "scan", "grad in jit"],
 )
-def test_a_first_call_inside_a_transform_builds_boxes_of_constants(called):
+def test_a_first_call_inside_a_transform_builds_variables_of_constants(called):
     model, x = nb.Module(inner=[Scaled(build_mode="on_call")]).inner[0], jnp.ones((4, 3))
     with jax.checking_leaks():
         called(model, x)

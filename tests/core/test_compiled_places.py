@@ -187,21 +187,6 @@ def test_a_change_of_the_model_is_noticed_wherever_it_is_held(place, use, clock)
         assert len(names["traces"]) == traces, f"traced again after {change}"
 
 
-@pytest.mark.parametrize("use", ["called", "differentiated"])
-def test_a_forward_that_is_defined_again_is_noticed(use):
-    names: dict = {"__name__": "__main__"}
-    body = USES[use][0].format(m="model")
-    exec(f"{HEADER}\nmodel = Net(0)\n@nb.jit\ndef step(x):\n    return {body}", names)
-    names["step"](names["X"])
-
-    def forward(self, x):
-        return self.fc(x) * 5
-
-    names["Net"].forward = forward
-    exec(f"def plain(x):\n    return {body}", names)
-    np.testing.assert_allclose(names["step"](names["X"]), names["plain"](names["X"]), rtol=1e-4)
-
-
 def test_teacher_and_student_may_change_places():
     a, b = nb.Linear(2, 2, key=0), nb.Linear(2, 2, key=1)
     nets = {"teacher": a, "student": b}

@@ -220,16 +220,6 @@ def test_a_named_object_that_is_returned_is_that_object(kind):
         assert float(held.total if kind is Plain else held["total"]) == pytest.approx(times * 6.0)
 
 
-def test_an_object_of_the_surroundings_is_named_by_itself():
-    held = make(dict)
-    model = Writing(found=held, stateful=[held]).compile()
-
-    model(X + 1)
-    model(X + 1)
-
-    assert float(held["total"]) == pytest.approx(12.0)
-
-
 def test_compiling_with_arguments_changes_nothing_that_is_named():
     held = make(dict)
     Writing(arg_stateful_idxs=[[1]]).compile(args=(X, held))

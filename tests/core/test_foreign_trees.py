@@ -26,7 +26,7 @@ LAX = {
 
 @pytest.mark.parametrize("name", list(LAX))
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled):
+def test_a_function_of_lax_that_is_given_a_variable_asks_for_its_value(name, compiled):
     variable = nb.Parameter(jnp.eye(2))
     run = nb.jit(lambda: LAX[name](variable)) if compiled else lambda: LAX[name](variable)
     with pytest.raises(
@@ -38,7 +38,7 @@ def test_a_function_of_lax_that_is_given_a_box_asks_for_its_value(name, compiled
     np.testing.assert_array_equal(value, np.ones((2, 2)) @ np.eye(2))
 
 
-def test_functions_of_jax_numpy_take_a_box_as_ever():
+def test_functions_of_jax_numpy_take_a_variable_as_ever():
     variable = nb.Parameter(jnp.arange(4.0).reshape(2, 2))
     np.testing.assert_array_equal(
         jnp.dot(variable, variable), np.arange(4.0).reshape(2, 2) @ np.arange(4.0).reshape(2, 2)
@@ -52,13 +52,13 @@ def test_tree_at_replaces_a_leaf_of_a_model():
     np.testing.assert_array_equal(changed(jnp.ones(2)), np.asarray(model.bias()))
 
 
-def test_tree_at_of_a_box_names_the_leaf_that_it_wants():
+def test_tree_at_of_a_variable_names_the_leaf_that_it_wants():
     with pytest.raises(
         AttributeError, match=r"holds a _LeafWrapper in place of its array.*m\.weight\.value"
     ):
         eqx.tree_at(lambda m: m.weight, nb.Linear(2, 3), jnp.zeros((3, 2)))
 
 
-def test_a_box_says_which_attribute_neither_it_nor_its_array_has():
+def test_a_variable_says_which_attribute_neither_it_nor_its_array_has():
     with pytest.raises(AttributeError, match=rf'parameter {FLOAT}\[2\] has no attribute "shpae"'):
         nb.Parameter(jnp.ones(2)).shpae

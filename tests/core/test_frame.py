@@ -121,7 +121,7 @@ def test_a_frame_is_entered_again_where_another_exception_takes_the_place_of_its
 
 
 def read_by_a_function_of_jax(variable, x):
-    """As `jnp.arctan2` is compiled by JAX, it is given another box there, which holds what is
+    """As `jnp.arctan2` is compiled by JAX, it is given another variable there, which holds what is
     traced.
     """
     return jnp.arctan2(x, variable).sum()
@@ -209,7 +209,7 @@ def test_a_module_made_inside_is_local_where_nothing_is_traced():
     assert len(kept) == 2
 
 
-def test_one_box_under_two_arguments_is_one_input():
+def test_one_variable_under_two_arguments_is_one_input():
     model = nb.Module(scale=nb.Parameter(2.0))
 
     @nb.jit
@@ -314,7 +314,7 @@ def test_a_compiled_function_keeps_no_model_alive():
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_box_that_outlives_the_trace_it_was_made_in_keeps_nothing_of_it():
+def test_a_variable_that_outlives_the_trace_it_was_made_in_keeps_nothing_of_it():
     kept, scale, ready = [], nb.Parameter(2.0), jnp.ones(3)
 
     @nb.jit
@@ -368,7 +368,7 @@ def test_a_compiled_function_that_failed_keeps_nothing_of_the_one_that_called_it
         "scan",
         "made in vmap",
         "a gradient of a copy",
-        "a copy of a box",
+        "a copy of a variable",
         "a branch in a scan",
     ],
 )

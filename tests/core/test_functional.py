@@ -27,7 +27,7 @@ X = jnp.arange(6.0).reshape(2, 3) / 6
 
 
 # -- PyTree --
-def test_leaves_are_arrays_of_distinct_boxes_and_nothing_else():
+def test_leaves_are_arrays_of_distinct_variables_and_nothing_else():
     model = Net()
     model.again = model.layers[0]
     leaves = jax.tree.leaves(model)

@@ -21,12 +21,12 @@ from tests.core.interrupting import Injected, assert_nothing_is_open, points
 
 
 def values_of(things):
-    boxes = [
+    variables = [
         variable
         for thing in things
         for variable in ([thing] if isinstance(thing, nb.Variable) else plan_of(thing).variables)
     ]
-    return [np.array(variable._value) for variable in boxes]
+    return [np.array(variable._value) for variable in variables]
 
 
 class Walk(nb.Module):

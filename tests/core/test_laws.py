@@ -18,18 +18,18 @@ class Plain:
 
 @st.composite
 def models(draw):
-    """A module whose parts are nested at random; some boxes and modules are shared, and one part
+    """A module whose parts are nested at random; some variables and modules are shared, and one part
     may point back.
     """
-    boxes = [nb.Parameter(jnp.full(2, float(i + 1))) for i in range(draw(st.integers(1, 4)))]
-    boxes += [nb.Buffer(jnp.full(2, 10.0 * (i + 1))) for i in range(draw(st.integers(0, 2)))]
+    variables = [nb.Parameter(jnp.full(2, float(i + 1))) for i in range(draw(st.integers(1, 4)))]
+    variables += [nb.Buffer(jnp.full(2, 10.0 * (i + 1))) for i in range(draw(st.integers(0, 2)))]
     made: list = []
 
     def part(depth: int):
-        kinds = ["box", "static"] + (["module", "list", "dict", "plain", "again"] if depth else [])
+        kinds = ["variable", "static"] + (["module", "list", "dict", "plain", "again"] if depth else [])
         kind = draw(st.sampled_from(kinds))
-        if kind == "box" or (kind == "again" and not made):
-            return draw(st.sampled_from(boxes))
+        if kind == "variable" or (kind == "again" and not made):
+            return draw(st.sampled_from(variables))
         if kind == "again":
             return draw(st.sampled_from(made))
         if kind == "static":
@@ -56,7 +56,7 @@ def models(draw):
     root = nb.Module()
     for name in ("p", "q", "r"):
         setattr(root, name, part(3))
-    root.own = boxes[0]
+    root.own = variables[0]
     if made and isinstance(made[0], nb.Module):
         made[0].back = root
     return root
@@ -132,15 +132,15 @@ def test_setting_v_to_itself_changes_nothing_and_a_copy_equals_it(model):
 @settings(max_examples=25, deadline=None)
 @given(models())
 def test_jit_and_eager_agree_and_tied_gradients_add_up(model):
-    boxes = [variable for _, variable in aliases(model) if isinstance(variable, nb.Parameter)]
+    variables = [variable for _, variable in aliases(model) if isinstance(variable, nb.Parameter)]
 
     def total(_):
-        return sum((variable.value * (i + 1)).sum() for i, variable in enumerate(boxes))
+        return sum((variable.value * (i + 1)).sum() for i, variable in enumerate(variables))
 
     np.testing.assert_allclose(nb.jit(total)(0), total(0), rtol=1e-5)
     grads = nb.grad(total)(model)
     expected: dict = {}
-    for i, variable in enumerate(boxes):
+    for i, variable in enumerate(variables):
         expected[variable] = expected.get(variable, 0) + i + 1
     for variable, place in plan_of(model).places.items():
         if isinstance(variable, nb.Parameter):

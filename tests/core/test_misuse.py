@@ -12,7 +12,7 @@ import nbmodule as nb
 BAD = {
     "object": object(), "text": "text", "bytes": b"x", "none": None, "minus one": -1, "float": 2.5, "nan": float("nan"), "true": True,
     "list": [1, "a"], "dict": {"a": object()}, "set": {1}, "function": len, "class": int, "array": np.ones((7, 3)),
-    "text array": np.array(["a"]), "key": jax.random.key(0), "complex": 1j, "ellipsis": ..., "module": nb.Module(), "box": nb.Buffer(1.0),
+    "text array": np.array(["a"]), "key": jax.random.key(0), "complex": 1j, "ellipsis": ..., "module": nb.Module(), "variable": nb.Buffer(1.0),
 }  # fmt: skip
 ALLOWED = (
     nb.NbModuleError,

@@ -39,7 +39,7 @@ def of_compiled(x):
     return model(x)
 
 
-def of_box(x):
+def of_variable(x):
     variable = nb.Parameter(jnp.zeros((2, 3)))
     variable[:] = x
     return variable()
@@ -76,10 +76,10 @@ DOORS = {
     "update": of_updated,
     "Containers": lambda x: (nb.Container(w=ONES) * nb.Container(w=x)).w,
     "a Container and an array": lambda x: (nb.Container(w=ONES) * x).w,
-    "a box and an array": lambda x: nb.Parameter(ONES) + x,
-    "an array and a box": lambda x: x + nb.Parameter(ONES),
-    "a box": lambda x: nb.Parameter(x)(),
-    "items of a box": of_box,
+    "a variable and an array": lambda x: nb.Parameter(ONES) + x,
+    "an array and a variable": lambda x: x + nb.Parameter(ONES),
+    "a variable": lambda x: nb.Parameter(x)(),
+    "items of a variable": of_variable,
     "replaced returns": of_replaced,
     "eval_shape": lambda x: np.zeros(nb.eval_shape(lambda x: x * 2, x).shape),
     "graph": lambda x: len(nb.graph(layer(), x).nodes),

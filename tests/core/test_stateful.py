@@ -109,7 +109,7 @@ def test_a_layer_that_is_reachable_twice_is_listed_once_under_the_first_path():
     assert Net().v.cont_all_key_chains() == expected
 
 
-def test_gradients_of_a_shared_box_add_up():
+def test_gradients_of_a_shared_variable_add_up():
     class Tied(nb.Module):
         def __init__(self):
             self.a, self.b = nb.Parameter(2.0), None
@@ -220,7 +220,7 @@ def test_partial_variables_are_accepted_when_asked_for():
     assert model.v.w.shape == (2, 3)
 
 
-def test_an_array_of_another_modules_v_is_that_modules_box_under_a_new_name():
+def test_an_array_of_another_modules_v_is_that_modules_variable_under_a_new_name():
     class Net(nb.Module):
         def __init__(self):
             self._l0 = Linear(3, 3)

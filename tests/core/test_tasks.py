@@ -349,8 +349,11 @@ def signals(act, check, count):
 
 
 @swallowed
-@pytest.mark.parametrize("donate", [False, True])
-def test_signals_never_lose_or_divide_a_model(donate):
+@pytest.mark.parametrize(
+    ("donate", "count"),
+    [(False, 300), (True, 300), pytest.param(True, 3000, marks=pytest.mark.long)],
+)
+def test_signals_never_lose_or_divide_a_model(donate, count):
     model = Twin(3)
 
     @nb.jit(donate=donate)
@@ -363,20 +366,7 @@ def test_signals_never_lose_or_divide_a_model(donate):
         assert len({item(part._value) for part in model.parts}) == 1
         assert_nothing_is_open()
 
-    assert signals(step, check, 300) == 300
-
-
-@swallowed
-@pytest.mark.long
-def test_three_thousand_signals_lose_no_model_that_is_donated():
-    model = Twin(3)
-    step = nb.jit(lambda: setattr(model, "v", model.v + 1), donate=True)
-    step()
-
-    def check():
-        assert len({item(part._value) for part in model.parts}) == 1
-
-    assert signals(step, check, 3000) == 3000
+    assert signals(step, check, count) == count
 
 
 @swallowed

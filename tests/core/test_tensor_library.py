@@ -42,7 +42,7 @@ def test_repr_is_that_of_the_contract():
     assert repr(nb.Buffer(jnp.ones(2, "float32"))) == "Buffer([1. 1.], device=cpu:0)"
 
 
-def test_an_operation_on_boxes_gives_a_plain_array():
+def test_an_operation_on_variables_gives_a_plain_array():
     p, q = nb.Parameter([1.0, 2.0]), nb.Buffer([3.0, 4.0])
     results = [
         p + q,
@@ -87,7 +87,7 @@ def test_a_write_keeps_dtype_and_shape():
     np.testing.assert_array_equal(p, [0, 1])
 
 
-def test_a_box_is_hashed_by_identity():
+def test_a_variable_is_hashed_by_identity():
     p, q = nb.Parameter(1.0), nb.Parameter(1.0)
     assert len({p, q, p}) == 2 and {p: 1}[p] == 1
 
@@ -105,15 +105,15 @@ def test_numpy_arrays_are_copied():
 # -- attributes --
 def test_assigning_an_array_makes_a_buffer_and_then_changes_its_value():
     model = nb.Module(mean=jnp.zeros(2))
-    box = model.mean
-    assert isinstance(box, nb.Buffer)
+    variable = model.mean
+    assert isinstance(variable, nb.Buffer)
     model.mean = jnp.ones(2)
-    assert model.mean is box and float(box.sum()) == 2
+    assert model.mean is variable and float(variable.sum()) == 2
     with pytest.raises(nb.ShapeError, match="shape"):
         model.mean = jnp.ones(3)
 
 
-def test_assigning_a_box_rebinds_the_attribute():
+def test_assigning_a_variable_rebinds_the_attribute():
     model = Net()
     shared = model.blocks[0].linear.weight
     model.blocks[1].linear.weight = shared
@@ -315,13 +315,13 @@ def test_loading_asks_a_function_for_every_key():
         model.load_state_dict(source)
 
 
-def test_loading_keeps_boxes_sharing_and_dtype():
+def test_loading_keeps_variables_sharing_and_dtype():
     model = Net()
     model.blocks[1].linear.weight = model.blocks[0].linear.weight
-    box = model.head.weight
+    variable = model.head.weight
     state = {name: np.asarray(array, np.float64) * 2 for name, array in model.state_dict().items()}
     model.load_state_dict(state)
-    assert model.head.weight is box and box.dtype == FLOAT
+    assert model.head.weight is variable and variable.dtype == FLOAT
     assert model.blocks[1].linear.weight is model.blocks[0].linear.weight
     state["blocks.1.linear.weight"] = state["blocks.1.linear.weight"] + 1
     with pytest.warns(UserWarning, match="two different values.*blocks.1.linear.weight"):
@@ -449,7 +449,7 @@ def test_a_tensor_of_pytorch_becomes_a_variable_wherever_an_array_does():
     model.means = [torch.tensor([6.0, 7.0])]
     model.weight = torch.tensor([8.0, 9.0])
     model.weight[0] = torch.tensor(7.0)
-    assert [name for name, box in model.named_parameters() if box.requires_grad] == [
+    assert [name for name, variable in model.named_parameters() if variable.requires_grad] == [
         "trained",
         "weight",
     ]
@@ -482,7 +482,7 @@ def test_numbers_in_a_list_are_a_value_for_the_variable_that_is_there():
 def test_a_parameter_can_be_made_frozen(make):
     model = nb.Module(fixed=make(), free=nb.Parameter(jnp.ones(2)))
     grads = nb.grad(lambda model: (model.fixed * model.free).sum())(model)
-    assert [box.requires_grad for box in model.parameters()] == [False, True]
+    assert [variable.requires_grad for variable in model.parameters()] == [False, True]
     np.testing.assert_array_equal(grads.fixed, [0, 0])
     assert not copy.deepcopy(model).fixed.requires_grad
 

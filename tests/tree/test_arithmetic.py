@@ -96,6 +96,7 @@ def test_an_operator_on_two_containers_is_tree_map(operation):
     a = Container({f"{one}_{other}": array(one, 1) for one, other in pairs})
     b = Container({f"{one}_{other}": array(other, 2) for one, other in pairs})
     agree(operation, a, b)
+    agree(operation, 6, b)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,15 @@ def test_powers_are_computed_as_by_jax(exponent):
 def test_operators_of_one_operand_are_tree_map(operation):
     for dtypes in (["float32", "bfloat16"], ["int32", "uint8"], ["bool"]):
         agree(operation, Container({dtype: array(dtype) for dtype in dtypes}))
+
+
+def test_divmod_gives_quotient_and_remainder():
+    container = Container(a=jnp.array([7.0, -7.0]), b=jnp.array([9, 4]))
+    for found, one, other in (
+        (divmod(container, 4), container, 4),
+        (divmod(20, container), 20, container),
+    ):
+        check(found, (one // other, one % other))
 
 
 def test_matrix_products_are_tree_map():
@@ -162,6 +172,39 @@ def test_an_expression_on_any_nested_containers_is_tree_map(tree, number):
     for one, other in zip(found.cont_to_flat_list(), jax.tree.leaves(expected), strict=True):
         assert (one.dtype, one.weak_type) == (other.dtype, other.weak_type)
         np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+# Operators as methods
+def test_comparison_gives_a_container_that_has_no_hash():
+    container = Container(a=jnp.arange(3), b=1)
+    assert (container == container).cont_all_true()
+    assert (container != container).cont_all_false()
+    np.testing.assert_array_equal((container > 1).a, [False, False, True])
+    np.testing.assert_array_equal(
+        (~(container > 1) & (container == 0)).cont_prune_key_chain("b").a, [True, False, False]
+    )
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(container)
+
+
+def test_a_bool_is_inverted_as_an_array_of_bools_is():
+    flags = ~Container(array=jnp.array([True, False]), yes=True, no=False, several=[True, 6])
+    assert flags.array.tolist() == [False, True]
+    assert (flags.yes, flags.no) == (False, True)
+    assert list(map(type, (flags.yes, flags.no))) == [bool, bool]
+    assert flags.several == [False, -7]
+    assert (~(Container(b=1) > 0)).b is False
+
+
+def test_in_place_operators_make_a_new_container():
+    container = Container(a=jnp.ones(2), b=True)
+    other = container
+    container += 1
+    assert other is not container
+    np.testing.assert_array_equal(other.a, [1, 1])
+    flags = same = Container(b=False)
+    flags |= Container(b=True)
+    assert (flags.b, same.b) == (True, False)
 
 
 # Operands of all kinds

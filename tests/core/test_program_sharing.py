@@ -1,5 +1,5 @@
-"""No program serves a function that reads another value: a rate in a cell, a default, a list,
-behind a property, in an array ...
+"""Programs are found by content: none serves a function that reads another value, or a model that
+differs in what it shares, in its hooks, its mode or its code.
 """
 
 import jax
@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.core.rerunning import X
 
 from jax_settings import FLOAT
+
+X = jnp.ones((4, 3))
 
 
 def rate_in_a_cell(value):
@@ -18,50 +19,9 @@ def rate_in_a_cell(value):
     return nb.jit(lambda x: model(x) * value), lambda x: model(x) * value
 
 
-def rate_as_a_default(value):
-    model = nb.Linear(3, 2, key=0)
-    return nb.jit(lambda x, rate=value: model(x) * rate), lambda x: model(x) * value
-
-
-def rate_as_a_global(value):
-    names = {"model": nb.Linear(3, 2, key=0), "rate": value}
-    exec("def step(x):\n    return model(x) * rate", names)
-    return nb.jit(names["step"]), lambda x: names["model"](x) * value
-
-
-class Settings:
-    def __init__(self, rate):
-        self._rate = rate
-
-    @property
-    def rate(self):
-        return self._rate
-
-    def scaled(self, y):
-        return y * self._rate
-
-
-def rate_behind_a_property(value):
-    model, settings = nb.Linear(3, 2, key=0), Settings(value)
-    return nb.jit(lambda x: model(x) * settings.rate), lambda x: model(x) * value
-
-
 def rate_in_an_array(value):
     model, rate = nb.Linear(3, 2, key=0), np.array(value, FLOAT)
     return nb.jit(lambda x: model(x) * rate), lambda x: model(x) * value
-
-
-class Shared(nb.Module):
-    def __init__(self, fn):
-        self.inner, self.fn = nb.Linear(3, 2, key=0), fn
-
-    def forward(self, x):
-        return self.fn(self.inner(x))
-
-
-def rate_in_a_function_of_the_model(value):
-    model = Shared(lambda y: y * value)
-    return nb.jit(lambda x: model(x)), lambda x: model.inner(x) * value
 
 
 def rate_in_the_rule_of_a_derivative(value):
@@ -118,11 +78,54 @@ def test_a_value_that_differs_is_never_taken_from_another_program(make):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("a", "b"), [(jax.nn.relu, jnp.tanh), (lambda y: y + 1, lambda y: y + 2), (jnp.sin, jnp.cos)]
-)
-def test_another_activation_function_traces_again(a, b):
-    for act in (a, b, a):
-        model = nb.Linear(3, 2)
-        step = nb.jit(lambda x, act=act, model=model: act(model(x)))
-        np.testing.assert_allclose(step(X), act(model(X)), rtol=1e-5, atol=1e-6)
+def test_models_that_share_a_variable_are_not_run_by_the_program_of_models_that_do_not():
+    def make(shared):
+        a = nb.Linear(3, 3, key=0)
+        b = nb.Linear(3, 3, key=1)
+        if shared:
+            b.weight = a.weight
+
+        @nb.jit
+        def grow(x):
+            a.weight.value = a.weight.value + 1
+            return b(x)
+
+        return a, b, grow
+
+    for shared in (False, True, False, True):
+        _, b, grow = make(shared)
+        expected = X @ (b.weight() + (1 if shared else 0)).T + b.bias()
+        np.testing.assert_allclose(grow(X), expected, rtol=1e-5)
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_training_and_evaluation_stay_two_programs_for_a_new_model():
+    traced = []
+
+    @nb.jit
+    def predict(x):
+        traced.append(1)
+        return model(x)
+
+    for i in range(3):
+        model = nb.Sequential(nb.Linear(3, 2), nb.Dropout(0.9))
+        assert (np.asarray(predict(X)) == 0).any()
+        model.eval()
+        np.testing.assert_array_equal(predict(X), model(X))
+        model.train()
+        assert (np.asarray(predict(X)) == 0).any()
+        first = len(traced) if i == 0 else first
+    assert len(traced) == first
+
+
+def test_a_hook_of_one_model_does_not_run_for_another():
+    def make(hooked):
+        model = nb.Linear(3, 2, key=0)
+        if hooked:
+            model.register_forward_hook(lambda module, inputs, outputs: outputs * 0)
+        return nb.jit(lambda x: model(x)), model
+
+    for hooked in (True, False, True, False):
+        step, model = make(hooked)
+        np.testing.assert_allclose(step(X), model(X), rtol=1e-6)
+        assert (np.asarray(step(X)) == 0).all() == hooked
