@@ -26,7 +26,9 @@ def models(draw):
     made: list = []
 
     def part(depth: int):
-        kinds = ["variable", "static"] + (["module", "list", "dict", "plain", "again"] if depth else [])
+        kinds = ["variable", "static"] + (
+            ["module", "list", "dict", "plain", "again"] if depth else []
+        )
         kind = draw(st.sampled_from(kinds))
         if kind == "variable" or (kind == "again" and not made):
             return draw(st.sampled_from(variables))
