@@ -42,11 +42,13 @@ __all__ = [
     "line_of_user",
     "make_user_context",
     "outside_traces",
+    "quiet",
     "raw_frames",
     "reset_compilation_cache",
     "scan_counts",
     "source_info_util",
     "trace_context",
+    "trace_token",
     "unfit",
 ]
 
@@ -109,6 +111,13 @@ def here() -> Any:
 make_user_context: Callable[..., Any] = _need(
     "which keeps JAX from using an outdated trace", "jax.make_user_context"
 )
+trace_token = make_user_context(None)
+
+
+def quiet() -> Any:
+    """Enter JAX's default token for a while, so that frames share the trace of a kernel."""
+    return trace_token(None)
+
 
 # Where JAX looks up what to do with an argument of a class, to say in our words that it takes no
 # variable there. Private: without them JAX's own words stay.

@@ -5,7 +5,6 @@ This package works on nested mappings of arrays and never sees a module.
 """
 
 from nbmodule.base.bounded_json import parse_json
-from nbmodule.base.sockets import plug
 from nbmodule.files.background import Saving, in_background, wait_for_saving
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
 from nbmodule.files.contents import Contents, read, read_flat
@@ -36,9 +35,3 @@ __all__ = [
     "show_text",
     "diff_files",
 ]
-
-# What `Container.cont_to_disk_as_hdf5`, `cont_from_disk_as_hdf5` and `calls.save` ask for.
-plug("save_hdf5", save)
-plug("load_hdf5", load_tree)
-plug("save_safetensors", save_safetensors)
-plug("load_with_metadata", load_with_metadata)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
-from nbmodule.base.sockets import plug
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.structure import rebuild, structure_of
@@ -84,6 +83,3 @@ def to_framework(module: Module, framework: str) -> Any:
         )
     pack = importlib.import_module(f"nbmodule.interop.frameworks.{framework}").pack
     return pack(*unpack(module), type(module).__name__)
-
-
-plug("to_framework", to_framework)

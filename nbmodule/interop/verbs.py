@@ -6,7 +6,6 @@ from typing import Any
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.base.sockets import plug
 from nbmodule.interop.native import VERBS, StandIn, local
 
 
@@ -33,7 +32,3 @@ def run_verb(
 
         return views.VERBS[verb](model, args, kwargs or {}, **options)
     return VERBS[verb](model, args, kwargs or {}, **options)
-
-
-plug("watched", watched)
-plug("as_it_stands", run_verb)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nbmodule.base.sockets import plug
 from nbmodule.nn.activation import activations
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.layer import Layer
@@ -37,6 +36,3 @@ def between() -> dict[str, Callable[[int, int], Layer]]:
         "Linear": Linear,
     }
     return common | others | dict(sorted(factories.items()))
-
-
-plug("between", between)

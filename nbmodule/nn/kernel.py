@@ -34,9 +34,9 @@ from nbmodule.base.foreign import (
     reader_of,
 )
 from nbmodule.base.format import describe_shape
-from nbmodule.base.jax_names import INLINE
+from nbmodule.base.jax_names import INLINE, quiet
 from nbmodule.base.promotion import mixed_ranks
-from nbmodule.core.variables.frame import now, quiet
+from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 from nbmodule.nn.checks import annotated_checks, check_arguments

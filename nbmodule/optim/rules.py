@@ -20,9 +20,9 @@ import numpy as np
 from jax.core import Tracer
 from jax.tree_util import GetAttrKey, SequenceKey
 
-from nbmodule.base.jax_names import INLINE
+from nbmodule.base.jax_names import INLINE, quiet
 from nbmodule.base.promotion import mixed_dtypes, widened
-from nbmodule.core.variables.frame import now, quiet
+from nbmodule.core.variables.frame import now
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
 
 ACCUMULATED = "accumulated"  # the slot of gradients that wait for their step

@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -23,7 +22,7 @@ from jax.tree_util import DictKey
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import describe_shape
-from nbmodule.base.sockets import plugged
+from nbmodule.base.jax_names import quiet
 from nbmodule.base.trees import chunks_of, structure_difference
 from nbmodule.errors import ShapeError, StructureError
 from nbmodule.tree.keys import is_mapping
@@ -191,8 +190,8 @@ def _run(
     kernel: Callable[..., list[Any]], columns: list[list[Any]], shared: tuple[Any, ...]
 ) -> list[Any]:
     values: list[Any] = [None] * len(columns[0])
-    # Without the context of the core, each call under a frame would trace the kernels again.
-    with (plugged("kernels") or nullcontext)():
+    # Without this context, each call under a frame would trace the kernels again.
+    with quiet():
         for indices in _chunks(tuple(tuple(map(_aval, column)) for column in columns)):
             parts = tuple(tuple(map(column.__getitem__, indices)) for column in columns)
             results = kernel(parts, shared)

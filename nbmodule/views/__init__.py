@@ -1,9 +1,8 @@
 """Displays: records of models, variables, calls and runs as text, static HTML and live views.
 
-Importing this package plugs it into the sockets `display` and `show` of `nbmodule.base`.
+`nbmodule.base.sockets` names the functions that lower packages call.
 """
 
-from nbmodule.base.sockets import plug
 from nbmodule.views.builders import (  # noqa: F401 - they register their records
     comparisons,
     modules,
@@ -39,22 +38,10 @@ __all__ = [
     "inspect",
     "mimebundle",
     "plot",
-    "plug_in",
+    "printed",
     "record_for",
     "register_record",
     "show",
+    "show_in_place",
     "view_for",
 ]
-
-
-def plug_in() -> None:
-    """Give the layers that views build on their rich display."""
-    plug("display", mimebundle)
-    plug("show", show)
-    plug("show_in_place", show_in_place)
-    plug("text", printed)
-    plug("plot", plot)
-    plug("page", graph_view.graph_page)
-
-
-plug_in()

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbmodule.base.sockets import plug
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.tree import Container
+from nbmodule.tree import files as tree_files
 
 KEYS = st.text('abü<" ', min_size=1, max_size=3)
 LEAVES = st.one_of(
@@ -108,15 +108,14 @@ def test_damaged_json_is_an_error_with_its_place(tmp_path, content, message):
 
 # HDF5, through the socket
 @pytest.fixture
-def shelf():
+def shelf(monkeypatch):
     files = {}
-    before = [plug("save_hdf5", files.__setitem__), plug("load_hdf5", files.__getitem__)]
-    yield files
-    plug("save_hdf5", before[0])
-    plug("load_hdf5", before[1])
+    functions = {"save_hdf5": files.__setitem__, "load_hdf5": files.__getitem__}
+    monkeypatch.setattr(tree_files, "socket", functions.__getitem__)
+    return files
 
 
-def test_hdf5_is_left_to_the_room_that_is_plugged_in(shelf):
+def test_hdf5_is_left_to_the_package_of_files(shelf):
     container = Container(a=jnp.ones(2), b={"c": 3})
     container.cont_to_disk_as_hdf5("x.h5")
     assert shelf["x.h5"] == {"a": container.a, "b": {"c": 3}}

@@ -21,7 +21,6 @@ from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.interpreter import allow
-from nbmodule.base.sockets import plug
 from nbmodule.base.trees import nest
 from nbmodule.core.structure.holders import (
     LEAF_TYPES,
@@ -492,9 +491,6 @@ def name_in_plan(variable: Variable, modules: Iterable[Any] = ()) -> str:
         return variable.describe()
     name = max(plans, key=lambda plan: len(plan.places)).places[variable].name
     return f'{type(variable).__name__.lower()} "{name}" ({describe_shape(variable)})'
-
-
-plug("named", name_in_plan)
 
 
 def aliases(root: Hull, *, recursive: bool = True) -> Iterator[tuple[str, Variable]]:

@@ -39,7 +39,7 @@ from nbmodule.base.jax_names import (
     is_eager,
     is_jit_being_traced,
     is_only_looked_at,
-    make_user_context,
+    trace_token,
 )
 from nbmodule.base.sockets import socket
 from nbmodule.core.variables.call_log import Log, uncaptured
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 
 EAGER = check_jax()
-_token = make_user_context(None)
 _tickets = count(1)
 
 
@@ -289,7 +288,7 @@ class Frame:
         try:
             gate.open[self] = None
             if self.guarded:
-                self._context = _token(next(_tickets))
+                self._context = trace_token(next(_tickets))
                 self._context.__enter__()
             now.frame = self
         except BaseException:
@@ -401,7 +400,7 @@ class Frame:
     def renew(self) -> None:
         """Enter a fresh token: traces that were cached with an older value are not used again."""
         self._context.__exit__(None, None, None)
-        self._context = _token(next(_tickets))
+        self._context = trace_token(next(_tickets))
         self._context.__enter__()
         self.seen.clear()
 
@@ -579,9 +578,4 @@ deliveries: list[Any] = []
 
 def apart() -> Any:
     """Enter a fresh token for a while: what is traced meanwhile is not used again."""
-    return _token(next(_tickets))
-
-
-def quiet() -> Any:
-    """Enter JAX's default token for a while, so that frames share the trace of a kernel."""
-    return _token(None)
+    return trace_token(next(_tickets))

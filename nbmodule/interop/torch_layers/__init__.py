@@ -2,10 +2,7 @@
 with PyTorch's names.
 """
 
-from nbmodule.base.sockets import plug
 from nbmodule.interop.torch_layers.convert import Conversion, from_torch
-from nbmodule.interop.torch_layers.states import StateMatch, to_torch, torch_state
+from nbmodule.interop.torch_layers.states import StateMatch, to_torch
 
 __all__ = ["Conversion", "StateMatch", "from_torch", "to_torch"]
-
-plug("torch_state", torch_state)
