@@ -38,17 +38,16 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
-    commit_in_place,
     flatten_arrays,
     frozen_chains,
     has_floats,
     leaf_places,
     match,
-    next_count,
     parameters_by_chain,
     values_of,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
+from nbmodule.optim.rules import next_counts
 from nbmodule.tree.container import Container
 from nbmodule.tree.nested import is_of_class
 
@@ -297,28 +296,22 @@ class Optimizer:
                 f"write {TRAINING}."
             )
         assert v is not None
-        is_compiled = self._compiles("step", extra) and not vars(self)["_inplace"]
+        is_compiled, inplace = self._compiles("step", extra), vars(self)["_inplace"]
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]
         idle = frozen_chains(v).union(integers)
-        places = leaf_places(v) if vars(self)["_inplace"] else None
+        places = leaf_places(v) if inplace else []
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
-            whole = Pairs(chains, leaves, extra=extra)
-            new = self._take_step(whole, grads, ignore_missing, idle)
-            whole.commit()
+            part = Pairs(chains, leaves, extra=extra)
+            new = self._take_step(part, grads, ignore_missing, idle)
+            part.commit_in_place(places, new)
             return new
 
-        if is_compiled:
-            compiled = self._compiled(("step", chains, ignore_missing, idle), step)
-            return jax.tree.unflatten(treedef, compiled(leaves, grads, extra))
-        part = Pairs(chains, leaves, extra=extra)
-        new = self._take_step(part, grads, ignore_missing, idle)
-        if places is not None:
-            commit_in_place(part, places, new)
-            return v
-        part.commit()
-        return jax.tree.unflatten(treedef, new)
+        if is_compiled and not inplace:
+            step = self._compiled(("step", chains, ignore_missing, idle), step)
+        new = step(leaves, grads, extra)
+        return v if inplace else jax.tree.unflatten(treedef, new)
 
     def update(
         self, model: CoreModule, grads: Any = None, ignore_missing: bool = False, **extra: Any
@@ -444,7 +437,7 @@ class Optimizer:
         memo = self._memo
         memo.stepping += 1
         try:
-            self._counter.value = next_count(self._counter.value)
+            self._counter.value = next_counts({"count": self._counter.value})["count"]
             v, gradients = (as_container(chains, column) for column in (weights, grads))
             returned = self._step(v, gradients)
         finally:

@@ -17,7 +17,6 @@ from jax.tree_util import SequenceKey
 
 from nbmodule.base.foreign import is_of_no_numbers, received
 from nbmodule.base.format import describe_shape
-from nbmodule.base.jax_names import INLINE
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import link
 from nbmodule.base.trees import flat, nest, structure_difference
@@ -67,6 +66,28 @@ class Pairs:
         """Apply all writes of the step as one act; setters that run Python come last."""
         order = sorted(self.writes, key=lambda variable: "_value" in vars(type(variable)))
         write_all(order, [self.writes[variable] for variable in order], calls=self.calls)
+
+    def commit_in_place(self, places: Iterable[tuple[Any, Any]], new: Iterable[Any]) -> None:
+        """Commit a step, and set leaves of the tree that it was given.
+
+        Variables, those behind the container of a model too, are set with the step as one act.
+
+        Args:
+            places: Where the leaves are, from `leaf_places`; none for a step that is not in place.
+            new: Their new values.
+        """
+        for (level, key), value, before in zip(places, new, self.weights):
+            if value is before:
+                continue
+            variable = level if isinstance(level, Variable) else None
+            if isinstance(level, Container):
+                variable = variable_behind(level, key)
+            if variable is not None:
+                value = self.writes[variable] = variable.admitted(value)
+            if level is not variable:  # a container's own `__setitem__` would set the variable
+                setter = dict.__setitem__ if isinstance(level, Container) else operator.setitem
+                self.calls.append((setter, level, key, value))
+        self.commit()
 
     def active(self) -> list[int]:
         """Return the numbers of the variables that have a gradient."""
@@ -251,12 +272,6 @@ def parameters_by_chain(model: CoreModule) -> Parameters:
     return parameters
 
 
-@functools.partial(jax.jit, inline=INLINE)
-def next_count(count: Any) -> Any:
-    """Return the count after one more step."""
-    return count + 1
-
-
 # -- steps in place --
 def leaf_places(tree: object) -> list[tuple[Any, Any]]:
     """Return where a tree stores each leaf: the dict or list and its key, or a variable and None.
@@ -277,22 +292,3 @@ def _place(level: Any, path: Any) -> tuple[Any, Any]:
             "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or lists."
         )
     return level, last
-
-
-def commit_in_place(part: Pairs, places: Sequence[tuple[Any, Any]], new: Sequence[Any]) -> None:
-    """Commit a step, and set the leaves of the tree that it was given.
-
-    Variables, those behind the container of a model too, are set with the step as one act.
-    """
-    for (level, key), value, before in zip(places, new, part.weights):
-        if value is before:
-            continue
-        variable = level if isinstance(level, Variable) else None
-        if isinstance(level, Container):
-            variable = variable_behind(level, key)
-        if variable is not None:
-            value = part.writes[variable] = variable.admitted(value)
-        if level is not variable:  # a container's own `__setitem__` would set the variable
-            setter = dict.__setitem__ if isinstance(level, Container) else operator.setitem
-            part.calls.append((setter, level, key, value))
-    part.commit()

@@ -8,7 +8,6 @@ Inside `nb.jit` it is inlined: it leaves the equations of optax and nothing else
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -99,12 +98,24 @@ def check_option(owner: str, name: str, value: SupportsFloat) -> Any:
         if not isinstance(value, (bool, np.bool_)):
             raise ArgumentTypeError(f"{owner}: {name} must be True or False, got {value!r}.")
         return bool(value)
+    return _check_number(f"{owner}: {name}", value, 0.0, bound)
+
+
+def check_max_norm(max_norm: Any) -> Any:
+    """Return the largest norm of gradients as a positive number; a traced one as it is."""
+    if isinstance(max_norm, Tracer):
+        return max_norm
+    return _check_number("the largest norm", max_norm, np.nextafter(0.0, 1.0), np.inf)
+
+
+def _check_number(title: str, value: Any, least: float, bound: float) -> float:
     if isinstance(value, (bool, str, Tracer)) or not hasattr(value, "__float__"):
-        raise ArgumentTypeError(f"{owner}: {name} must be a number, got {type(value).__name__}.")
+        raise ArgumentTypeError(f"{title} must be a number, got {type(value).__name__}.")
     number = float(value)
-    if not 0.0 <= number < bound:
-        limit = "finite" if bound == np.inf else f"below {bound:g}"
-        raise ArgumentError(f"{owner}: {name} must be 0 or more, and {limit}, got {number!r}.")
+    if not least <= number < bound:
+        lower = "positive" if least else "0 or more"
+        upper = "finite" if bound == np.inf else f"below {bound:g}"
+        raise ArgumentError(f"{title} must be {lower} and {upper}, got {number!r}.")
     return number
 
 
@@ -329,10 +340,18 @@ def kernel(recipe: Recipe) -> Callable[..., Any]:
 
 
 @functools.partial(jax.jit, static_argnames="every", inline=INLINE)
-def advance_counts(count: Any, calls: Any, *, every: int) -> tuple[Any, Any]:
-    """Return the number of steps, and of calls since the last one, after one more call."""
-    is_due = calls + 1 >= every
-    return jnp.where(is_due, count + 1, count), jnp.where(is_due, 0, calls + 1)
+def next_counts(counts: Mapping[str, Any], *, every: int = 1) -> dict[str, Any]:
+    """Return the number of steps, and of calls since the last one, after one more call.
+
+    Args:
+        counts: The numbers before: `count`, and `calls` where calls are counted.
+        every: Number of calls for one step.
+    """
+    count, calls = counts["count"], counts.get("calls", 0) + 1
+    if every == 1:
+        return {"count": count + 1}
+    is_due = calls >= every
+    return {"count": jnp.where(is_due, count + 1, count), "calls": jnp.where(is_due, 0, calls)}
 
 
 def placement(array: object) -> Any:
@@ -358,18 +377,3 @@ def clip_arrays(arrays: Sequence[Any], max_norm: Any) -> list[Any]:
         norm = norm_of(arrays)
         factor = jnp.where(norm < max_norm, 1.0, max_norm / norm)
         return [array * factor.astype(array.dtype) for array in arrays]
-
-
-def check_max_norm(max_norm: Any) -> Any:
-    """Return `max_norm` if it is a positive number."""
-    if isinstance(max_norm, Tracer):
-        return max_norm
-    if isinstance(max_norm, bool) or not hasattr(max_norm, "__float__"):
-        raise ArgumentTypeError(
-            f"the largest norm must be a number, got {type(max_norm).__name__}."
-        )
-    if not (math.isfinite(float(max_norm)) and float(max_norm) > 0):
-        raise ArgumentError(
-            f"the largest norm must be positive and finite, got {float(max_norm)!r}."
-        )
-    return max_norm

@@ -47,7 +47,6 @@ from nbmodule.optim.pairing import (
     as_container,
     flatten_arrays,
     has_floats,
-    next_count,
     parameters_by_chain,
     state_variable,
     text,
@@ -59,10 +58,10 @@ from nbmodule.optim.rules import (
     ROWS,
     Recipe,
     Rule,
-    advance_counts,
     check_max_norm,
     check_option,
     kernel,
+    next_counts,
     placement,
     shared_kernels,
 )
@@ -113,6 +112,8 @@ class Work(NamedTuple):
 
 class SlotOptimizer(Optimizer):
     """The base of optimizers whose state is that of an optax transformation."""
+
+    _accumulate = 1  # number of calls for one step
 
     def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
         """Return the state of these variables, and the work of a step over them."""
@@ -186,11 +187,9 @@ class SlotOptimizer(Optimizer):
                 for i, value in zip(indices, values):
                     new[i] = value
                 part.write(variables, after)
-            part.write(self._counters().values(), self._next_counts(counts))
+            after = next_counts(counts, every=self._accumulate)
+        part.writes.update((counter, after[name]) for name, counter in self._counters().items())
         return new
-
-    def _next_counts(self, counts: Mapping[str, Any]) -> Sequence[Any]:
-        return [next_count(counts["count"])]
 
     def _layout(self, part: Pairs) -> list[Work]:
         """Return the work of a step over these variables; make state that is missing."""
@@ -335,20 +334,23 @@ class VariableGroup(NamedTuple):
     Args:
         pattern: A glob on dotted names (`blocks.*.weight`) or chains (`blocks/*/w`).
         frozen: Whether they are left alone.
-        has_rate: Whether they have a learning rate of their own.
+        rate: Number of their learning rate; 0 is that of the optimizer.
         options: Options of the rule that differ from the optimizer's.
     """
 
     pattern: str
     frozen: bool
-    has_rate: bool
+    rate: int
     options: dict[str, Any]
 
 
-def _group_of(pattern: object, chosen: object, row: str, options: Mapping[str, Any]) -> Any:
-    """Return the group that one item of `groups=` describes; its learning rate is not part of it.
+def _group_of(
+    number: int, pattern: object, chosen: object, row: str, options: Mapping[str, Any]
+) -> VariableGroup:
+    """Return the group that one item of `groups=` describes.
 
     Args:
+        number: Of the group, counted from 1.
         pattern: The key.
         chosen: The options of the user.
         row: Name of the rule.
@@ -370,13 +372,13 @@ def _group_of(pattern: object, chosen: object, row: str, options: Mapping[str, A
             f"groups[{pattern!r}]: frozen must be True or False, got {frozen!r}."
         )
     changed = {name: check_option(row, name, chosen[name]) for name in options if name in chosen}
-    return VariableGroup(pattern, frozen, "lr" in chosen, changed)
+    return VariableGroup(pattern, frozen, number if "lr" in chosen else 0, changed)
 
 
 def _group_numbers(groups: Sequence[VariableGroup], part: Pairs, title: str) -> list[int]:
-    """Return the number of each variable's group, counted from 1; 0 for those in none.
+    """Return the number of each variable's group; 0 for those that no pattern of the user fits.
 
-    The first group whose pattern fits a variable has it.
+    The first group after number 0 whose pattern fits a variable has it.
 
     Raises:
         PathError: a pattern fits no variable at all.
@@ -388,10 +390,10 @@ def _group_numbers(groups: Sequence[VariableGroup], part: Pairs, title: str) -> 
         for chain in part.chains
     ]
     fits = [
-        [any(match(group.pattern, name) for name in spelling) for group in groups]
+        [any(match(group.pattern, name) for name in spelling) for group in groups[1:]]
         for spelling in spellings
     ]
-    for group, column in zip(groups, zip(*fits)):
+    for group, column in zip(groups[1:], zip(*fits)):
         if not any(column):
             spelled = [name or dotted for _, dotted, _, name in spellings]
             raise PathError(
@@ -446,15 +448,15 @@ class RuleOptimizer(SlotOptimizer):
             )
         own, row = vars(self), self._row()
         own.update((name, check_option(row, name, value)) for name, value in options.items())
-        parsed = [_group_of(pattern, chosen, row, options) for pattern, chosen in groups.items()]
+        parsed = [_group_of(i, *item, row, options) for i, item in enumerate(groups.items(), 1)]
         rates = [
-            as_rate(chosen["lr"], own["_device"]) if group.has_rate else None
-            for group, chosen in zip(parsed, groups.values())
+            as_rate(chosen["lr"], own["_device"]) if "lr" in chosen else None
+            for chosen in groups.values()
         ]
         own.update(
             _option_names=tuple(options),
             _rates=(*own["_rates"], *rates),
-            _groups=tuple(parsed),
+            _groups=(VariableGroup("*", False, 0, {}), *parsed),
             _clip_norm=None if clip_norm is None else float(check_max_norm(clip_norm)),
             _accumulate=int(accumulate),
             _calls=None,
@@ -480,19 +482,19 @@ class RuleOptimizer(SlotOptimizer):
         return {name: vars(self)[name] for name in vars(self)["_option_names"]}
 
     def _rules(self) -> tuple[Rule, ...]:
-        """Return the rule of variables that are in no group, and that of each group."""
+        """Return the rule of each group, that of all other variables first."""
         options, row = self._options(), self._row()
-        changes = [{}, *(group.options for group in vars(self)["_groups"])]
-        return tuple(Rule(row, tuple((options | changed).items())) for changed in changes)
+        groups = vars(self)["_groups"]
+        return tuple(Rule(row, tuple((options | group.options).items())) for group in groups)
 
     @property
     def group_lr(self) -> Mapping[str, Any]:
         """Learning rates of the groups that have one of their own, by pattern; `set_group_lr`
         changes them.
         """
-        pairs = zip(vars(self)["_groups"], vars(self)["_rates"][1:])
+        groups, rates = vars(self)["_groups"], vars(self)["_rates"]
         return MappingProxyType(
-            {group.pattern: as_given(rate) for group, rate in pairs if rate is not None}
+            {group.pattern: as_given(rates[group.rate]) for group in groups if group.rate}
         )
 
     def set_group_lr(self, pattern: str, lr: RateLike) -> None:
@@ -507,13 +509,12 @@ class RuleOptimizer(SlotOptimizer):
             >>> optimizer.group_lr["head.*"]
             Array(0.4, dtype=float32)
         """
-        if pattern not in self.group_lr:
+        numbers = {group.pattern: group.rate for group in vars(self)["_groups"] if group.rate}
+        if pattern not in numbers:
             raise ArgumentError(
-                f"no group {pattern!r} with a learning rate of its own; there are "
-                f"{[*self.group_lr]}."
+                f"no group {pattern!r} with a learning rate of its own; there are {[*numbers]}."
             )
-        patterns = [group.pattern for group in vars(self)["_groups"]]
-        self._set_rate(patterns.index(pattern) + 1, lr)
+        self._set_rate(numbers[pattern], lr)
 
     # -- layout --
     def _plan_key(self) -> Any:
@@ -525,7 +526,7 @@ class RuleOptimizer(SlotOptimizer):
         # declared layouts, also while values are traced
         layouts = {place.chain: layout_of(variable) for variable, place in places.items()}
         labels = _group_numbers(groups, part, type(self).__name__)
-        active = [i for i in part.active() if not (labels[i] and groups[labels[i] - 1].frozen)]
+        active = [i for i in part.active() if not groups[labels[i]].frozen]
         rows, work = [], []
         for indices in self._kernels(part, labels, active):
             recipe, rates = self._recipe([labels[i] for i in indices])
@@ -568,8 +569,7 @@ class RuleOptimizer(SlotOptimizer):
             own["_accumulate"],
             own["_stop_gradients"],
         )
-        rates = [label if label and own["_groups"][label - 1].has_rate else 0 for label in used]
-        return recipe, rates
+        return recipe, [own["_groups"][label].rate for label in used]
 
     # -- state --
     def _slot_names(self) -> list[str]:
@@ -580,12 +580,6 @@ class RuleOptimizer(SlotOptimizer):
         calls = vars(self)["_calls"]
         return super()._counters() | ({} if calls is None else {"calls": calls})
 
-    def _next_counts(self, counts: Mapping[str, Any]) -> Sequence[Any]:
-        every = vars(self)["_accumulate"]
-        if every == 1:
-            return super()._next_counts(counts)
-        return advance_counts(counts["count"], counts["calls"], every=every)
-
     # -- text --
     def _description(self) -> list[str]:
         own = vars(self)
@@ -594,8 +588,8 @@ class RuleOptimizer(SlotOptimizer):
             parts.append(f"clip_norm={own['_clip_norm']:g}")
         if own["_accumulate"] > 1:
             parts.append(f"accumulate={own['_accumulate']}")
-        if own["_groups"]:
-            parts.append(f"groups={[group.pattern for group in own['_groups']]}")
+        if own["_groups"][1:]:
+            parts.append(f"groups={[group.pattern for group in own['_groups'][1:]]}")
         return [*super()._description(), *parts]
 
 

@@ -152,8 +152,8 @@ def test_low_precision_variables_keep_their_dtype():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: nb.Adam(beta1=1.0), nb.ArgumentError, "beta1 must be 0 or more, and below 1"),
-        (lambda: nb.Adam(epsilon=-1.0), nb.ArgumentError, "epsilon must be 0 or more, and finite"),
+        (lambda: nb.Adam(beta1=1.0), nb.ArgumentError, "beta1 must be 0 or more and below 1"),
+        (lambda: nb.Adam(epsilon=-1.0), nb.ArgumentError, "epsilon must be 0 or more and finite"),
         (lambda: nb.AdamW(weight_decay=float("nan")), nb.ArgumentError, "finite, got nan"),
         (lambda: nb.Adam(beta1="0.9"), nb.ArgumentTypeError, "beta1 must be a number, got str"),
         (lambda: nb.RMSprop(centered="yes"), nb.ArgumentTypeError, "must be True or False"),
