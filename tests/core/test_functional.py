@@ -326,8 +326,9 @@ def test_entries_become_keys_and_the_state_is_a_plain_dict():
 
 def test_entries_in_nested_tuples_are_exported():
     entries = nb.StateEntry(1.0), (nb.StateEntry(2.0), "text")
-    model, state = nb.export_state(nb.Module(pair=entries))
+    model, state = nb.export_state(nb.Module(pair=entries, same=[entries]))
     assert (state[model.pair[0]], state[model.pair[1][0]]) == (1.0, 2.0)
+    assert model.same == [model.pair] and len(state) == 2
 
 
 def test_state_goes_through_every_transform():

@@ -9,7 +9,7 @@ holds keys, is static there, and passes any JAX transform; the values are in the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import total_ordering
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -33,6 +33,8 @@ from nbmodule.errors import (
 Filter = type | Callable[[Any], Any]
 
 
+@jax.tree_util.register_static
+@dataclass(frozen=True, repr=False)
 class Definition:
     """The static part of a model; called with the leaves it builds the model again.
 
@@ -43,10 +45,7 @@ class Definition:
         Linear(in_features=2, out_features=3, with_bias=True)
     """
 
-    __slots__ = ("_structure",)
-
-    def __init__(self, structure: Structure) -> None:
-        self._structure = structure
+    _structure: Structure
 
     def __call__(self, *leaves: Mapping[str, Any]) -> Any:
         provided: dict[str, Any] = {}
@@ -65,19 +64,10 @@ class Definition:
             raise MissingKeysError(f"leaves are missing: {', '.join(missing)}.")
         return rebuild(self._structure, [provided[key] for key in keys])
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Definition) and self._structure is other._structure
-
-    def __hash__(self) -> int:
-        return hash(self._structure)
-
     @printable_repr
     def __repr__(self) -> str:
         cls = self._structure.objects[0][1]
         return f"Definition({cls.__name__}, {len(self._structure.keys)} leaves)"
-
-
-jax.tree_util.register_static(Definition)
 
 
 def partition(self: Any, *filters: Filter) -> tuple[Any, ...]:
@@ -158,7 +148,8 @@ jax.tree_util.register_pytree_with_keys(
 )
 
 
-@total_ordering
+@jax.tree_util.register_static
+@dataclass(frozen=True, order=True, repr=False)
 class StateKey:
     """The key of a piece of state: the path at which its entry was.
 
@@ -168,28 +159,15 @@ class StateKey:
         True
     """
 
-    __slots__ = ("key",)
+    key: str
 
-    def __init__(self, key: str) -> None:
-        if not isinstance(key, str):
-            raise ArgumentTypeError(f"a StateKey takes a str, got {type(key).__name__}.")
-        self.key = key
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StateKey) and self.key == other.key
-
-    def __lt__(self, other: object) -> bool:
-        return self.key < other.key if isinstance(other, StateKey) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash((StateKey, self.key))
+    def __post_init__(self) -> None:
+        if not isinstance(self.key, str):
+            raise ArgumentTypeError(f"a StateKey takes a str, got {type(self.key).__name__}.")
 
     @printable_repr
     def __repr__(self) -> str:
         return f'StateKey("{self.key}")'
-
-
-jax.tree_util.register_static(StateKey)
 
 
 def export_state(tree: object) -> tuple[Any, dict[StateKey, Any]]:
@@ -222,15 +200,15 @@ class _Exporter:
         self.state: dict[StateKey, Any] = {}
         self.keys: dict[int, StateKey] = {}  # by identity of the entry or variable
         self.entries: list[Any] = []  # which must live as long as their ids are keys
+        self.visited: set[int] = set()
 
     def exported(self, leaf: Any, path: str) -> Any:
-        if isinstance(leaf, StateEntry):
-            return self.key_for(leaf, path)
         if not is_module(leaf):
-            return leaf
+            return self.key_for(leaf, path) if isinstance(leaf, StateEntry) else leaf
         ensure_built(leaf)
+        # Only the copy is changed: `export_state` leaves its input as it is.
         copy = rebuild(structure_of(leaf), [variable.value for variable in plan_of(leaf).variables])
-        self.replace_entries(copy, path, set())
+        self.replaced(copy, path)
         copy._nbm.version += 1
         return copy
 
@@ -241,36 +219,31 @@ class _Exporter:
             self.state[key] = entry.value
         return self.keys[id(entry)]
 
-    def replace_entries(self, obj: Any, path: str, visited: set[int]) -> None:
-        """Replace the state below an object of the copy by keys."""
-        if id(obj) in visited:
-            return
-        visited.add(id(obj))
-        names = getattr(type(obj), "_state_names", ())
+    def replaced(self, obj: Any, path: str) -> Any:
+        """Replace the state in an object by keys; returns the object, or for a tuple that holds
+        state another one.
+        """
+        if isinstance(obj, StateEntry):
+            return self.key_for(obj, path)
+        is_holder = is_module(obj) or is_branch(obj)
+        if not is_holder or isinstance(obj, (Variable, StateKey)) or id(obj) in self.visited:
+            return obj
+        if not isinstance(obj, tuple):  # one that stands twice is replaced twice
+            self.visited.add(id(obj))
+        names, parts = getattr(type(obj), "_state_names", ()), []
         for item in items(obj):
-            value, item_path = item.value, path + jax.tree_util.keystr((item.key,))
-            is_state = isinstance(value, Variable) and item.name in names
-            # Only the copy is changed: `export_state` leaves its input as it is.
-            if isinstance(value, StateEntry) or is_state:
-                put(obj, item.key, self.key_for(value, item_path))
-            elif not isinstance(value, (Variable, StateKey)) and (
-                is_module(value) or is_branch(value)
-            ):
-                if isinstance(value, tuple) and not isinstance(obj, tuple):
-                    value = self.replaced(value, item_path)
-                    put(obj, item.key, value)
-                self.replace_entries(value, item_path, visited)
-
-    def replaced(self, value: Any, path: str) -> Any:
-        """Return a tuple, or a part of one, with keys: it cannot be changed in place."""
-        if isinstance(value, StateEntry):
-            return self.key_for(value, path)
-        if not isinstance(value, tuple):
-            return value
-        parts = [self.replaced(part, f"{path}[{i}]") for i, part in enumerate(value)]
-        if all(a is b for a, b in zip(parts, value)):
-            return value
-        return make_tuple(type(value), list(enumerate(parts)))
+            item_path = path + jax.tree_util.keystr((item.key,))
+            is_state = isinstance(item.value, Variable) and item.name in names
+            replace = self.key_for if is_state else self.replaced
+            parts.append((item, replace(item.value, item_path)))
+        if isinstance(obj, tuple):  # which cannot be changed in place
+            if all(new is item.value for item, new in parts):
+                return obj
+            return make_tuple(type(obj), [(item.key, new) for item, new in parts])
+        for item, new in parts:
+            if new is not item.value:
+                put(obj, item.key, new)
+        return obj
 
 
 def update_state(

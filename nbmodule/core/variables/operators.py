@@ -25,31 +25,20 @@ def install_operators(cls: type) -> None:
         fn = divmod if name == "divmod" else getattr(operator, f"__{name}__")
         setattr(cls, f"__{name}__", _binary(fn))
         if name in _BINARY:
-            setattr(cls, f"__r{name}__", _reflected(fn))
+            setattr(cls, f"__r{name}__", _binary(fn, is_reflected=True))
     for fn in _UNARY:
         setattr(cls, f"__{fn.__name__}__", _unary(fn))
 
 
-def _binary(fn: Callable[..., Any]) -> Callable[..., Any]:
+def _binary(fn: Callable[..., Any], *, is_reflected: bool = False) -> Callable[..., Any]:
     def operate(self: Any, second: Any) -> Any:
-        if isinstance(
-            second, dict
-        ):  # a Container works leaf by leaf, and reads the variable itself
+        if isinstance(second, dict):  # a Container works leaf by leaf, and reads the variable
             return NotImplemented
-        if isinstance(second, np.ndarray):
-            second = received(second, "the other operand")
-        return fn(self.value, second.value if hasattr(type(second), "_is_variable") else second)
-
-    return operate
-
-
-def _reflected(fn: Callable[..., Any]) -> Callable[..., Any]:
-    def operate(self: Any, second: object) -> Any:
-        if isinstance(second, dict):
-            return NotImplemented
-        if isinstance(second, np.ndarray):
+        if isinstance(second, np.ndarray):  # whose own operators would give NumPy's arrays
             second = jnp.asarray(received(second, "the other operand"))
-        return fn(second, self.value)
+        elif hasattr(type(second), "_is_variable"):
+            second = second.value
+        return fn(second, self.value) if is_reflected else fn(self.value, second)
 
     return operate
 
