@@ -98,7 +98,7 @@ def logged(
             outputs = run(*args, **kwargs)
             with eager_arrays():
                 returned = concrete(outputs)
-            if now.tracker.replaces(part):
+            if now.tracker.changes_of(part):
                 outputs = _replaced(part, args, outputs, returned)
                 with eager_arrays():
                     returned = concrete(outputs)

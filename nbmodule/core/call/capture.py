@@ -7,6 +7,7 @@ outputs, and the request is fulfilled when they are out: no traced value reaches
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -113,16 +114,13 @@ def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
     )
     needs_returns = request.returns or expected is not None
     replacements = make_replacements(module, option("replace_submod_rets"))
-    interventions = tuple(
-        (slot_of(m), fn.slot if isinstance(fn, Replacement) else Static(fn))
-        for m, fn in replacements.items()
-    )
+    interventions = tuple((slot_of(m), change.key) for m, change in replacements.items())
     # Calls without values are logged all the same: the order of calls needs them.
     tracker = Tracker(
         (lambda m: slot_of(m) in slots) if needs_returns else wants_none,
         keep_output,
         ("capture", slot_of(module), slots if needs_returns else (), interventions),
-        replacements,
+        changes=replacements,
     )
     log = current_log()
     start = len(log.infos) if log is not None and now.frame is not None else 0
@@ -171,7 +169,7 @@ def tracked_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
 
 
 # Replaced returns
-def make_replacements(root: CoreModule, provided: object) -> dict[Any, Callable[[Any], Any]]:
+def make_replacements(root: CoreModule, provided: object) -> dict[Any, Any]:
     """Return interventions by module; arrays become buffers, which a compiled call takes as
     inputs.
     """
@@ -182,15 +180,31 @@ def make_replacements(root: CoreModule, provided: object) -> dict[Any, Callable[
             "replace_submod_rets takes a mapping from paths to arrays or functions, got "
             f"{type(provided).__name__}."
         )
-    replacements: dict[Any, Callable[[Any], Any]] = {}
+    replacements: dict[Any, Any] = {}
     for entry, value in provided.items():
         is_function = callable(value) and not hasattr(value, "dtype")
         for module in find_modules(root, entry):
-            replacements[module] = value if is_function else Replacement.of(module, value)
+            make = Transformed if is_function else functools.partial(Replacement.of, module)
+            replacements[module] = make(value)
     return replacements
 
 
-class Replacement:
+class Transformed:
+    """Passes the return of a submodule through a function; see `Tracker.changes`."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self.fn, self.key = fn, Static(fn)
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return the arguments as they are."""
+        return args, kwargs
+
+    def after(self, args: tuple[Any, ...], outputs: object) -> Any:
+        """Return the other return."""
+        return self.fn(outputs)
+
+
+class Replacement(Transformed):
     """Replaces the return of a submodule by arrays; kept on the submodule, so that it stays the
     same.
 
@@ -199,7 +213,7 @@ class Replacement:
 
     def __init__(self, variables: list[Buffer], tree: object, name: str) -> None:
         self.variables, self.tree, self.name = variables, tree, name
-        self.slot = Slot(self)  # weak: keys of programs may outlive the trace
+        self.key = Slot(self)  # weak: keys of programs may outlive the trace
 
     @staticmethod
     def of(module: CoreModule, provided: object) -> Replacement:
@@ -232,7 +246,8 @@ class Replacement:
         module._nbm.instead = Replacement(list(map(Buffer, arrays)), tree, name)
         return module._nbm.instead
 
-    def __call__(self, outputs: object) -> Any:
+    def after(self, args: tuple[Any, ...], outputs: object) -> Any:
+        """Return the arrays, as the return has them."""
         leaves, tree = jax.tree.flatten(outputs)
         values = [variable.value for variable in self.variables]
         if len(values) == 1 and values[0].ndim == 0:

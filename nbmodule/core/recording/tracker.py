@@ -70,10 +70,10 @@ class Tracker:
             must be a module-level function, since it runs while tracing and is part of the
             signature of compiled functions.
         key: Distinguishes this request from others, for the signature of compiled functions.
-        replacements: Interventions: for a module, a function from its return to another return.
-        changes: Interventions that add up: for a module, or (module, name) of a tap, an object with
+        changes: Interventions: for a module, or (module, name) of a tap, an object with
             `before(args, kwargs)`, which gives the arguments of its call, and
-            `after(args, outputs)`, which gives its return.
+            `after(args, outputs)`, which gives its return. Those of nested trackers add up, the
+            outermost first.
         keep_gradient: Return the values to keep of (gradient, `return` or `variables`), a dict of
             PyTrees; None if gradients are not recorded.
         keep_before: Return the values to keep of a module before it is called.
@@ -88,7 +88,6 @@ class Tracker:
     wants: Callable[[Any], bool]
     keep: Callable[..., dict[str, Any]]
     key: Hashable
-    replacements: dict[Any, Callable[[Any], Any]] = field(default_factory=dict)
     _: KW_ONLY
     changes: dict[Any, Any] = field(default_factory=dict)
     keep_gradient: Callable[[Any, str], dict[str, Any]] | None = None
@@ -161,19 +160,9 @@ class Tracker:
         return [
             variable
             for tracker in self.chain()
-            for change in (*tracker.replacements.values(), *tracker.changes.values())
+            for change in tracker.changes.values()
             for variable in getattr(change, "variables", ())
         ]
-
-    def _replacement(self, module: Hull) -> Callable[[Any], Any] | None:
-        """Return the innermost function that gives another return in place of the module's."""
-        module = slot_of(module)()
-        found = (tracker.replacements.get(module) for tracker in self.chain())
-        return next((function for function in found if function is not None), None)
-
-    def replaces(self, module: Hull) -> bool:
-        """Return True if an intervention changes the return of `module`."""
-        return self._replacement(module) is not None or bool(self.changes_of(module))
 
     def changes_of(self, location: Any) -> list[Any]:
         """Return the interventions on the calls of a module, or on a tap: the outermost first."""
@@ -190,12 +179,7 @@ class Tracker:
         return args, kwargs
 
     def replaced(self, module: Hull, args: tuple[Any, ...], outputs: object) -> Any:
-        """Return the outputs that interventions give the call of `module` instead of these.
-
-        The innermost replacement decides; other changes add up.
-        """
-        if (replacement := self._replacement(module)) is not None:
-            outputs = replacement(outputs)
+        """Return the outputs that interventions give the call of `module` instead of these."""
         for change in self.changes_of(module):
             outputs = change.after(args, outputs)
         return self.tapped(module, outputs)
