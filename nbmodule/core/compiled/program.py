@@ -22,11 +22,11 @@ import jax
 
 from nbmodule.base.jax_names import jaxpr_as_fun
 from nbmodule.core.compiled.key import CallArguments
-from nbmodule.core.recording.parcel import pack_records
+from nbmodule.core.recording.parcel import StaticLeaf, pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
 from nbmodule.core.structure.walk import is_module, plan_of, settle_lists
-from nbmodule.core.transforms.carried import StaticOutput, packed
+from nbmodule.core.transforms.carried import packed
 from nbmodule.core.transforms.options import check_outputs
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import Cold
@@ -201,7 +201,7 @@ def inner_program(fn: Any, options: dict[str, Any], count: int) -> Any:
     pure = _pure(lambda: now.job, options)
 
     def run(values: Any, *args: Any, **kwargs: Any) -> Any:
-        return *pure(values, *args, **kwargs), StaticOutput(now.job.facts)
+        return *pure(values, *args, **kwargs), StaticLeaf(now.job.facts)
 
     return _jitted(run, fn, ("variables",), options, count)
 

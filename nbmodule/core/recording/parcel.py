@@ -28,8 +28,8 @@ SMALL = 8192
 
 @jax.tree_util.register_static
 class StaticLeaf(Static):
-    """A leaf that is no array (a text, a function, a Python number): static, so that it can stand
-    among recorded values.
+    """A value that is no array (a text, a function, a Python number): a PyTree without leaves, so
+    that it can stand among recorded values and among the outputs of a function that JAX traces.
     """
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import describe_shape
+from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.transforms.carried import (
     Carry,
-    StaticOutput,
     carried,
     extract_objects,
     insert_objects,
@@ -129,12 +129,12 @@ def _switched(
 
 def _branch_shapes(
     branch: Callable[..., Any], operands: Any, objects: list[Any]
-) -> tuple[Any, StaticOutput, list[Variable]]:
+) -> tuple[Any, StaticLeaf, list[Variable]]:
     def run(*operands: object) -> Any:
         outputs, effects = carried(
             lambda *args: branch(*insert_objects(args, objects)), operands, {}
         )
-        return outputs, effects.values, effects.records, StaticOutput(effects.names)
+        return outputs, effects.values, effects.records, StaticLeaf(effects.names)
 
     with serving(None):
         shapes = output_shapes(run, *operands)
@@ -200,11 +200,11 @@ def while_loop(
         def run(frame: Frame) -> Any:
             value = carry.closed(body_fun(carry.opened(state[0])))
             values = [frame.values[variable] for variable in variables]
-            return value, values, StaticOutput(frame.effects().names)
+            return value, values, StaticLeaf(frame.effects().names)
 
         return framed(run, zip(variables, state[1]))
 
-    def trial(written: list[Variable]) -> StaticOutput:
+    def trial(written: list[Variable]) -> StaticLeaf:
         nonlocal variables, calls
         variables = written
         names = output_shapes(body, (carry.arrays, values_of(variables)))[2]

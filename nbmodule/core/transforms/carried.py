@@ -44,14 +44,6 @@ def sharing_of(objects: Iterable[Any]) -> tuple[int, ...]:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class StaticOutput:
-    """A static value among the outputs of a function that JAX traces: a PyTree without leaves."""
-
-    value: Any
-
-
-@jax.tree_util.register_static
-@dataclass(frozen=True)
 class Hole:
     """Stands in arguments for the stateful object of that number."""
 

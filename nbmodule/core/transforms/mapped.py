@@ -10,11 +10,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
+from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.recording.taps import handing_on, lifted, serving
 from nbmodule.core.structure.walk import name_in_plan
 from nbmodule.core.transforms.carried import (
     Carry,
-    StaticOutput,
     extract_objects,
     insert_objects,
     output_shapes,
@@ -130,7 +130,7 @@ def _row_of(
             members, before = stacks.row(args, kwargs)
             outputs = packed(fn(*insert_objects(members[0], objects), **members[1]))
             effects = frame.effects()
-            names = StaticOutput(effects.names)
+            names = StaticLeaf(effects.names)
             return outputs, effects.values, effects.records, names, *stacks.written(before)
 
         with handing_on(zeros):
@@ -270,7 +270,7 @@ def _step_of(
             # Alike in all steps: under `jax.disable_jit` a branch is plain Python, and one step
             # writes what another does not.
             written = dict.fromkeys((*variables, *frame.written))
-            names = StaticOutput((tuple(variable.slot for variable in written), effects.names[1]))
+            names = StaticLeaf((tuple(variable.slot for variable in written), effects.names[1]))
             return (new, carried_values), (y, effects.records, names, *stacks.written(before))
 
         with handing_on(zeros):
@@ -279,7 +279,7 @@ def _step_of(
     return step
 
 
-def _written(trial: Callable[[list[Variable]], StaticOutput]) -> list[Variable]:
+def _written(trial: Callable[[list[Variable]], StaticLeaf]) -> list[Variable]:
     """Return the variables that a body writes: tried until no new one appears, since one write may
     lead to another.
     """

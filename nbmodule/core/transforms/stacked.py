@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike, is_whole
 from nbmodule.core.numbers.random import as_key
+from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import StaticOutput, variables_of
+from nbmodule.core.transforms.carried import variables_of
 from nbmodule.core.transforms.options import check_function
 from nbmodule.core.variables.frame import birthplace, slot_of
 from nbmodule.core.variables.variable import Variable
@@ -150,7 +151,7 @@ class Stacks:
         """The axis of each list of new values, for `jax.vmap`."""
         return [axis if isinstance(axis, int) else None for axis in self.kinds]
 
-    def written(self, before: list[tuple[Variable, Any]]) -> tuple[list[list[Any]], StaticOutput]:
+    def written(self, before: list[tuple[Variable, Any]]) -> tuple[list[list[Any]], StaticLeaf]:
         """Return the new values of one row, a list for each axis, and the numbers of their
         variables in the same order.
         """
@@ -160,7 +161,7 @@ class Stacks:
             if variable._value is not value and axis is not _COPIED
         ]
         rows = [[(i, value) for i, value, of in changed if of == axis] for axis in self.kinds]
-        numbers = StaticOutput(tuple(i for row in rows for i, _ in row))
+        numbers = StaticLeaf(tuple(i for row in rows for i, _ in row))
         return [[value for _, value in row] for row in rows], numbers
 
     def written_by_all(
