@@ -38,11 +38,9 @@ class Tie:
 
     __slots__ = ("embedders", "level", "module", "root")
 
-    def __init__(self, module: Hull, level: dict[str, Any]) -> None:
-        self.module = weakref.ref(module)
-        self.level = level
-        # The module's whole container, which holds this level.
-        self.root: weakref.ref[Container] | None = None
+    def __init__(self, module: Hull, level: dict[str, Any], root: list[Any]) -> None:
+        self.module, self.level = weakref.ref(module), level
+        self.root = root  # one weak reference: to the module's container, which holds this level
         # Levels of other containers that hold this one, with its key there.
         self.embedders: list[tuple[weakref.ref[Container], str]] = []
 
@@ -96,7 +94,7 @@ class Tie:
 
     def current_module(self) -> Any:
         """Return the module whose current container this level belongs to; else None."""
-        module, root = self.module(), None if self.root is None else self.root()
+        module, root = self.module(), self.root[0]() if self.root else None
         if module is None or root is None or known_current(module) is not root:
             return None
         return module if holds(root, plan_of(module).template) else None
@@ -192,20 +190,16 @@ def v_of(module: Hull) -> Container:
 
 def build_whole(module: Hull, plan: Plan, template: dict[str, Any], keeps: bool) -> Container:
     """Return a new container of a module, tied to its variables, as the current one."""
-    container = build_level(module, plan, template, keeps)
-    _set_root(container, weakref.ref(container), module)
+    root: list[Any] = []
+    container = build_level(module, plan, template, keeps, root)
+    root.append(weakref.ref(container))
     remember(module, container, keeps=keeps)
     return container
 
 
-def _set_root(level: Container, root: weakref.ref[Container], module: Hull) -> None:
-    level._link.root = root
-    for part in dict.values(level):
-        if isinstance(part, Container) and part._link is not None and part._link.module() is module:
-            _set_root(part, root, module)
-
-
-def build_level(module: Hull, plan: Plan, level: dict[str, Any], keeps: bool) -> Container:
+def build_level(
+    module: Hull, plan: Plan, level: dict[str, Any], keeps: bool, root: list[Any]
+) -> Container:
     """Return one level of `v`: arrays, levels, and containers of submodules."""
     leaves: dict[str, Any] = {}
     for key, target in level.items():
@@ -214,14 +208,14 @@ def build_level(module: Hull, plan: Plan, level: dict[str, Any], keeps: bool) ->
             continue
         submodule = embedded(plan).get(id(target))
         if submodule is None:
-            leaves[key] = build_level(module, plan, target, keeps)
+            leaves[key] = build_level(module, plan, target, keeps, root)
             continue
         part = known_current(submodule)
         if part is None or not holds(part, target):
             part = build_whole(submodule, plan, target, keeps)
         leaves[key] = part
     container = Container._from_dict(leaves)
-    container._link = Tie(module, level)
+    container._link = Tie(module, level, root)
     for key, part in leaves.items():
         if isinstance(part, Container):
             part._link.embedders.append((weakref.ref(container), key))

@@ -29,7 +29,7 @@ from nbmodule.base.jax_names import (
 )
 from nbmodule.base.migration import accept_aliases, array_hint
 from nbmodule.base.promotion import asked_for
-from nbmodule.core.variables.commit import Pending, commit, draw_lock, freeze
+from nbmodule.core.variables.commit import Pending, draw_lock, freeze
 from nbmodule.core.variables.describe import as_flag, describe_array
 from nbmodule.core.variables.donation import consistent_values, own_values
 from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write
@@ -252,10 +252,6 @@ class Variable(_LikeArray):
         self._pending = Pending(None, self.shape, self.dtype)
         if hasattr(self, "_value"):
             del self._value
-
-    def place(self, value: object) -> None:
-        """Set the value outside of all frames."""
-        commit((self,), (value,))
 
     def admitted(self, new: Any, *, narrow: bool = False) -> Any:
         """Return `new` with the shape and dtype of this variable, never weakly typed.
