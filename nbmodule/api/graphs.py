@@ -91,7 +91,7 @@ def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if arguments is None:
         name = type(module).__name__
         why = "was called with an object that no longer exists"
-        if module._nbm.shown is None:
+        if module._nbm.first_arguments is None:
             why = "has never been called or compiled"
         raise NotBuiltError(
             f"cannot show the graph of {name}: it {why}, so the shapes of its arguments are "

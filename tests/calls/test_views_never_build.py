@@ -79,7 +79,10 @@ def state(model):
     modules = list(model.modules())
     return (
         model.built_,
-        [(type(m), sorted(vars(m)), m.training, m._nbm.built, m._nbm.shown) for m in modules],
+        [
+            (type(m), sorted(vars(m)), m.training, m._nbm.built, m._nbm.first_arguments)
+            for m in modules
+        ],
         random.default._position(),
         {name: value.tolist() for name, value in model.state_dict().items()},
     )

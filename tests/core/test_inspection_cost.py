@@ -61,4 +61,4 @@ def test_a_module_that_is_put_in_while_looking_is_as_before_afterwards() -> None
     model = Adopting()
     nb.jit(lambda m, x: m(x)).eval_shape(model, jnp.ones((3, 2)))
     assert not hasattr(model, "layers")
-    assert outside._nbm.shown is None
+    assert outside._nbm.first_arguments is None

@@ -231,7 +231,7 @@ class Replacement(Transformed):
             ) from None
         if not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays):
             return Replacement(list(map(Buffer, arrays)), tree, name)  # part of a trace
-        current = module._nbm.instead
+        current = module._nbm.replacement
         types = [(array.shape, array.dtype) for array in arrays]
         if (
             current is not None
@@ -243,8 +243,8 @@ class Replacement(Transformed):
             ]
             write_all(current.variables, admitted)
             return current
-        module._nbm.instead = Replacement(list(map(Buffer, arrays)), tree, name)
-        return module._nbm.instead
+        module._nbm.replacement = Replacement(list(map(Buffer, arrays)), tree, name)
+        return module._nbm.replacement
 
     def after(self, args: tuple[Any, ...], outputs: object) -> Any:
         """Return the arrays, as the return has them."""

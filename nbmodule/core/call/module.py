@@ -171,9 +171,9 @@ class CoreModule(Hull, metaclass=ModuleMeta):
             raise ArgumentTypeError(
                 f"v must be a Container or a dict of arrays, got {type(v).__name__}."
             )
-        inner.given = v
+        inner.initial_values = v
         if inner.built and v is not None:
-            inner.given = None
+            inner.initial_values = None
             building.use_given(self, v)
 
     # -- to be overridden --

@@ -125,7 +125,7 @@ def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if not inner.built:
         build_for_call(module, args, kwargs)
         settle(module)
-    if inner.shown is None:
+    if inner.first_arguments is None:
         if not now.stack:
             plan_of(module)  # raises Python's limit of recursion for a deep model
         remember(module, args, kwargs)
@@ -146,7 +146,7 @@ def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     """Keep the shapes of these arguments; later calls may be bare method calls."""
     inner = module._nbm
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
-    inner.shown = ([_reference(leaf) for leaf in leaves], tree)
+    inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
     settle(module)
 
 
@@ -173,9 +173,9 @@ def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """Return the arguments of the first call, arrays as shapes; None before it, or if one is
     gone.
     """
-    if module._nbm.shown is None:
+    if module._nbm.first_arguments is None:
         return None
-    leaves, tree = module._nbm.shown
+    leaves, tree = module._nbm.first_arguments
     leaves = [leaf() if isinstance(leaf, weakref.ref) else leaf for leaf in leaves]
     if any(leaf is None for leaf in leaves):
         return None

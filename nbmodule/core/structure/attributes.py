@@ -240,7 +240,11 @@ def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
         consequence: The rest of the sentence, as `its gradient is empty`.
     """
     inner, plan = model._nbm, plan_of(model)
-    if inner.told or plan.absent or any(variable.requires_grad for variable in plan.variables):
+    if (
+        inner.has_warned
+        or plan.absent
+        or any(variable.requires_grad for variable in plan.variables)
+    ):
         return
     frozen, buffers = [], []
     for variable, location in plan.places.items():
@@ -268,7 +272,7 @@ def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
 
 
 def _warn(inner: Any, text: str) -> None:
-    inner.told = True
+    inner.has_warned = True
     warnings.warn(f"{text} (This warning is shown once.)", stacklevel=level_of_user_code())
 
 
@@ -279,7 +283,7 @@ def warn_of_untrained_parts(model: Hull) -> None:
     `functools.partial` in an attribute holds.
     """
     inner, plan = model._nbm, plan_of(model)
-    if inner.told or plan.is_searched or any(ref() is not None for ref in inner.parents):
+    if inner.has_warned or plan.is_searched or any(ref() is not None for ref in inner.parents):
         return  # a part may use what the rest of the model holds
     plan.is_searched = True
     name = type(model).__name__

@@ -136,7 +136,7 @@ def settle(module: Hull) -> None:
         or inner.compiled is not None
         or inner.results[0] is not None
         or inner.results[1] is not None
-        or inner.shown is None
+        or inner.first_arguments is None
         or config.dynamic_backend
         or not config.store_vars
         or config.compile_on_next_step
@@ -222,7 +222,7 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run `_build` and `_create_variables` once; while a function is traced, with real values."""
     inner = module._nbm
     is_plain = inner.config.devices is None and inner.config.store_vars
-    if is_plain and inner.given is None and not has_own_build(module):
+    if is_plain and inner.initial_values is None and not has_own_build(module):
         inner.built = True
         return
     if now.keep is not None:
@@ -263,8 +263,8 @@ def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         clock.structure_changed()
     if config.devices is not None:
         move(plan_of(module).variables, config.devices, None)
-    if inner.given is not None:
-        provided, inner.given = inner.given, None
+    if inner.initial_values is not None:
+        provided, inner.initial_values = inner.initial_values, None
         use_given(module, provided)
 
 
@@ -302,7 +302,9 @@ def create(module: Any) -> dict[str, Any]:
     }
     variables = {name: _variable_for(module, name, x, lent) for name, x in created.items()}
     shared = set(lent.values())
-    module._nbm.taken = frozenset(variable for _, variable in flat(variables) if variable in shared)
+    module._nbm.borrowed = frozenset(
+        variable for _, variable in flat(variables) if variable in shared
+    )
     return variables
 
 
@@ -388,7 +390,9 @@ def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
         depth = len(location.chain)
         chains = [chain for chain in remaining if chain[:depth] == location.chain]
         if chains:
-            child._nbm.given = nest({chain[depth:]: remaining.pop(chain) for chain in chains})
+            child._nbm.initial_values = nest(
+                {chain[depth:]: remaining.pop(chain) for chain in chains}
+            )
     title = f"cannot use v= for {type(module).__name__}"
     partial = module._nbm.config.with_partial_v
     pairs = matched(plan.template, nest(remaining), title=title, partial=partial)

@@ -31,7 +31,16 @@ from nbmodule.core.variables.variable import Variable
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
 
-_COPIED = ("args", "built", "config", "given", "kwargs", "taken", "training", "variables")
+_COPIED = (
+    "args",
+    "built",
+    "config",
+    "initial_values",
+    "kwargs",
+    "borrowed",
+    "training",
+    "variables",
+)
 
 
 def blank(cls: Any) -> Any:
@@ -207,7 +216,8 @@ def _functions_in(content: Mapping[Any, Any]) -> Iterator[Any]:
 
 
 # -- models restored after a view --
-_NOTES = ("results", "returned", "shown", "special", "told")  # of calls: no plan depends on them
+# Notes of calls, on which no plan depends.
+_NOTES = ("results", "returned", "first_arguments", "special", "has_warned")
 _HOOKS = ("hooks", "pre_hooks")  # dicts that are changed in place
 _DERIVED = ("current", "parents", "plan", "slot", "version")
 _LASTING = tuple(name for name in Inner.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED))

@@ -323,7 +323,7 @@ class _Walker:
             if self.hiding_depth and isinstance(value, Parameter):
                 self.hidden[value] = None
                 return
-            is_claimed = owner is not None and value in owner._nbm.taken
+            is_claimed = owner is not None and value in owner._nbm.borrowed
             location = current.step(item, holder, self.count, is_claimed=is_claimed)
             self.count += 1
             self.variables.setdefault(value, []).append(location)

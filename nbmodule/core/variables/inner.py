@@ -28,10 +28,10 @@ class Inner:
     current: Any = None
     # values of interventions, kept so that a compiled function takes another number as an input
     dials: dict[Any, Any] = field(default_factory=dict)
-    given: Any = None  # variables passed to the constructor, used instead of fresh ones
+    initial_values: Any = None  # passed to the constructor, in place of fresh ones
     home: Any = None  # where the module was made inside a trace, else None
     hooks: dict[int, Any] = field(default_factory=dict)
-    instead: Any = None  # returned in place of the module's return, by an intervention
+    replacement: Any = None  # of the module's return, by an intervention
     kwargs: dict[str, Any] = field(default_factory=dict)
     parents: list[weakref.ref[Any]] = field(default_factory=list)  # the modules that hold this one
     plan: Any = None  # the cached walk
@@ -39,11 +39,11 @@ class Inner:
     released: Any = None  # with store_vars=False: the variables, until `build` has returned them
     results: Any = (None, None)  # (submod_rets, submod_call_order) of the last call
     returned: Any = None  # shapes of the first call's return, as text
-    shown: Any = None  # shapes of the first call's arguments, see `example_inputs.py`
+    first_arguments: Any = None  # shapes of the first call's arguments, see `stages.remember`
     slot: Any = None  # the weak name of the module in static data
     special: bool = True  # whether a call must take the slow path through the stages
-    taken: frozenset[Any] = frozenset()  # variables of others in `_create_variables`
-    told: bool = False  # whether it was warned that nothing here, or in a part, is trained
+    borrowed: frozenset[Any] = frozenset()  # variables of others in `_create_variables`
+    has_warned: bool = False  # that nothing here, or in a part, is trained
     training: bool = True
     variables: dict[str, Any] = field(default_factory=dict)  # those of `_create_variables`, nested
     version: int = 0  # counts changes of structure
