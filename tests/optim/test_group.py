@@ -68,25 +68,6 @@ def test_groups_agree_with_optax(compiled, net, gradients, reference, agree):
     assert list(optimizer.state.mw.layers.keys()) == ["v0"]
 
 
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_the_learning_rate_of_a_group_can_be_changed_without_a_trace(net, gradients):
-    traces, optimizer = [], nb.SGD(0.0, groups={"bias": {"lr": 1.0}})
-
-    @nb.jit
-    def update(g):
-        traces.append(1)
-        optimizer.update(net, g)
-
-    update(gradients(0))
-    first = len(traces)
-    optimizer.set_group_lr("bias", 0.5)
-    before = net.bias()
-    update(gradients(1))
-    np.testing.assert_allclose(net.bias, before - 0.5 * gradients(1).bias, rtol=1e-5)
-    assert optimizer.group_lr["bias"] == 0.5
-    assert len(traces) == first
-
-
 def test_clipping_counts_what_is_frozen_in_no_group(net, gradients, agree):
     optimizer = nb.SGD(1.0, clip_norm=1.0, groups={"layers.*": {"frozen": True}})
     expected = nb.clip_by_global_norm({"bias": gradients(0).bias, "scale": gradients(0).scale}, 1.0)

@@ -6,6 +6,7 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import nbmodule as nb
@@ -28,21 +29,41 @@ def test_a_number_of_any_kind_will_do(number):
     assert moves(nb.SGD(number), 1) == [float(number)]
 
 
+RATES = {
+    "of all": (lambda: nb.SGD(1.0), lambda optimizer: optimizer.lr, nb.SGD.lr.fset),
+    "of a group": (
+        lambda: nb.SGD(0.0, groups={"bias": {"lr": 1.0}}),
+        lambda optimizer: optimizer.group_lr["bias"],
+        lambda optimizer, lr: optimizer.set_group_lr("bias", lr),
+    ),
+    "injected": (
+        lambda: nb.Optax(optax.inject_hyperparams(optax.sgd)(learning_rate=1.0)),
+        lambda optimizer: optimizer.lr,
+        nb.Optax.lr.fset,
+    ),
+}
+
+
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_new_number_is_used_by_a_compiled_step_without_a_trace():
-    traces, optimizer = [], nb.SGD(0.5)
+@pytest.mark.parametrize("which", RATES)
+def test_a_new_number_is_used_by_a_compiled_step_without_a_trace(which, net, gradients):
+    make, rate_of, set_rate = RATES[which]
+    traces, optimizer = [], make().init(net)
 
     @nb.jit
-    def step(v, g):
+    def update(g):
         traces.append(1)
-        return optimizer.step(v, g)
+        optimizer.update(net, g)
 
-    found = []
-    for lr in (0.5, 0.25, 0.125):
-        optimizer.lr = lr
-        found += moves(optimizer, 1, step)
-    assert found == [0.5, 0.25, 0.125]
+    for lr in (1.0, 0.5, 0.125):
+        set_rate(optimizer, lr)
+        before = net.bias()
+        update(gradients(1))
+        np.testing.assert_allclose(net.bias, before - lr * gradients(1).bias, rtol=1e-5, atol=1e-6)
+        assert rate_of(optimizer) == lr
     assert len(traces) == 1
+    with pytest.raises(nb.ArgumentError, match="a learning rate must be finite and at least 0"):
+        set_rate(optimizer, -1.0)
 
 
 def test_the_learning_rate_may_be_changed_inside_a_compiled_function():
@@ -57,7 +78,7 @@ def test_the_learning_rate_may_be_changed_inside_a_compiled_function():
     assert optimizer.lr == 0.125
 
 
-def test_one_box_may_be_the_learning_rate_of_two_optimizers():
+def test_one_variable_may_be_the_learning_rate_of_two_optimizers():
     lr = nb.Buffer(0.5)
     one, two = nb.SGD(lr), nb.SGD(lr)
     lr.value = 0.25

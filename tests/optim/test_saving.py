@@ -36,15 +36,19 @@ MAKERS = {
 }
 
 
+@pytest.mark.parametrize("way", ["state_dict", "state"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_run_continues_bit_for_bit(name, net, make_net, gradients, agree):
+def test_a_run_continues_bit_for_bit(name, way, net, make_net, gradients, agree):
     first, second, other = MAKERS[name](), MAKERS[name](), make_net()
     for i in range(3):
         first.update(net, gradients(i))
     saved = first.state_dict()
     assert all(type(array) is np.ndarray and not array.flags.writeable for array in saved.values())
     other.v = net.v
-    second.load_state_dict(saved)
+    if way == "state":
+        second.set_state(first.state)
+    else:
+        second.load_state_dict(saved)
     for i in range(3, 6):
         first.update(net, gradients(i))
         second.update(other, gradients(i))
