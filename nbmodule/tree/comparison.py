@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from nbmodule.base.trees import shape_of
@@ -306,20 +307,14 @@ class Compared(Joined):
         return self.cont_find_sub_structure(sub_cont, check_shapes, partial) is not False
 
 
+@dataclass
 class Overlay:
     """One comparison of several Containers; a row is (number of the Container, its value)."""
 
-    def __init__(
-        self,
-        mode: str,
-        diff_keys: str | Sequence[str],
-        detect_key_diffs: bool,
-        equal: Callable[[Any, Any], bool],
-    ) -> None:
-        self.mode = mode
-        self.diff_keys = diff_keys
-        self.detect_key_diffs = detect_key_diffs
-        self.equal = equal
+    mode: str
+    diff_keys: str | Sequence[str]
+    detect_key_diffs: bool
+    equal: Callable[[Any, Any], bool]
 
     def of_levels(self, rows: list[tuple[int, Any]]) -> dict[str, Any]:
         """Compare levels key by key; keys of which nothing is to be shown are left out."""
@@ -356,12 +351,11 @@ class Overlay:
         """Put the rows with equal values together."""
         groups: list[list[tuple[int, Any]]] = []
         for row in rows:
-            for group in groups:
-                if self.equal(group[0][1], row[1]):
-                    group.append(row)
-                    break
-            else:
+            group = next((group for group in groups if self.equal(group[0][1], row[1])), None)
+            if group is None:
                 groups.append([row])
+            else:
+                group.append(row)
         return groups
 
     def key(self, numbers: list[int]) -> str:

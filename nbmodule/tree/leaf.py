@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from nbmodule.base.foreign import array_of_tensor
 from nbmodule.base.format import describe_shape
@@ -79,7 +80,19 @@ def at_index(value: Any, index: Any) -> Any:
     return value[index] if has_axes(value) else value
 
 
-_KINDS = (np.bool_, np.integer, np.floating, np.complexfloating)
+def rank_of(dtype: DTypeLike) -> int:
+    """Return the rank of a kind of dtype: an array takes values of its own rank and of lower ones.
+
+    Example:
+        >>> rank_of("bool") < rank_of("int8") < rank_of("bfloat16") < rank_of("complex64")
+        True
+    """
+    if jax.numpy.issubdtype(dtype, jax.dtypes.prng_key):
+        return 9
+    if jax.numpy.issubdtype(dtype, np.timedelta64):  # an integer to NumPy
+        return 10
+    kinds = enumerate((np.bool_, np.integer, np.floating, np.complexfloating))
+    return next((rank for rank, cls in kinds if jax.numpy.issubdtype(dtype, cls)), 10)
 
 
 def _check_kind(value: Any, part: object) -> None:
@@ -89,11 +102,7 @@ def _check_kind(value: Any, part: object) -> None:
         DtypeError: if the kind of number would be lost.
     """
     supplied = jax.numpy.result_type(part)
-    kinds = [
-        next((rank for rank, cls in enumerate(_KINDS) if jax.numpy.issubdtype(dtype, cls)), -1)
-        for dtype in (value.dtype, supplied)
-    ]
-    if -1 < kinds[0] < kinds[1]:
+    if rank_of(value.dtype) < rank_of(supplied):
         raise DtypeError(
             f"cannot set elements of {describe_shape(value)} to {supplied}: it would be lost. "
         )

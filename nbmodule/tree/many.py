@@ -260,7 +260,7 @@ class Joined(Restructured):
             >>> c.cont_as_bools().cont_to_dict()
             {'a': False, 'b': {'c': False, 'd': True}}
         """
-        return self.cont_map(lambda leaf, chain: _truth(leaf, chain, assert_is_bool, np.all))
+        return self.cont_map(lambda leaf, chain: _truth(leaf, chain, assert_is_bool))
 
     def cont_all_true(self, assert_is_bool: bool = False) -> bool:
         """Tell whether all elements of all leaves are true, as after a comparison.
@@ -270,10 +270,7 @@ class Joined(Restructured):
             >>> (c == c).cont_all_true(), (c > 1).cont_all_true()
             (True, False)
         """
-        truths = [
-            _truth(leaf, chain, assert_is_bool, np.all) for chain, leaf in self.cont_to_iterator()
-        ]
-        return all(truths)
+        return all(self.cont_as_bools(assert_is_bool).cont_to_iterator_values())
 
     def cont_all_false(self, assert_is_bool: bool = False) -> bool:
         """Tell whether no element of any leaf is true.
@@ -282,10 +279,8 @@ class Joined(Restructured):
             >>> (nb.Container(a=jnp.array([1, 2])) > 5).cont_all_false()
             True
         """
-        truths = [
-            _truth(leaf, chain, assert_is_bool, np.any) for chain, leaf in self.cont_to_iterator()
-        ]
-        return not any(truths)
+        truths = self.cont_map(lambda leaf, chain: _truth(leaf, chain, assert_is_bool, np.any))
+        return not any(truths.cont_to_iterator_values())
 
 
 def _length_along(container: Nested, axis: int) -> int:
@@ -346,13 +341,9 @@ def _shape(leaf: Shaped) -> tuple[int, ...] | None:
     return (len(leaf),) if isinstance(leaf, (list, tuple)) else None
 
 
-def _truth(leaf: Any, chain: str, assert_is_bool: bool, together: Any) -> bool:
-    boolean = (
-        leaf.dtype == bool
-        if is_array(leaf) or isinstance(leaf, np.generic)
-        else isinstance(leaf, bool)
-    )
-    if assert_is_bool and not boolean:
+def _truth(leaf: Any, chain: str, assert_is_bool: bool, together: Any = np.all) -> bool:
+    dtype = getattr(leaf, "dtype", None)
+    if assert_is_bool and not (isinstance(leaf, bool) if dtype is None else dtype == np.bool_):
         raise ArgumentTypeError(f'"{chain}" is not boolean: it is {type(leaf).__name__}.')
     if isinstance(leaf, Tracer):
         return bool(leaf.all() if together is np.all else leaf.any())

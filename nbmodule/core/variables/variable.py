@@ -43,7 +43,7 @@ from nbmodule.errors import (
     NotBuiltError,
     ShapeError,
 )
-from nbmodule.tree.leaf import without_torch
+from nbmodule.tree.leaf import rank_of, without_torch
 from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:  # checkers accept a variable where an array may stand
@@ -274,8 +274,8 @@ class Variable(_LikeArray):
                 f"cannot set {self.describe()} to an array of shape {list(new.shape)}: its shape "
                 f"is {list(shape)}. Assign a new variable (nb.Parameter, nb.Buffer) to change it."
             )
-        widest = max(_rank(dtype), _rank(np.float32) if narrow else 0)
-        if new.dtype != dtype and _rank(new.dtype) > widest:
+        widest = max(rank_of(dtype), rank_of(np.float32) if narrow else 0)
+        if new.dtype != dtype and rank_of(new.dtype) > widest:
             raise DtypeError(
                 f"cannot set {self.describe()} to {new.dtype} values: its dtype is {dtype}. "
                 f"Convert the values (`x.astype('{dtype}')`), or the variable (`.to(dtype=...)`)."
@@ -400,7 +400,7 @@ class Variable(_LikeArray):
                 new = jnp.asarray(new)
         new = received(new, f"the new items of {self.describe()}")
         provided = new.dtype if hasattr(new, "dtype") else jnp.result_type(new)
-        if _rank(provided) > _rank(self.dtype):
+        if rank_of(provided) > rank_of(self.dtype):
             raise DtypeError(f"cannot set items of {self.describe()} to {provided} values.")
         value = self.value_to_replace()
         with asked_for():
@@ -544,18 +544,6 @@ def _plain(index: object) -> Any:
     if isinstance(index, tuple):
         return tuple(_plain(part) for part in index)
     return index.value if isinstance(index, Variable) else index
-
-
-def _rank(dtype: DTypeLike) -> int:
-    """Return the rank of a kind of dtype: a write may widen its values, not narrow them."""
-    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
-        return 9
-    if jnp.issubdtype(dtype, np.timedelta64):  # an integer to NumPy
-        return 10
-    for rank, cls in enumerate((np.bool_, np.integer, np.floating, np.complexfloating)):
-        if jnp.issubdtype(dtype, cls):
-            return rank
-    return 10
 
 
 install_operators(Variable)
