@@ -33,6 +33,7 @@ from nbmodule.core.structure.naming import (
     depths,
     entries_of,
     find_modules,
+    joined,
     key_of,
     modules_named,
 )
@@ -383,7 +384,7 @@ def _order_rows(
         elif called in locations:
             path = locations[called].name
         else:
-            path = ".".join(filter(None, (outer["path"] if outer else "", info.name)))
+            path = joined(outer["path"] if outer else "", info.name)
         rows[index] = {
             "path": path,
             "parent": outer["order"] if outer else None,

@@ -25,6 +25,7 @@ from nbmodule.core.compiled.key import (
     signature_of,
 )
 from nbmodule.core.structure.building import TRACKING
+from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import is_stateful
@@ -246,7 +247,7 @@ def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequ
     for label, (structure, shapes, layouts) in (*objects, *captured):
         names, variables = [label], [structure]
         if isinstance(structure, Structure):
-            names = [_joined(label, ".".join(map(entry_text, k.path))) for k in structure.keys]
+            names = [joined(label, ".".join(map(entry_text, k.path))) for k in structure.keys]
             variables = structure.variables
             facts |= _structure_facts(label, structure, names)
         for name, (cls, frozen), (shape, dtype) in zip(names, variables, shapes):
@@ -295,7 +296,7 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
         transparent = (getattr(cls, "_listed", None), "_nbm.variables")
         for name, reference in parts:
             name = str(name.value) if isinstance(name, Static) else name
-            describe(path if name in transparent else _joined(path, name), reference)
+            describe(path if name in transparent else joined(path, name), reference)
     return facts
 
 
@@ -394,7 +395,3 @@ def _text(value: Any) -> str:
 def _short(text: str) -> str:
     text = " ".join(text.split())
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
-
-
-def _joined(label: str, path: str) -> str:
-    return ".".join(filter(None, (label, path)))

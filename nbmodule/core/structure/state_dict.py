@@ -33,6 +33,7 @@ from nbmodule.errors import (
     UnexpectedKeysError,
 )
 from nbmodule.tree.container import Container
+from nbmodule.tree.leaf import same_value
 
 
 @accepts_aliases
@@ -173,7 +174,7 @@ def checked(
             admitted = variable.admitted(array)  # cast: two copies of one value are one again
         except DtypeError as error:
             raise DtypeError(f'cannot load "{name}": {error}') from None
-        if variable in arrays and not _are_equal(arrays[variable], admitted):
+        if variable in arrays and not same_value(arrays[variable], admitted):
             warnings.warn(
                 f"{title}: two different values were given for one shared variable; that of "
                 f'"{name}", the last, is used.',
@@ -198,10 +199,3 @@ def _check_shape(name: str, variable: Variable, array: Shaped, fix: str, source:
             f'cannot load "{name}": the model has {describe_shape(variable)}, {source} has {got}.\n'
             f"{fix or 'Was it saved by a model of another size?'}"
         )
-
-
-def _are_equal(a: object, b: object) -> bool:
-    if a is b:
-        return True
-    a, b = np.asarray(a), np.asarray(b)
-    return bool(np.array_equal(a, b)) or a.tobytes() == b.tobytes()  # NaN equals itself

@@ -30,25 +30,20 @@ def describe_array(x: Any) -> str:
     """`[1 2 3], dtype=int32, device=cpu:0`; larger arrays by dtype and shape, without a copy from
     the device.
     """
-    dtype, small = x.dtype, x.size <= _SMALL
-    is_variable = hasattr(type(x), "_is_variable")
-    value = (None if x.is_pending else x._value) if is_variable else x
-    parts = [describe_shape(x)]
+    value, is_small = x, x.size <= _SMALL
+    if hasattr(type(x), "_is_variable"):
+        value = x.value if is_small and not x.is_released else getattr(x, "_value", None)
+    text = describe_shape(x)
     if isinstance(value, jax.core.Tracer):
-        return f"{parts[0]}, traced"
+        return f"{text}, traced"
     if isinstance(value, jax.ShapeDtypeStruct):
-        return f"{parts[0]}, no value"
+        return f"{text}, no value"
     if value is not None and getattr(value, "is_deleted", bool)():
-        return f"{parts[0]}, deleted"
-    if small:
-        value = x.value if is_variable and not x.is_released else value
-        if isinstance(value, jax.core.Tracer):
-            return f"{parts[0]}, traced"
-        if value is not None and not jnp.issubdtype(dtype, jax.dtypes.prng_key):
-            parts = [np.array2string(np.asarray(value), separator=" ", prefix="Parameter(")]
-            if dtype != np.float32:
-                parts.append(f"dtype={dtype}")
-    return ", ".join([*parts, f"device={describe_device(x)}"])
+        return f"{text}, deleted"
+    if is_small and value is not None and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+        text = np.array2string(np.asarray(value), separator=" ", prefix="Parameter(")
+        text += "" if x.dtype == np.float32 else f", dtype={x.dtype}"
+    return f"{text}, device={describe_device(x)}"
 
 
 def describe_device(x: Array) -> str:
