@@ -204,29 +204,22 @@ def _lines(
 
 def _render(line: _Line, settings: Settings, color: bool) -> str:
     indent = " " * (settings.print_indent * line.depth)
-    paint = _painter(settings) if color else lambda text, _: text
     head, width = indent, len(indent)
     if line.key is not None:
         key = printable(line.key)
         if settings.key_length_limit is not None:
             key = cut_middle(key, settings.key_length_limit)
-        head, width = f"{indent}{paint(key, line.key)}: ", len(indent) + len(key) + 2
+        shown = f"{_color_of(line.key, settings)}{key}{_PLAIN}" if color else key
+        head, width = f"{indent}{shown}: ", len(indent) + len(key) + 2
     if line.leaf is None:
         return head + line.ending
     text = leaf_text(line.leaf[0], settings.print_limit)
     return head + text.replace("\n", "\n" + " " * width) + line.ending
 
 
-def _painter(settings: Settings) -> Callable[[str, str], str]:
-    words = settings.keyword_color_dict or {}
-
-    def paint(text: str, key: str) -> str:
-        name = next(
-            (color for word, color in words.items() if word in key), settings.default_key_color
-        )
-        return f"{COLORS[name]}{text}{_PLAIN}"
-
-    return paint
+def _color_of(key: str, settings: Settings) -> str:
+    colors = (settings.keyword_color_dict or {}).items()
+    return COLORS[next((name for word, name in colors if word in key), settings.default_key_color)]
 
 
 def leaf_text(leaf: Any, limit: int | None = 10) -> str:
@@ -304,13 +297,10 @@ def mime_bundle(container: Nested, include: Any, exclude: Any) -> dict[str, Any]
         rich = None
     if isinstance(rich, dict):
         bundle |= rich
-    expected = {
-        category: value for category, value in bundle.items() if not include or category in include
-    }
     return {
         category: value
-        for category, value in expected.items()
-        if not exclude or category not in exclude
+        for category, value in bundle.items()
+        if (not include or category in include) and category not in (exclude or ())
     }
 
 
