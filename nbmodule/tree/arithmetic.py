@@ -305,10 +305,10 @@ def _formula(operation: Callable[..., Any]) -> str:
 
 
 def left(operation: Callable[..., Any]) -> Any:
-    """Return the method of an operator with the Container on the left."""
+    """Return the method of an operator with the Container on the left, or alone."""
 
-    def method(self: Nested, other: object) -> Any:
-        return operate(operation, self, other)
+    def method(self: Nested, *other: object) -> Any:
+        return operate(operation, self, *other)
 
     return method
 
@@ -316,12 +316,5 @@ def left(operation: Callable[..., Any]) -> Any:
 def right(operation: Callable[..., Any]) -> Any:
     def method(self: Nested, other: object) -> Any:
         return operate(operation, other, self)
-
-    return method
-
-
-def unary(operation: Callable[..., Any]) -> Any:
-    def method(self: Nested) -> Any:
-        return operate(operation, self)
 
     return method

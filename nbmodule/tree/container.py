@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
-from nbmodule.tree.arithmetic import left, operate, right, unary
+from nbmodule.tree.arithmetic import left, operate, right
 from nbmodule.tree.keys import DEFAULT, Settings, settings_from
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
 from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
@@ -189,8 +189,8 @@ class Container(Printed):
     __eq__, __ne__ = left(operator.eq), left(operator.ne)
     __lt__, __le__ = left(operator.lt), left(operator.le)
     __gt__, __ge__ = left(operator.gt), left(operator.ge)
-    __neg__, __pos__ = unary(operator.neg), unary(operator.pos)
-    __invert__, __abs__ = unary(operator.invert), unary(operator.abs)
+    __neg__, __pos__ = left(operator.neg), left(operator.pos)
+    __invert__, __abs__ = left(operator.invert), left(operator.abs)
     # A dict would merge in place here.
     __ior__ = left(operator.or_)
 
