@@ -215,19 +215,14 @@ class Plan:
         walker = _Walker(root)
         self.modules: dict[Any, Location] = walker.modules
         self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
-        # A variable is listed once, under its first path or the name that its owner has claimed.
-        chosen = {
-            variable: next((location for location in places if location.is_claimed), places[0])
-            for variable, places in walker.variables.items()
-        }
-        ordered = sorted(chosen.items(), key=lambda pair: pair[1].order)
+        ordered = sorted(walker.variables.items(), key=lambda pair: pair[1].order)
         self.places: dict[Variable, Location] = {x: p for x, p in ordered if not x.is_released}
         self.released: dict[Variable, Location] = {x: p for x, p in ordered if x.is_released}
-        hidden = (variable for variable in walker.hidden if variable not in chosen)
+        hidden = (variable for variable in walker.hidden if variable not in walker.variables)
         self.absent: tuple[Variable, ...] = (*self.released, *hidden)
         self.variables: tuple[Variable, ...] = tuple(self.places)
         self.names: dict[str, Variable] = {p.name: x for x, p in self.places.items()}
-        self.has_sharing = walker.has_repeated or walker.count > len(chosen)
+        self.has_sharing = walker.has_repeated or walker.count > len(walker.variables)
         _check_spellings(root, self)
         _living.add(self)
 
@@ -275,7 +270,8 @@ def has_same_content(live: Any, previous: Any) -> bool:
 class _Walker:
     def __init__(self, root: Hull) -> None:
         self.root, self.count = root, 0
-        self.variables: dict[Variable, list[Location]] = {}
+        # Each once, under its first path or the name that its owner has claimed.
+        self.variables: dict[Variable, Location] = {}
         self.modules: dict[Any, Location] = {}
         # Lists of nothing but modules: `==` compares identities, and is fast.
         self.lists: list[tuple[list[Any], list[Any]]] = []
@@ -326,7 +322,9 @@ class _Walker:
             is_claimed = owner is not None and value in owner._nbm.borrowed
             location = current.step(item, holder, self.count, is_claimed=is_claimed)
             self.count += 1
-            self.variables.setdefault(value, []).append(location)
+            first = self.variables.setdefault(value, location)
+            if is_claimed and not first.is_claimed:
+                self.variables[value] = location
             return
         is_part = is_module(value)
         if is_part and owner is not None:
@@ -337,7 +335,7 @@ class _Walker:
         elif id(value) in self.visited:
             self.has_repeated = True
         else:
-            location = current.step(item, holder, len(self.modules))
+            location = current.step(item, holder)
             if is_part:  # before its own parts, so that the order is that of paths
                 self.modules[value] = location
             self.walk(value, location, owner)
