@@ -166,7 +166,12 @@ class Jit(Generic[P, R]):
         call = take_apart(args, kwargs, self.static)
         if _is_inside():
             return self._inside(call)
-        binding, outputs = self._run(call)
+        try:
+            binding = self.bound(call)
+            outputs = binding.run(call.args, call.kwargs)
+        except Cold:  # settings of JAX that no key holds: the program is traced for these
+            binding = self.bound(call, anew=True)
+            outputs = binding.run(call.args, call.kwargs)
         _PLAIN.update(
             type(x)
             for x in call.arrays
@@ -178,15 +183,6 @@ class Jit(Generic[P, R]):
         if not kwargs:
             self._settle_steady(binding, args)
         return outputs
-
-    def _run(self, call: CallArguments) -> tuple[Binding, Any]:
-        __tracebackhide__ = True
-        try:
-            binding = self.bound(call)
-            return binding, binding.run(call.args, call.kwargs)
-        except Cold:  # settings of JAX that no key holds: the program is traced for these
-            binding = self.bound(call, anew=True)
-            return binding, binding.run(call.args, call.kwargs)
 
     def _settle_steady(self, binding: Binding, args: tuple[Any, ...]) -> None:
         steady = binding.steady(args, _PLAIN)
