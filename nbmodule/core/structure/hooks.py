@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 _numbers = count()
 
 
+@dataclass(eq=False, slots=True)
 class Hook:
     """A registered function, and whether it takes the keyword arguments too."""
 
-    __slots__ = ("fn", "number", "with_kwargs")
-
-    def __init__(self, fn: Callable[..., Any], with_kwargs: bool) -> None:
-        self.fn, self.with_kwargs, self.number = fn, with_kwargs, next(_numbers)
+    fn: Callable[..., Any]
+    with_kwargs: bool
+    number: int = field(default_factory=_numbers.__next__)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy has a number of its own: in another process that of the original may be taken."""
