@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax import monitoring
 
 from nbmodule.base.jax_names import reset_compilation_cache
 from nbmodule.errors import ArgumentError
@@ -89,33 +90,25 @@ class _Heard(threading.local):
 
 
 _heard = _Heard()
-_lock = threading.Lock()
-_listening = False
 
 
 def compiled_seconds() -> float:
-    """Give the seconds that this thread has spent in compiling since this was first asked; only
-    differences mean anything.
+    """Return the seconds that this thread has spent in compiling; only differences mean anything.
 
     Example:
         >>> before = compiled_seconds()
         >>> compiled_seconds() - before
         0.0
     """
-    global _listening
-    if not _listening:
-        with _lock:
-            if not _listening:
-                from jax import monitoring
-
-                monitoring.register_event_duration_secs_listener(_hear)
-                _listening = True
     return _heard.seconds
 
 
 def _hear(event: str, duration_secs: float, **_: str | int) -> None:
     if event in EVENTS:
         _heard.seconds += duration_secs
+
+
+monitoring.register_event_duration_secs_listener(_hear)
 
 
 def compiled_ahead(lowered: Any) -> Callable[..., Any]:
@@ -128,8 +121,6 @@ def compiled_ahead(lowered: Any) -> Callable[..., Any]:
         ...     print(double(3.0))
         6.0
     """
-    import jax
-
     program = lowered.compile()
 
     def call(*args: Any) -> Any:

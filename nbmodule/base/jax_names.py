@@ -10,8 +10,8 @@ from __future__ import annotations
 import importlib
 import re
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from types import CodeType
 from typing import Any
@@ -325,31 +325,21 @@ def check_jax() -> Any:
         MissingDependencyError: an `ImportError` that names what is gone, the versions and what to
             install.
     """
-    results: list[Any] = []
-
-    def run() -> None:
+    with ThreadPoolExecutor(1, "nbmodule self-check of JAX") as pool:
         try:
-            with jax.disable_jit(False):
-                results.append(_prove())
-        except BaseException as error:  # noqa: BLE001 - carried over to the thread that asked
-            results.append(error)
-
-    thread = threading.Thread(target=run, name="nbmodule self-check of JAX")
-    thread.start()
-    thread.join()
-    (result,) = results
-    if isinstance(result, ImportError):
-        raise result
-    if isinstance(result, BaseException):
-        raise unfit(f"its self-check failed with {type(result).__name__}: {result}") from result
-    return result
+            return pool.submit(_prove).result()
+        except ImportError:
+            raise
+        except Exception as error:
+            raise unfit(f"its self-check failed with {type(error).__name__}: {error}") from error
 
 
 def _prove() -> Any:
-    _prove_that_traces_are_told_apart()
-    _prove_that_a_changed_token_traces_again()
-    _prove_that_a_raw_jit_is_noticed()
-    return here()
+    with jax.disable_jit(False):
+        _prove_that_traces_are_told_apart()
+        _prove_that_a_changed_token_traces_again()
+        _prove_that_a_raw_jit_is_noticed()
+        return here()
 
 
 def _prove_that_traces_are_told_apart() -> None:

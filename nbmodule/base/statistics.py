@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 BINS = 16
-LEAST_SQUARED, MOST_SQUARED = 1e-100, 1e100
-"""Between these, squares of float64 keep their digits, and sums of them are finite."""
 
 
 class Statistics(NamedTuple):
@@ -71,11 +69,10 @@ def statistics_of_elements(x: np.ndarray) -> Statistics:
 
 
 def exponent_of(low: float, high: float) -> int:
-    """The power of two by which numbers of this range are divided before they are squared; 0 where
-    squares keep their digits.
+    """Return the power of two by which numbers of this range are divided before they are squared:
+    squares then keep their digits, and sums of them are finite.
     """
-    size = max(-low, high)
-    return 0 if LEAST_SQUARED < size < MOST_SQUARED or not size else math.frexp(size)[1]
+    return math.frexp(max(-low, high))[1]
 
 
 def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[float, float]:
@@ -89,8 +86,8 @@ def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[flo
     if not high > low:  # the mean of equal numbers is off by a rounding
         return low, 0.0
     exponent = exponent_of(low, high)
-    retained = np.ldexp(finite, -exponent) if exponent else finite
-    return math.ldexp(float(retained.mean()), exponent), math.ldexp(float(retained.std()), exponent)
+    scaled = np.ldexp(finite, -exponent)
+    return math.ldexp(float(scaled.mean()), exponent), math.ldexp(float(scaled.std()), exponent)
 
 
 def place_between(x: Any, low: Any, high: Any) -> Any:
@@ -121,11 +118,7 @@ def join_statistics(parts: Sequence[Statistics]) -> Statistics:
     """
     if len(parts) == 1:
         return parts[0]
-    size, nan, inf = (
-        sum(p.size for p in parts),
-        sum(p.nan for p in parts),
-        sum(p.inf for p in parts),
-    )
+    size, nan, inf = (sum(getattr(part, name) for part in parts) for name in ("size", "nan", "inf"))
     zeros = sum(part.zeros * part.size for part in parts) / max(size, 1)
     existing = [part for part in parts if not math.isnan(part.mean)]
     if not existing:
@@ -133,26 +126,13 @@ def join_statistics(parts: Sequence[Statistics]) -> Statistics:
     mean, std, low, high = np.array([part[1:5] for part in existing], np.float64).T
     finite = np.array([max(part.size - part.nonfinite, 1) for part in existing], np.float64)
     middle, spread = joined_moments(finite, mean, std)
-    sampled = (
-        sum(part.sampled or part.size for part in existing)
-        if any(part.sampled for part in existing)
-        else 0
-    )
-    histogram = join_histograms(
-        np.array([part.histogram for part in existing], np.float64), low, high
-    )
-    return Statistics(
-        size,
-        middle,
-        spread,
-        float(low.min()),
-        float(high.max()),
-        zeros,
-        nan,
-        inf,
-        histogram,
-        sampled,
-    )
+    sampled = 0
+    if any(part.sampled for part in existing):
+        sampled = sum(part.sampled or part.size for part in existing)
+    counts = np.array([part.histogram for part in existing], np.float64)
+    histogram = join_histograms(counts, low, high)
+    ends = float(low.min()), float(high.max())
+    return Statistics(size, middle, spread, *ends, zeros, nan, inf, histogram, sampled)
 
 
 def joined_moments(weight: Any, mean: Any, std: Any) -> tuple[float, float]:
