@@ -153,3 +153,10 @@ def test_interventions_are_seen_by_tracking(net, x):
     with track(net) as calls:
         net(x, replace_submod_rets={"stem": 0.0})
     assert not np.any(calls["stem"].returns)
+
+
+def test_interventions_on_one_submodule_add_up_the_outermost_first():
+    model = nb.Sequential(nb.Identity(), nb.Identity())
+    with nb.patch(model, {"0": nb.scale_by(2.0)}):
+        found = model(jnp.ones(2), replace_submod_rets={"0": lambda x: x + 1})
+    np.testing.assert_array_equal(found, [3.0, 3.0])
