@@ -53,6 +53,17 @@ def escape_key(name: str, *, at_root: bool = False) -> str:
     return _UNSAFE.sub(_spell, name)
 
 
+def escape_levels(levels: Iterable[str]) -> str:
+    """Return the path of a location, given the unescaped names of its levels.
+
+    Example:
+        >>> from nbmodule.files.chains import escape_levels
+        >>> escape_levels(["encoder", "a/b"])
+        'encoder/a%2Fb'
+    """
+    return "/".join(escape_key(name, at_root=not depth) for depth, name in enumerate(levels))
+
+
 def _spell(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"%{code:02X}" if code < 0x80 else f"%u{code:04X}"

@@ -18,7 +18,7 @@ from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.whole_file import file_name
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_key, nest, unescape
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_levels, nest, unescape
 from nbmodule.files.checksums import GROUP, StoredRow, check_count, read_at, read_index
 from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_hdf5
@@ -189,10 +189,7 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
             if path in rows:
                 raise FileFormatError(f'cannot load {index}: two parts hold "/{path[:200]}".')
             rows[path] = leaf
-    listed = {
-        "/".join(escape_key(p, at_root=not n) for n, p in enumerate(name.split(".")))
-        for name in table
-    }
+    listed = {escape_levels(name.split(".")) for name in table}
     if missing := sorted(listed - rows.keys()):
         raise FileFormatError(
             f'cannot load {index}: its parts lack "/{missing[0][:200]}"'

@@ -16,7 +16,7 @@ import numpy as np
 
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import escape_key
+from nbmodule.files.chains import escape_levels
 from nbmodule.files.checksums import StoredRow, check_count, read_at
 from nbmodule.files.dtypes import kind_of, to_bytes
 from nbmodule.files.fetch import empty
@@ -91,9 +91,7 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> StoredR
     name = info.filename.removesuffix(".npy")
     location = f'"{name[:200]}" of {where}'
     array = _array(archive.read(info), location)
-    path = "/".join(
-        escape_key(part, at_root=not level) for level, part in enumerate(name.split("/"))
-    )
+    path = escape_levels(name.split("/"))
     if array.dtype.kind == "U" and array.shape == ():  # a single text, as `np.str_` saves it
         text = np.frombuffer(str(array).encode("utf-8", "surrogatepass"), np.uint8)
         return StoredRow(path, TEXT, size=text.nbytes, data=text)

@@ -17,7 +17,7 @@ from typing import Any
 from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files.chains import EMPTY, escape_key, flatten_levels, unescape
+from nbmodule.files.chains import EMPTY, escape_levels, flatten_levels, unescape
 from nbmodule.files.checksums import MOST_ARRAYS, StoredRow, check_count, read_at
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
@@ -96,11 +96,8 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
 def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> StoredRow:
     if dtype not in _DTYPES or _DTYPES[dtype] not in kinds():
         raise FileFormatError(f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.')
-    path = "/".join(
-        escape_key(part, at_root=not level) for level, part in enumerate(name.split("."))
-    )
     size = kinds()[_DTYPES[dtype]].nbytes(shape)
-    return StoredRow(path, _DTYPES[dtype], shape, at, size)
+    return StoredRow(escape_levels(name.split(".")), _DTYPES[dtype], shape, at, size)
 
 
 def save_safetensors(

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.errors import DtypeError, FileFormatError
-from nbmodule.files.chains import MAX_DEPTH, escape_key
+from nbmodule.files.chains import MAX_DEPTH, escape_levels
 from nbmodule.files.checksums import StoredRow, check_count
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
@@ -283,7 +283,7 @@ def _rows(content: Any, storages: Storages, limit: int) -> Iterator[StoredRow]:
             children = [((*path, *str(name).split(".")), item) for name, item in items]
             stack.extend(reversed(children))
             continue
-        spelled = "/".join(escape_key(name, at_root=not level) for level, name in enumerate(path))
+        spelled = escape_levels(path)
         claim += len(spelled) + _size(value)
         if claim > limit:
             raise _RefusedError(
