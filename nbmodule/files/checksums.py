@@ -23,7 +23,7 @@ from typing import Any, TypeGuard
 from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT
+from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT, StoredLeaf
 
 FORMAT, VERSION = "nbmodule", 1
 MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
@@ -61,6 +61,11 @@ class StoredRow:
     notes: dict[str, Any] = field(default_factory=dict)
     is_compressed: bool = False
     data: Any = None
+
+    @classmethod
+    def of_leaf(cls, path: str, leaf: StoredLeaf, data: Any = None) -> StoredRow:
+        """Return the row of a leaf, which has no location in a file yet."""
+        return cls(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes, data=data)
 
 
 def index_bytes(rows: list[StoredRow], end: int) -> bytes:

@@ -136,7 +136,7 @@ class _Builder:
                 self.links,
             )
             return replace(first, path=path)
-        row = StoredRow(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes)
+        row = StoredRow.of_leaf(path, leaf)
         if leaf.identity is not None:
             self.known[id(leaf.identity)] = row
         if leaf.dtype in (TEXT, NOTHING):

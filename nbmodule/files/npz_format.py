@@ -18,9 +18,9 @@ from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape_levels
 from nbmodule.files.checksums import StoredRow, check_count, read_at
-from nbmodule.files.dtypes import kind_of, to_bytes
+from nbmodule.files.dtypes import kind_of
 from nbmodule.files.fetch import empty
-from nbmodule.files.stored_leaf import MOST_AXES, TEXT
+from nbmodule.files.stored_leaf import MOST_AXES, describe_leaf
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
 _FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
@@ -92,19 +92,15 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> StoredR
     location = f'"{name[:200]}" of {where}'
     array = _array(archive.read(info), location)
     path = escape_levels(name.split("/"))
-    if array.dtype.kind == "U" and array.shape == ():  # a single text, as `np.str_` saves it
-        text = np.frombuffer(str(array).encode("utf-8", "surrogatepass"), np.uint8)
-        return StoredRow(path, TEXT, size=text.nbytes, data=text)
-    element = kind_of(array.dtype)
-    if element is None:
+    is_text = array.dtype.kind == "U" and array.shape == ()  # as `np.str_` saves it
+    if not is_text and kind_of(array.dtype) is None:
         raise FileFormatError(
             f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
             "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
             "or safetensors)."
         )
-    return StoredRow(
-        path, element.name, array.shape, size=array.nbytes, data=to_bytes(array, element)
-    )
+    leaf = describe_leaf(str(array) if is_text else array, path)
+    return StoredRow.of_leaf(path, leaf, leaf.data())
 
 
 def _array(data: bytes, location: str) -> np.ndarray:

@@ -299,14 +299,7 @@ def _rows(content: Any, storages: Storages, limit: int) -> Iterator[StoredRow]:
                 leaf = describe_leaf(value, spelled)
             except DtypeError as error:
                 raise _RefusedError(f'"{".".join(path)[:200]}" has more than 64 bits') from error
-            yield StoredRow(
-                spelled,
-                leaf.dtype,
-                leaf.shape,
-                size=leaf.nbytes,
-                notes=leaf.notes,
-                data=leaf.data(),
-            )
+            yield StoredRow.of_leaf(spelled, leaf, leaf.data())
         else:
             described = (
                 value.name if isinstance(value, _Global) else type(value).__name__.strip("_")
