@@ -92,9 +92,13 @@ class Tie:
         else:
             module._nbm.current = None
 
+    def root_container(self) -> Container | None:
+        """Return the container of the module, which holds this level; None if it is gone."""
+        return self.root[0]() if self.root else None
+
     def current_module(self) -> Any:
         """Return the module whose current container this level belongs to; else None."""
-        module, root = self.module(), self.root[0]() if self.root else None
+        module, root = self.module(), self.root_container()
         if module is None or root is None or known_current(module) is not root:
             return None
         return module if holds(root, plan_of(module).template) else None

@@ -248,9 +248,7 @@ def container_record(container: Container) -> VariableTree:
 def module_of(container: Container) -> CoreModule | None:
     """The module whose current `v` a Container is."""
     link = container._link
-    if link is None:
-        return None
-    is_whole = link.root is not None and link.root() is container
+    is_whole = link is not None and link.root_container() is container
     return link.current_module() if is_whole else None
 
 
