@@ -2,7 +2,7 @@
 
 This file ties the parts together and holds no mechanism of its own: `run_data/state` is the data of
 a run, which every part takes; `controls/loop` acts between the steps, `controls/log_queue` reads
-was logged, `monitors` measure the model, `reporting` shows the run, `replay` repeats steps.
+what was logged, `monitors` measure the model, `reporting` shows the run, `replay` repeats steps.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ NOT_LOGGED: dict[str, Output] = {}
 
 
 class Freezing:
-    """Return True if a variable is frozen, to be restored."""
+    """The frozen state of a variable, to be restored."""
 
     def __init__(self, variable: Variable) -> None:
         self.obj, self._is_frozen = variable, variable._frozen

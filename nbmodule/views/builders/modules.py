@@ -248,8 +248,9 @@ def container_record(container: Container) -> VariableTree:
 def module_of(container: Container) -> CoreModule | None:
     """The module whose current `v` a Container is."""
     link = container._link
-    is_whole = link is not None and link.root_container() is container
-    return link.current_module() if is_whole else None
+    if link is None or link.root_container() is not container:
+        return None
+    return link.current_module()
 
 
 def parameters_of(module: CoreModule) -> list[Variable]:
