@@ -154,7 +154,8 @@ class Boundary:
         run, begun = self._run, time.thread_time()
         if run.route.kind != "pump":
             self.find_route()
-        run.cost.note(run.each_step.take() + take_compile_seconds())
+        run.note_each_step()
+        run.cost.note(take_compile_seconds())
         if self.late_controls is not None and run.count.done:
             add, self.late_controls = self.late_controls, None
             self._guarded("controls", add)
@@ -170,7 +171,9 @@ class Boundary:
         elif self._line is not None:
             self._show_line(self._line.show)
         spent = time.thread_time() - begun
-        self._loop.tell_every = rest_after(spent, run.budget / 2, least=_OFTENEST, most=_RAREST)
+        is_shown = self._view is not None or self._line is not None
+        share = run.budget / 2 if is_shown else run.share
+        self._loop.tell_every = rest_after(spent, share, least=_OFTENEST, most=_RAREST)
         run.most_ahead = steps_ahead(run.count.meter.rate, before=run.most_ahead)
 
     def _show_line(self, write: Callable[..., None]) -> None:

@@ -14,6 +14,7 @@ from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.monitors.weights import WeightWatch
 from nbmodule.live.run_data.progress import CostMeter
+from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, MOST_SAMPLES, Sample, Strips
 
 
@@ -273,6 +274,19 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
         assert 0.0075 <= share <= 0.0105
     else:
         assert len(shown) >= 18  # after each step
+
+
+@pytest.mark.parametrize(
+    ("each_step", "left"), [(0.0, 0.02), (0.0001, 0.01), (0.00015, 0.005), (0.01, 0.005)]
+)
+def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, left):
+    run = RunState("training", budget=0.02)
+    busy = [0.0]
+    run.cost.busy = lambda: busy[0]
+    run.each_step.add_once(100 * each_step)
+    busy[0] += 100 * 0.01  # 100 steps of 10 ms
+    run.note_each_step()
+    assert run.share == pytest.approx(left / 4)
 
 
 class SlowWatch:

@@ -36,7 +36,7 @@ class Sampling:
     The first step is watched, so that compiling begins as soon as it is over. Later a measurement
     spans three steps: a plain one, the watched one, and the one during which the device reduces
     what was remembered. The extra time of the last two, and the time on the host, is the cost; the
-    next measurement waits until its share of the time is within half of the budget.
+    next measurement waits until it is within its share of the time (`RunState.share`).
 
     Args:
         run: The run.
@@ -170,7 +170,7 @@ class Sampling:
         if is_typical:  # others may hold the time of loading and compiling
             self._costs.append(extra + self._host)
             cost = max(median(self._costs), 0.0)
-            rest = rest_after(cost, run.budget / 2, least=_LEAST, most=_MOST)
+            rest = rest_after(cost, run.share, least=_LEAST, most=_MOST)
             self._next_busy, self._latest = run.cost.busy() + rest, clock + _STRETCH * rest
 
     def _request(self, done: int) -> None:

@@ -14,7 +14,7 @@ from nbmodule.core.compiled.jit import _PLAIN
 
 _SMALL = 2**16
 """Bytes of an array whose copy takes a few microseconds."""
-_SAMPLE = 4096
+_SAMPLE = 1024
 """Elements of a large array that its digest is made of."""
 _MOST_KNOWN = 4096
 """Addresses that are remembered."""
@@ -72,7 +72,7 @@ def digest_of(array: Any) -> int:
 
 
 def _sample_of(array: Any) -> Any:
-    """About 4,096 elements at even distances; of contiguous arrays in changing columns."""
+    """About 1,024 elements at even distances; of contiguous arrays in changing columns."""
     stride = max(array.size // _SAMPLE, 1) | 1
     if array.flags.c_contiguous:
         return array.reshape(-1)[::stride]

@@ -30,9 +30,7 @@ from nbmodule.live.run_data.state import RunState
 SAMPLES = 5
 """Newest samples of updates that are judged where no step is observed."""
 _EVERY = 1.0
-"""Seconds after which a run is judged again."""
-_SHARE = 0.02
-"""Share of the time that judging may take."""
+"""Seconds after which a run is judged again; more if judging takes long."""
 
 
 def findings_of(run: RunState) -> tuple[RunFinding, ...]:
@@ -43,7 +41,7 @@ def findings_of(run: RunState) -> tuple[RunFinding, ...]:
         RunFinding(v.severity, v.text, v.path, v.step, _remedy_of(run, v)) for v in run.verdicts
     ]
     run.found = (*verdicts, *_stalls_of(run))
-    run.found_until = begun + max(_EVERY, (time.monotonic() - begun) / _SHARE)
+    run.found_until = begun + max(_EVERY, (time.monotonic() - begun) / run.share)
     return run.found
 
 
