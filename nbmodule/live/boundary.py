@@ -154,7 +154,7 @@ class Boundary:
         run, begun = self._run, time.thread_time()
         if run.route.kind != "pump":
             self.find_route()
-        run.note_each_step()
+        run.cost.note_each_step(run.each_step.take())
         run.cost.note(take_compile_seconds())
         if self.late_controls is not None and run.count.done:
             add, self.late_controls = self.late_controls, None
@@ -171,6 +171,7 @@ class Boundary:
         elif self._line is not None:
             self._show_line(self._line.show)
         spent = time.thread_time() - begun
+        # what somebody looks at keeps its pace, however much the work of every step takes
         is_shown = self._view is not None or self._line is not None
         share = run.budget / 2 if is_shown else run.share
         self._loop.tell_every = rest_after(spent, share, least=_OFTENEST, most=_RAREST)

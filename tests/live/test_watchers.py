@@ -281,11 +281,11 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
 )
 def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, left):
     run = RunState("training", budget=0.02)
-    busy = [0.0]
-    run.cost.busy = lambda: busy[0]
-    run.each_step.add_once(100 * each_step)
+    busy = [40.0]  # the process is older than the run
+    run.cost = CostMeter(busy=lambda: busy[0])
+    run.cost.start()
     busy[0] += 100 * 0.01  # 100 steps of 10 ms
-    run.note_each_step()
+    run.cost.note_each_step(100 * each_step)
     assert run.share == pytest.approx(left / 4)
 
 

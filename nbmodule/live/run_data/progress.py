@@ -261,6 +261,10 @@ class CostMeter:
         """Wall time, busy time and cost of each piece of work in the last seconds."""
         self._from = 0.0
         """Busy time at which the last seconds began."""
+        self.each_step_share = 0.0
+        """Share of the time that the work of every step took, when it was last noted."""
+        self._each_step_noted = 0.0
+        """Busy time at that moment."""
         self._final: float | None = None
 
     def start(self) -> None:
@@ -268,12 +272,19 @@ class CostMeter:
         if not self._is_chosen and jax.default_backend() != "cpu":
             self.busy = time.monotonic
         self._spans.clear()
-        self._from = self.busy()
+        self._from = self._each_step_noted = self.busy()
 
     def note(self, seconds: float) -> None:
         """Add spent time; it may be negative if it is a difference of two noisy times."""
         if seconds:
             self._spans.append((time.monotonic(), self.busy(), seconds))
+
+    def note_each_step(self, seconds: float) -> None:
+        """Add what the work of every step took since the last call."""
+        self.note(seconds)
+        busy = self.busy()
+        self.each_step_share = seconds / max(busy - self._each_step_noted, 1e-3)
+        self._each_step_noted = busy
 
     def fraction(self) -> float:
         """Return the share of the last seconds that was not the training's."""

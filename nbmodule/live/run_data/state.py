@@ -107,7 +107,6 @@ class RunState:
         self.cost = CostMeter()
         self.each_step = SampledCost()
         """Cost of logging and recording at every step."""
-        self._each_step_share = self._each_step_noted = 0.0
         self.most_ahead = 0
         """Steps that may be begun and not yet computed."""
         # replay
@@ -123,20 +122,13 @@ class RunState:
         self._input_faults: dict[int, str] = {}
         self.branches: list[Branch] = []
 
-    def note_each_step(self) -> None:
-        """Add to the cost what the work of every step took since the last call."""
-        seconds, busy = self.each_step.take(), self.cost.busy()
-        self.cost.note(seconds)
-        self._each_step_share = seconds / max(busy - self._each_step_noted, 1e-3)
-        self._each_step_noted = busy
-
     @property
     def share(self) -> float:
         """The share of the time for each kind of work that can wait, such as watching or judging: a
         quarter of what the work of every step leaves of the budget, and a sixteenth of the budget
         at least.
         """
-        return max(self.budget - self._each_step_share, self.budget / 4) / 4
+        return max(self.budget - self.cost.each_step_share, self.budget / 4) / 4
 
     @property
     def step(self) -> int:
