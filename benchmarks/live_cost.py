@@ -83,14 +83,17 @@ class Comparison:
         if watched:
             self.listener = recording.listener
             set_listener(None)
-        else:  # no part of a step that the run measures
-            self.live._watching._mark += spent
-        return spent / count, self.counted() / count
+            return spent / count, self.counted() / count
+        # no part of a step that the run measures, nor of its time
+        self.live._watching._mark += spent
+        self.live._state.cost._each_step_noted += spent
+        return spent / count, 0.0
 
     def counted(self) -> float:
         """Return the seconds that the run has counted since the last call."""
-        meter, each_step = self.live._state.cost, self.live._state.each_step.take()
-        seconds = each_step + sum(span[2] for span in meter._spans)
+        meter = self.live._state.cost
+        meter.note_each_step(self.live._state.each_step.take())
+        seconds = sum(span[2] for span in meter._spans)
         meter._spans.clear()
         return seconds
 
