@@ -21,15 +21,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.foreign import as_read_or_left
-from nbmodule.base.trees import flat
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.commit import Call
 from nbmodule.core.variables.frame import EAGER, here, now, write, write_all
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError, TraceError
-from nbmodule.optim.pairing import Chain, state_variable, values_of
-from nbmodule.tree.container import Container
+from nbmodule.optim.pairing import Chain, chains_of, state_variable, values_of
 
 if TYPE_CHECKING:
     from nbmodule.optim.optimizer import Optimizer
@@ -247,10 +245,20 @@ def state_variables(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
     result: list[tuple[Chain, Variable]] = []
     for name, attribute in state_names(optimizer).items():
         treedef, variables = vars(optimizer)["_arrays"][attribute]
-        numbered = jax.tree.unflatten(treedef, range(len(variables)))
-        leaves = flat(Container({name: numbered}))
-        result += [(chain, variables[int(i)]) for chain, i in leaves if i is not None]
+        result += [((name, *chain), x) for chain, x in zip(chains_of(treedef), variables)]
     return result
+
+
+def like_before(optimizer: Optimizer, name: str, value: object) -> Any:
+    """Return a loaded value in the structure that the attribute has, if their chains agree."""
+    if name not in vars(optimizer)["_arrays"]:
+        return value
+    treedef, loaded = vars(optimizer)["_arrays"][name][0], jax.tree.structure(value)
+    leaves = dict(zip(chains_of(loaded), jax.tree.leaves(value)))
+    expected = chains_of(treedef)
+    if leaves.keys() != set(expected):
+        return value
+    return jax.tree.unflatten(treedef, [leaves[chain] for chain in expected])
 
 
 def delete(optimizer: Optimizer, name: str) -> None:

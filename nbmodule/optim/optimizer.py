@@ -179,7 +179,7 @@ class Optimizer:
         def apply() -> None:
             for name in names:
                 attribute = existing.get(name) or attributes.attribute_for(self, name)
-                setattr(self, attribute, state[name])
+                setattr(self, attribute, attributes.like_before(self, attribute, state[name]))
             self._counter.value = count
 
         saving.as_one_act(self, apply)
@@ -492,7 +492,8 @@ class Optimizer:
         """Continue from a `state_dict()`: all of it, or nothing if it does not fit.
 
         A learning rate in it is taken over where this optimizer has a number too, not where it
-        follows a function.
+        follows a function. An attribute of your own that holds tuples, such as a state of optax,
+        must exist before: make it in `__init__`, or take a step.
 
         Args:
             mapping: Names and arrays.

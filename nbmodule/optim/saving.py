@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.trees import flat, nest, refuse_other_names, structure_difference
+from nbmodule.base.trees import nest, refuse_other_names, structure_difference
 from nbmodule.core.structure.linked import in_present_form
 from nbmodule.core.structure.state_dict import frozen_copy
 from nbmodule.core.structure.walk import plan_of
@@ -26,7 +27,7 @@ from nbmodule.errors import (
     StructureError,
 )
 from nbmodule.optim import attributes
-from nbmodule.optim.pairing import is_number, text
+from nbmodule.optim.pairing import chains_of, is_number, text
 from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
 from nbmodule.tree.container import Container
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
 
 def named_state(optimizer: Optimizer) -> OrderedDict[str, Any]:
     """Return the arrays of `optimizer.state` by name, `count` first."""
-    leaves = {text(chain): leaf for chain, leaf in flat(optimizer.state) if leaf is not None}
+    leaves, treedef = jax.tree.flatten(optimizer.state)
+    leaves = dict(zip(map(text, chains_of(treedef)), leaves))
     leaves.pop("count", None)
     return OrderedDict(count=optimizer.count, **leaves)
 

@@ -180,3 +180,25 @@ def test_each_variable_is_known_by_its_name_in_the_state_dict(name, net, gradien
     assert sorted(named) == sorted(state)
     for name, variable in named.items():
         np.testing.assert_array_equal(variable.value, state[name], err_msg=name)
+
+
+def test_state_of_optax_kept_as_an_attribute_is_saved_and_loaded(net, make_net, gradients, agree):
+    class Held(nb.Optimizer):
+        _inner = None
+        transformation = optax.adam(1e-2)
+
+        def _step(self, v, grads):
+            state = self.transformation.init(v) if self._inner is None else self._inner
+            updates, self._inner = self.transformation.update(grads, state, v)
+            return optax.apply_updates(v, updates)
+
+    first, second, other = Held(1e-2), Held(1e-2), make_net()
+    for i in range(3):
+        first.update(net, gradients(i))
+    second.update(other, gradients(9))  # the structure is known after one step
+    second.load_state_dict(first.state_dict())
+    other.v = net.v
+    for optimizer, model in ((first, net), (second, other)):
+        optimizer.update(model, gradients(3))
+    agree(other.v, net.v, exactly=True)
+    agree(dict(second.state_dict()), dict(first.state_dict()), exactly=True)
