@@ -223,6 +223,23 @@ def test_rows_that_depend_on_each_other_are_named():
     assert found(Mixed()) == ("row-leak",)
 
 
+@pytest.mark.parametrize("trained", [True, False], ids=["trained by other steps", "never"])
+def test_a_part_is_frozen_only_if_no_step_between_trains_it(trained):
+    model = mlp()
+
+    def step(x):  # changes the last layer only, as if the gradient stopped before it
+        model[2].weight = model[2].weight * 0.9
+        return model(x).sum()
+
+    snapshots = []
+    for number in range(1, 4):
+        snapshots.append(examine(step, (X,), {}, model, number))
+        step(X)
+        if trained:
+            model[0].weight = model[0].weight * 1.1
+    assert ("frozen-in-part" in names(Evidence(snapshots=snapshots))) is not trained
+
+
 def test_a_loss_without_targets_is_refused():
     with pytest.raises(nb.errors.ArgumentError, match="targets and loss together"):
         nb.check_setup(mlp(), X, None, nb.cross_entropy)

@@ -84,6 +84,13 @@ def test_the_update_is_the_norm_of_one_step_over_the_norm_of_the_weights(variabl
         assert ratio == pytest.approx(np.linalg.norm(new - old) / np.linalg.norm(new), rel=1e-5)
 
 
+def test_a_part_that_the_step_did_not_write_has_no_update():
+    arrays = {"G.w": jnp.ones(4), "D.w": jnp.ones(4), "D.b": jnp.zeros(4)}
+    samples, _ = measured(arrays, lambda v: v | {"D.w": v["D.w"] * 2})
+    assert samples["update"].paths == ("G", "D")
+    np.testing.assert_allclose(samples["update"].values[:, 0], [np.nan, 0.5])
+
+
 def test_donated_arrays_leave_the_weights_without_the_update():
     arrays = {"a.w": jnp.ones(4)}
 

@@ -225,11 +225,12 @@ def frozen_in_part(evidence: Evidence) -> Iterator[RuleVerdict]:
     ]
     if len(snapshots) < 3:
         return
-    still: set[str] | None = None
+    still: set[tuple[str, float]] | None = None  # the norm differs if other steps train it
     for snapshot in snapshots:
-        fixed = {v.path for v in snapshot.variables if v.trainable and v.change == 0 and v.norm > 0}
+        fixed = {(v.path, v.norm) for v in snapshot.variables if v.trainable and v.change == 0}
         still = fixed if still is None else still & fixed
-    layers = sorted({path.rpartition(".")[0] for path in still or () if path.endswith("weight")})
+    weights = [path for path, norm in still or () if path.endswith("weight") and norm > 0]
+    layers = sorted({path.rpartition(".")[0] for path in weights})
     order = [c.path for c in snapshots[-1].calls if c.trainable]
     moving = [k for k, path in enumerate(order) if path not in layers]
     # A gradient that is stopped freezes all that comes before. A layer between moving ones was not

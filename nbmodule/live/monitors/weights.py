@@ -138,9 +138,8 @@ class WeightWatch:
         results: dict[str, Any] = {}
         for name, new in after.items():
             old = before.get(name)
-            is_comparable = (
-                old is not None and not old.is_deleted() and _type_of(old) == _type_of(new)
-            )
+            is_written = old is not None and old is not new and not old.is_deleted()
+            is_comparable = is_written and _type_of(old) == _type_of(new)
             measure = _measure_on_host if on_host else self._compiled[_type_of(new)].result
             reduced, change = measure(new, old if is_comparable else new)
             results[name] = (reduced, change if is_comparable else None)
@@ -165,16 +164,17 @@ class WeightWatch:
 
     def _samples(self, step: int, found: dict[str, tuple[Statistics, Any]]) -> list[Sample]:
         """Return rows for each submodule: of its weights, and of the norm of their change over
-        their own, NaN where that is 0.
+        their own, NaN where that is 0 or the step wrote none of them.
         """
         names, pairs = list(found), list(found.values())
         samples = [grouped(step, self._quantity, names, [array for array, _ in pairs])]
-        if self._has_changed and pairs and all(change is not None for _, change in pairs):
+        if self._has_changed and any(change is not None for _, change in pairs):
             groups = groups_of(names)
-            ratios = [
-                norm([pairs[i][1] for i in rows]) / (norm([pairs[i][0] for i in rows]) or np.nan)
-                for rows in groups.values()
-            ]
+            ratios = []
+            for rows in groups.values():
+                changes = [pairs[i][1] for i in rows if pairs[i][1] is not None]
+                weight = norm([pairs[i][0] for i in rows])
+                ratios.append(norm(changes) / weight if changes and weight else np.nan)
             samples.append(Sample(step, "update", tuple(groups), np.array(ratios)[:, None]))
         return samples
 
