@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import group_of, is_better_when_higher
-from nbmodule.live.run_data.series import Curve, Series, reduce_curve
+from nbmodule.live.run_data.series import Series
 
 VALUES = st.floats(allow_nan=True, allow_infinity=True, width=32)
 

@@ -93,7 +93,7 @@ def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(li
 
 def test_text_and_plain_html_show_curves_and_submodules(live):
     text = text_form(live._state)
-    assert "digits <b>  step 10  running" in text
+    assert "digits <b>  running · step 10" in text
     assert re.search(r"loss +0\.1 +best 0\.1 @10", text)
     assert "head" in text
     form = plain_form(live._state)

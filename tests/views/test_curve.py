@@ -1,9 +1,13 @@
+import base64
+import re
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.panels.loss_curve import KEPT_POINTS, LossCurve
+from nbmodule.views.renderers.drawing import curve_image
 
 
 def test_values_are_kept_with_their_steps():
@@ -48,6 +52,16 @@ def test_a_long_run_keeps_a_bounded_number_of_points():
     assert len(series.values) <= KEPT_POINTS
     assert repr(curve).splitlines()[0].endswith(f"step {KEPT_POINTS + 9:,}")  # without closing
     assert (series.values[0], series.values[-1]) == (0, KEPT_POINTS + 9)
+
+
+def test_the_drawing_without_scripts_has_each_peak_of_a_long_run():
+    curve = LossCurve(display=False)
+    for i in range(4000):
+        curve.log(loss=40.0 if i == 2201 else 20.0 if i == 1501 else 0.0)
+    source = re.search(r"base64,([^\"]+)", str(curve_image(curve.record())))[1]
+    points = re.search(r'points="([^"]+)"', base64.b64decode(source).decode())[1]
+    heights = {float(point.split(",")[1]) for point in points.split()}
+    assert heights == {16.0, 96.0, 176.0}  # 200 high, less margins
 
 
 def test_an_array_of_several_numbers_and_a_traced_one_are_refused():

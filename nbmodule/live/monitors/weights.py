@@ -67,7 +67,7 @@ class WeightWatch:
         is_a_copy: bool = False,
     ) -> None:
         self.about, self._quantity, self._is_a_copy = "", quantity, is_a_copy
-        self._has_changed, self._is_first = True, True
+        self._is_first = True
         self._same = 0
         """Number of measurements in a row that found the same arrays."""
         self._variables: Callable[[], Mapping[str, Any]] | None = variables
@@ -138,11 +138,11 @@ class WeightWatch:
         results: dict[str, Any] = {}
         for name, new in after.items():
             old = before.get(name)
-            is_written = old is not None and old is not new and not old.is_deleted()
-            is_comparable = is_written and _type_of(old) == _type_of(new)
+            if old is None or old is new or old.is_deleted() or _type_of(old) != _type_of(new):
+                old = None  # a step puts a new array for each that it writes
             measure = _measure_on_host if on_host else self._compiled[_type_of(new)].result
-            reduced, change = measure(new, old if is_comparable else new)
-            results[name] = (reduced, change if is_comparable else None)
+            reduced, change = measure(new, new if old is None else old)
+            results[name] = (reduced, None if old is None else change)
         self._running = (step, results)
 
     def _note_same(self, before: dict[str, Any], after: dict[str, Any]) -> None:
@@ -150,7 +150,6 @@ class WeightWatch:
         self._same = self._same + 1 if is_same else 0
         never = self._is_a_copy and self._same >= _MOST_SAME and self._quantity == "weight"
         self.about = NEVER_CHANGES if never else ""
-        self._has_changed = not is_same and self._quantity == "weight"
 
     def _are_compiled(self, arrays: dict[str, Any]) -> bool:
         """Return True if a function for each type of array is compiled; a thread does the rest."""
@@ -168,7 +167,7 @@ class WeightWatch:
         """
         names, pairs = list(found), list(found.values())
         samples = [grouped(step, self._quantity, names, [array for array, _ in pairs])]
-        if self._has_changed and any(change is not None for _, change in pairs):
+        if self._quantity == "weight" and any(change is not None for _, change in pairs):
             groups = groups_of(names)
             ratios = []
             for rows in groups.values():

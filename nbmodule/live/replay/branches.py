@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.curves import Curve
 from nbmodule.base.format import count_noun
 from nbmodule.core.compiled.call_record import RecordedMethod
 from nbmodule.core.structure.copying import ObjectState
@@ -17,7 +18,6 @@ from nbmodule.live.replay.iterations import Iteration, Mode, Output, RecordedCal
 from nbmodule.live.replay.repeat import Repeat
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.run_data.branches import Attempt, Branch
-from nbmodule.live.run_data.series import Curve
 
 
 def run_branches(

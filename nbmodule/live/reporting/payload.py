@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import format_count, format_number, group_of, plain
 from nbmodule.live.reporting.verdicts import findings_of, recent_findings
 from nbmodule.live.run_data.epochs import epoch_table
 from nbmodule.live.run_data.history import MOST_SERIES, MediaItem, json_number
-from nbmodule.live.run_data.series import Curve, Series, reduce_curve
+from nbmodule.live.run_data.series import Series
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Strips
 from nbmodule.views.arrays.pictures import picture_of

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.curves import reduce_curve
 from nbmodule.base.format import group_of, plain
 from nbmodule.live.reporting.payload import (
     STRIP_ROWS,
@@ -26,7 +27,6 @@ from nbmodule.live.reporting.payload import (
     to_float32,
 )
 from nbmodule.live.run_data.history import MOST_SERIES
-from nbmodule.live.run_data.series import reduce_curve
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import Strips
 

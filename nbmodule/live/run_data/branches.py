@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_number, printable_repr
 from nbmodule.live.run_data.history import History
-from nbmodule.live.run_data.series import Curve, reduce_curve
 
 _COLUMNS = 200
 

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import group_of, printable_repr
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import (
@@ -26,7 +27,7 @@ from nbmodule.errors import (
     PathError,
 )
 from nbmodule.live.run_data.media import Media
-from nbmodule.live.run_data.series import Curve, Series, reduce_curve
+from nbmodule.live.run_data.series import Series
 from nbmodule.tree.nested import is_of_class
 
 T = TypeVar("T")

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.base.curves import Curve
 from nbmodule.base.format import format_count
 from nbmodule.base.notebook import running_cell_id, running_request
 from nbmodule.live.run_data.branches import EarlierRun, reduced_curves
 from nbmodule.live.run_data.history import History
-from nbmodule.live.run_data.series import Curve
 from nbmodule.live.run_data.state import notebook_cell
 
 if TYPE_CHECKING:

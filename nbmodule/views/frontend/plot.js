@@ -5,6 +5,7 @@ import { count, number } from "./format.js";
 import { ticks } from "./scale.js";
 
 export const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
+const LABEL = 48; // the width of a step, such as 100,000
 
 /**
  * Map steps and values to positions in a plot, the values by their logarithm or as they are.
@@ -52,7 +53,10 @@ export function emptyPlot(frame, label, axis = "") {
   const [first, last] = frame.steps;
   const isWhole = Number.isInteger(first) && Number.isInteger(last);
   for (const t of last > first ? ticks(first, last, Math.max(2, Math.floor(frame.width / 115))) : []) {
-    if (Number.isInteger(t) || !isWhole) drawing.append(svg("text", { x: frame.x(t), y: height - 6, "text-anchor": "middle" }, `${t === 0 && axis ? `${axis} ` : ""}${count(t)}`));
+    if (!Number.isInteger(t) && isWhole) continue;
+    const isLast = frame.x(t) > width - LABEL / 2;
+    const place = isLast ? { x: width, "text-anchor": "end" } : { x: frame.x(t), "text-anchor": "middle" };
+    drawing.append(svg("text", { ...place, y: height - 6 }, `${t === 0 && axis ? `${axis} ` : ""}${count(t)}`));
   }
   drawing.append(clip);
   return { drawing, clip };

@@ -18,13 +18,13 @@ import jax
 import jax.core
 import numpy as np
 
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import format_count, format_number, plain, printable_repr
 from nbmodule.base.notebook import running_kernel, running_shell
 from nbmodule.base.sockets import Displayed, socket
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.payload import downsampled
 
 # Values that may wait for the device before the oldest is read whatever it takes.
 MOST_WAITING = 256
@@ -109,8 +109,8 @@ class LossCurve(Displayed):
             steps.append(step)
             values.append(float(np.asarray(value).reshape(())))
             if len(values) > KEPT_POINTS:
-                points = downsampled(values, KEPT_POINTS // 2)
-                self._points[name] = ([steps[i] for i in points], [values[i] for i in points])
+                curve = reduce_curve(Curve(np.array(steps), np.array(values)), KEPT_POINTS // 4)
+                self._points[name] = (curve.steps.tolist(), curve.values.tolist())
 
     def record(self) -> HistoryRecord:
         """Give what is ready as a record."""

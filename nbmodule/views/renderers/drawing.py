@@ -8,14 +8,15 @@ import base64
 import colorsys
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import format_count, format_number
 from nbmodule.views.arrays.pictures import HUES, MOST_BARS, PHASE_LEVELS
 from nbmodule.views.arrays.scales import FIRST, LAST
-from nbmodule.views.records.records import HistoryRecord, Picture, SeriesRecord
+from nbmodule.views.records.records import HistoryRecord, Picture
 from nbmodule.views.renderers.html import Markup, tag
 
 
@@ -184,7 +185,8 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
     """
     parts: list[Markup] = []
     for k, series in enumerate(history.series[:8]):
-        points = _finite_points(series)
+        whole = Curve(np.array(series.steps), np.array(series.values))
+        points = _finite_points(*reduce_curve(whole, width // 2))
         color, y = LINES[k], 14 + 14 * k
         last = format_number(series.values[-1]) if series.values else "no values yet"
         parts.append(
@@ -192,7 +194,7 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
         )
         if points:
             alike = [s for s in history.series if series.unit and s.unit == series.unit]
-            shared = [point for s in alike or [series] for point in _finite_points(s)]
+            shared = [p for s in alike or [series] for p in _finite_points(s.steps, s.values)]
             parts.append(_line(points, shared, color, width, height))
     if not history.series:
         parts.append(tag("text", "no values yet", x=10, y=20, fill="#5f6670"))
@@ -207,8 +209,8 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
     return tag("img", src=source, alt=about, style="max-width:100%")
 
 
-def _finite_points(series: SeriesRecord) -> list[tuple[float, float]]:
-    pairs = zip(series.steps, series.values, strict=True)
+def _finite_points(steps: Iterable[float], values: Iterable[float]) -> list[tuple[float, float]]:
+    pairs = zip(steps, values, strict=True)
     return [(step, value) for step, value in pairs if abs(value) < float("inf")]
 
 
@@ -220,7 +222,6 @@ def _line(
     height: int,
 ) -> Markup:
     """Draw points as a line on the axes of all `shared` points."""
-    points = points[:: max(1, len(points) // 400)]
     xs, ys = zip(*shared, strict=True)
     left, bottom = min(xs), min(ys)
     wide, tall = (max(xs) - left) or 1.0, (max(ys) - bottom) or 1.0

@@ -8,6 +8,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_array, plain
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.findings import findings_of, worst_of
@@ -340,35 +343,14 @@ def _(history: HistoryRecord) -> dict[str, Any]:
 
 
 def _series(series: SeriesRecord) -> dict[str, Any]:
-    points = downsampled(series.values, MOST_POINTS)
+    whole = Curve(np.array(series.steps), np.array(series.values))
+    curve = reduce_curve(whole, MOST_POINTS // 2)
     return {
         "name": plain(series.name),
-        "steps": [number(series.steps[i]) for i in points],
-        "values": [number(series.values[i]) for i in points],
+        "steps": [number(step) for step in curve.steps.tolist()],
+        "values": [number(value) for value in curve.values.tolist()],
         **({"unit": plain(series.unit)} if series.unit else {}),
     }
-
-
-def downsampled(values: Sequence[float], most: int) -> list[int]:
-    """Choose the points that preserve the shape of a curve.
-
-    Of each share of the steps these are the lowest, the highest, and the first that is not finite.
-
-    Example:
-        >>> downsampled([0.0, 5.0, 1.0, 2.0, -3.0, 1.0, 0.0, 1.0], 4)
-        [0, 1, 4, 7]
-    """
-    if len(values) <= most:
-        return list(range(len(values)))
-    points = {0, len(values) - 1}
-    parts = max(1, (most - 2) // 2)
-    for k in range(parts):
-        share = range(k * len(values) // parts, (k + 1) * len(values) // parts)
-        finite = [i for i in share if math.isfinite(values[i])]
-        if finite:
-            points |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
-        points |= set([i for i in share if not math.isfinite(values[i])][:1])
-    return sorted(points)
 
 
 # -- arrays, tables, notes --

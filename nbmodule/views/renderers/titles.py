@@ -107,7 +107,8 @@ def _(tree: DifferenceTree) -> list[str]:
 def _(history: HistoryRecord) -> list[str]:
     last = max((s.steps[-1] for s in history.series if s.steps), default=None)
     step = [f"{history.axis} {format_count(int(last))}"] if last is not None else ["no values yet"]
-    return [plain(history.name), *step, *([plain(history.state)] if history.state else [])]
+    state = [plain(history.state)] if history.state else []
+    return [plain(history.name), *(() if f"{history.axis} " in history.state else step), *state]
 
 
 @title_parts.register
