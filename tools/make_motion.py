@@ -164,7 +164,7 @@ def act(film: Film, notebook: Any) -> None:
     film_from(out, 5)  # what a first step compiles is the same wait everywhere, and shows nothing
     out.evaluate("node => node.closest('.jp-Cell').scrollIntoView({ block: 'start' })")
     film.shoot(4)
-    film.press(out.get_by_role("button", name="Pause after this step"))
+    film.press(out.get_by_role("button", name="Pause"))
     out.locator(".nbm-run-mark[data-state=paused]").first.wait_for()
     film.shoot(1.2)
     film.pull(out.get_by_label("learning rate").first, 0.25)
@@ -176,7 +176,7 @@ def act(film: Film, notebook: Any) -> None:
     film.shoot(3)
     film_from(out, 60)  # the broken scan has been seen by then
     film.press(
-        out.get_by_role("button", name="Pause after this step")
+        out.get_by_role("button", name="Pause")
     )  # so that the curve stays where the hand will click
     out.locator(".nbm-run-mark[data-state=paused]").first.wait_for()
     film.shoot(1)
@@ -192,7 +192,7 @@ def act(film: Film, notebook: Any) -> None:
     opened.wait_for()
     opened.scroll_into_view_if_needed()
     film.shoot(2)
-    film.press(opened.get_by_role("row").filter(has_text="float32[32, 6, 6, 8]").first)
+    film.press(opened.get_by_role("row").filter(has_text="[32, 6, 6, 8]").first)
     film.shoot(2)
 
 

@@ -225,6 +225,8 @@ class Training:
         return {**self.model.state_dict(), **self.optimizer.state_dict()}
 
 
+# Python drops an exception that a signal handler raises within the callback of a weak reference.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("presses", [15, pytest.param(200, marks=pytest.mark.long)])
 def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, request):

@@ -337,6 +337,29 @@ def test_an_opened_step_shows_its_samples_an_extreme_one_first():
     assert "sample" in replay._repr_mimebundle_()["text/html"]
 
 
+def test_pictures_of_an_opened_step_begin_at_the_extreme_sample():
+    model = nb.Sequential(nb.Conv2d(1, 3, 3), nb.Flatten(), nb.Linear(48, 2))
+    optimizer = nb.Adam(1e-3)
+    images = np.random.default_rng(0).random((4, 16, 6, 6, 1)).astype(np.float32)
+    images[2, 5, 3, 3] = 4095.0
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    with quiet(model, optimizer, returns=None) as live:
+        for x in live.steps(list(images)):
+            live.log(loss=step(x, np.zeros(16, int)))
+    for number, note in ((2, "sample"), (3, "sample 5 of 16")):
+        rows = live.at(number)._shown.calls.rows
+        picture = next(row.pictures[0] for row in rows if row.path == "0")
+        assert any(text.startswith(note) for text in picture.notes), picture.notes
+    np.testing.assert_allclose(picture.limits[1], -picture.limits[0])
+    assert max(picture.limits) > 100
+
+
 def test_a_rewind_counts_in_the_epoch_that_it_goes_back_to_and_says_what_it_forgets():
     model, optimizer, step = make()
     epochs = []

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_count, format_number
+from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.reduction import Statistics, read_statistics, reduce_tree
 from nbmodule.live.replay.samples import samples_of
+from nbmodule.views.builders.tracked import call_table
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran
 from nbmodule.views.panels.inspection import Inspection
 
@@ -98,18 +100,20 @@ class ReplayedStep(Inspection):
         self._values, self._fault = values, fault
         self._previous_gradients = {} if previous is None else previous.gradients
 
+        self.samples, extreme, row = samples_of(inputs, _return_of(ran.calls if ran else ()))
+
         def calls() -> Ran:
             if ran is None:
                 raise NoModules(
                     "no nb.Module is known to this run: what the step called is not known"
                 )
-            return ran
+            table = dataclasses.replace(call_table(ran.calls, row), root="view.calls")
+            return ran._replace(table=table)
 
         def graph() -> Any:
             raise NoModules("the graph of a step is shown by nb.graph(step, ...)")
 
         super().__init__(Parts(f"replay of step {format_count(step)}", calls, graph))
-        self.samples, extreme = samples_of(inputs, _return_of(self.calls))
         first = self.first_nonfinite
         logged = (f"{name} {format_number(value)}" for name, value in self.logged.items())
         notes = [
@@ -213,7 +217,7 @@ class ReplayedStep(Inspection):
         return bundle
 
 
-def _return_of(calls: Calls) -> Any:
+def _return_of(calls: Iterable[Call]) -> Any:
     """Return what the outermost module returned; None where it is not known."""
     outer = next((call for call in calls if call.parent is None and not call.error), None)
     return None if outer is None else outer.returns

@@ -22,10 +22,12 @@ class StepSamples(NamedTuple):
     Attributes:
         media: The worst samples to view; None where the batch is not known or cannot be drawn.
         extreme: A sentence on a sample whose numbers are far from those of all others; '' if none.
+        first: The number of the sample to look at first.
     """
 
     media: Media | None
     extreme: str
+    first: int = 0
 
 
 def samples_of(inputs: Iterable[tuple[str, Any]], returned: Any) -> StepSamples:
@@ -53,7 +55,7 @@ def samples_of(inputs: Iterable[tuple[str, Any]], returned: Any) -> StepSamples:
         media = _drawn(next(iter(arrays.values())), target, predictions, losses, order)
     except (ValueError, TypeError, StopIteration):
         media = None
-    return StepSamples(media, extreme)
+    return StepSamples(media, extreme, int(order[0]))
 
 
 def _drawn(x: Any, target: Any, predictions: Any, losses: Any, order: Any) -> Media:

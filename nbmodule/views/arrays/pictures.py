@@ -48,12 +48,13 @@ def picture_of(
     weights: bool = False,
     exact: int = 0,
     limits: tuple[float, float] | None = None,
+    example: int = 0,
 ) -> Picture:
     """Draw an array the way its number of axes suggests, or the reason why it cannot be drawn.
 
     Args:
         x: Any value. Vectors become bars; matrices and longer vectors a heat map; with three and
-            more axes a grid of tiles: `[B, H, W, C]` shows the channels of the first example,
+            more axes a grid of tiles: `[B, H, W, C]` shows the channels of one example,
             `[B, H, T, T]` its heads, `[B, T, F]` the examples.
         kind: 'heatmap', 'channels', 'kernels', 'heads' or 'bars', to override the suggestion.
         labels: Names of the bars, or tokens along the axes of heads.
@@ -64,6 +65,7 @@ def picture_of(
         exact: Up to so many elements, the picture holds their values too, and a vector is drawn
             element by element.
         limits: The ends of the scale, for pictures that are to be compared; by default its own.
+        example: Which example of a batch.
 
     Example:
         >>> picture = picture_of(np.arange(6.0).reshape(2, 3))
@@ -83,7 +85,7 @@ def picture_of(
     names = tuple(plain(label, 40) for label in labels)
     if kind == "bars":
         return _bars(x, names, about.text, exact, limits)
-    plane = _tiles_of(x, kind, tiles)
+    plane = _tiles_of(x, kind, tiles, example)
     return draw_tiles(
         plane.values,
         side or (LARGEST_TILE if plane.values.shape[0] == 1 else LARGEST_SMALL_TILE),
@@ -141,7 +143,7 @@ class _Tiles(NamedTuple):
     notes: list[str]
 
 
-def _tiles_of(x: Any, layout: str, most: int) -> _Tiles:
+def _tiles_of(x: Any, layout: str, most: int, example: int) -> _Tiles:
     shape, last, notes = tuple(x.shape), x.ndim - 1, []
     if x.ndim < 2:
         rows = int(x.size**0.5) if x.size > MOST_BARS else 1
@@ -158,24 +160,25 @@ def _tiles_of(x: Any, layout: str, most: int) -> _Tiles:
         most = max(most, FIRST_OF_MANY)
     elif layout in ("heads", "heatmap"):
         axes = (last - 1, last, last - 2)
-        x = _first_examples(x, notes)
+        x = _one_example(x, example, notes)
         most = most if layout == "heads" else 1
     elif layout == "kernels":
         axes = (1, 2, 0, 3) if _window(shape) == 1 else (0, 1, 2, 3)  # channels out first, or last
         x = _moved_last(x.transpose(axes).reshape(*(shape[k] for k in axes[:2]), -1))
     else:
         axes = (last - 2, last - 1, last)
-        x = _moved_last(_first_examples(x, notes))
+        x = _moved_last(_one_example(x, example, notes))
     if x.shape[0] > most:
         notes.append(f"{x.shape[0] - most} more")
     return _Tiles(x[:most], axes, notes)
 
 
-def _first_examples(x: Any, notes: list[str]) -> Any:
+def _one_example(x: Any, example: int, notes: list[str]) -> Any:
     while x.ndim > 3:
-        if x.shape[0] > 1:
-            notes.append(f"first of {x.shape[0]}")
-        x = x[0]
+        count, k = x.shape[0], min(example, x.shape[0] - 1)
+        if count > 1:
+            notes.append(f"first of {count}" if k == 0 else f"sample {k} of {count}")
+        x, example = x[k], 0
     return x
 
 

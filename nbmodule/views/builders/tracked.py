@@ -55,8 +55,9 @@ SNAPSHOT_SIDE = 16
 
 
 # -- what ran --
-def call_table(calls: Calls) -> CallTable:
-    """Make the record of calls: those of the last step, if there are several.
+def call_table(calls: Calls, example: int = 0) -> CallTable:
+    """Make the record of calls: those of the last step, if there are several. Pictures of a batch
+    show one example.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -72,7 +73,7 @@ def call_table(calls: Calls) -> CallTable:
         kept = f"{count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]})"
         notes.insert(0, f"step {steps[-1]} of {kept}; calls.step(n) shows another")
     returned: dict[int, Any] = {}
-    rows = _rows(listed, pictured=True, returned=returned)
+    rows = _rows(listed, pictured=True, returned=returned, example=example)
     lifted = sorted({name for call in listed for name in call.lifted})
     if lifted:
         notes.append(f"values are stacked by {', '.join(lifted)}")
@@ -137,7 +138,11 @@ def shown_calls(calls: Calls) -> list[Call]:
 
 
 def _rows(
-    calls: Sequence[Call], *, pictured: bool, returned: dict[int, Any] | None = None
+    calls: Sequence[Call],
+    *,
+    pictured: bool,
+    returned: dict[int, Any] | None = None,
+    example: int = 0,
 ) -> list[CallRow]:
     """A row for each call; `returned` takes the first array of each return."""
     begin = min((call.start for call in calls if call.start is not None), default=None)
@@ -146,7 +151,7 @@ def _rows(
     rows: list[CallRow] = []
     budget = PICTURED_LEAVES
     for number, call in enumerate(calls):
-        pictures = _pictures(call, call.path, budget) if pictured else ()
+        pictures = _pictures(call, budget, example) if pictured else ()
         budget -= len(pictures)
         parent = places.get(id(call.parent)) if call.parent is not None else None
         row = CallRow(
@@ -204,13 +209,15 @@ def as_shown(s: Reduced) -> ShownStatistics:
     )
 
 
-def _pictures(call: Call, path: str, budget: int) -> tuple[Picture, ...]:
+def _pictures(call: Call, budget: int, example: int) -> tuple[Picture, ...]:
     if budget <= 0 or not call.captured:
         return ()
     if not is_array_like(call.returns) and (drawn := drawn_by_user(call.returns)) is not None:
         return (drawn,)
     shown = (_first_drawable(call.returns), _first_drawable(call.gradient))
-    return tuple(picture_for(leaf, path) for leaf in shown if leaf is not None)
+    return tuple(
+        picture_for(leaf, call.path, example=example) for leaf in shown if leaf is not None
+    )
 
 
 def _first_drawable(tree: object) -> Any:
@@ -362,7 +369,7 @@ def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[P
         index: How many calls of it came before.
     """
     same = [call for call in recorder[step] if call.path == path]
-    return _pictures(same[index], path, 2) if 0 <= index < len(same) else ()
+    return _pictures(same[index], 2, 0) if 0 <= index < len(same) else ()
 
 
 def _places(paths: Iterable[str]) -> list[tuple[str, int]]:

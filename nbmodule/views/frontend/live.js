@@ -28,6 +28,7 @@ const SILENT = 10;
 const ASK_AGAIN = 2;
 const SHOWN_MESSAGES = 5;
 const PHONE = 480;
+const NARROW = 840; // room for all facts of a run beside its buttons
 
 /** @type {import("./base.js").Draw} */
 function draw(view, data, channel) {
@@ -241,7 +242,7 @@ class RunView {
     const { run, view } = this;
     const width = Math.min(view.root.clientWidth || 900, 1100);
     const side = run.controls.length && width > 720 ? 266 : 0;
-    view.root.classList.toggle("nbm-run-narrow", width <= PHONE);
+    view.root.classList.toggle("nbm-run-narrow", width <= NARROW);
     this.title(width);
     this.buttons.draw();
     this.drawTools();

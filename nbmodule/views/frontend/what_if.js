@@ -137,7 +137,8 @@ class WhatIf {
     const part = this.choice("Part", [["", "all of it"], ...parts], memory.get("part") ?? (counts[1] ? "head" : ""));
     const index = input("Index of the part", { type: "number", min: "0", value: String(memory.get("index") ?? 0) }, () => void memory.set("index", Number(index.value)));
     const bound = () => {
-      index.disabled = !this.canAsk || !part.value;
+      index.hidden = !part.value;
+      index.disabled = !this.canAsk;
       if (part.value) index.max = String(Number(counts[PARTS.indexOf(part.value) + 1]) - 1);
     };
     part.addEventListener("change", () => {
