@@ -188,6 +188,8 @@ def test_time_in_a_pause_does_not_count():
     meter = Meter(total=None, clock=0.0)
     meter.update(done=10, clock=1.0)
     meter.pause(clock=1.0)
+    meter.update(done=10, clock=20.0)  # looks go on in a pause
+    assert meter.rate == 10
     meter.resume(clock=31.0)
     meter.update(done=20, clock=32.0)
     assert (meter.rate, meter.elapsed(clock=32.0)) == (10, 2)

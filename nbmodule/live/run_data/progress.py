@@ -74,7 +74,7 @@ class Meter:
     def update(self, done: int, clock: float) -> None:
         """Note the number of steps that are done."""
         self.done = done
-        clock -= self._pauses
+        clock = (clock if self._paused_since is None else self._paused_since) - self._pauses
         self._marks.append((clock, done))
         while len(self._marks) > 2 and clock - self._marks[1][0] > WINDOW:
             self._marks.popleft()
