@@ -50,12 +50,13 @@ class Comparison:
 
     Args:
         ms: About how long a step lasts.
+        display: Whether the run is shown, in a notebook.
     """
 
-    def __init__(self, ms: int) -> None:
+    def __init__(self, ms: int, *, display: bool = False) -> None:
         self.seconds, self.is_long = WINDOWS[ms], ms == 100
         model, optimizer, self.step, self.data = training(*SHAPES[ms])
-        self.live = nb.Live(model, optimizer, display=False, journal=tempfile.mkdtemp())
+        self.live = nb.Live(model, optimizer, display=display, journal=tempfile.mkdtemp())
         self.live.__enter__()
         self.items = iter(self.live.steps(self.endless()))
         self.plain = self.endless()

@@ -170,7 +170,8 @@ class Boundary:
             self._guarded("the view", self._view.flush, clock)
         elif self._line is not None:
             self._show_line(self._line.show)
-        spent = time.thread_time() - begun
+        # a page answers what it is sent
+        spent = time.thread_time() - begun + self._loop.pump.take_seconds()
         # what somebody looks at keeps its pace, however much the work of every step takes
         is_shown = self._view is not None or self._line is not None
         share = run.budget / 2 if is_shown else run.share

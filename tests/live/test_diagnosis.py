@@ -223,6 +223,22 @@ def test_rows_that_depend_on_each_other_are_named():
     assert found(Mixed()) == ("row-leak",)
 
 
+def test_a_step_on_the_way_down_from_a_peak_is_no_spike():
+    flat = 0.002 + noise(1e-5, 1000)
+    loss = np.r_[flat, np.exp(-np.arange(60) / 6) * 20 + 0.002, flat[:40]]
+    loss[1025] *= 4  # far above the steps of an age ago, and below those just before
+    assert loss[1025] < np.median(loss[1005:1025])
+
+    def spikes(loss):
+        curve = LoggedCurve("loss", np.arange(1, len(loss) + 1), loss)
+        return list(curve_rules.spikes(Evidence({"loss": curve})))
+
+    assert not spikes(loss)
+    loss[1080] = 0.5
+    (spike,) = spikes(loss)
+    assert spike.step == 1081 and "loss is 0.5 at step 1,081, usually 0.002" in spike.text
+
+
 @pytest.mark.parametrize("trained", [True, False], ids=["trained by other steps", "never"])
 def test_a_part_is_frozen_only_if_no_step_between_trains_it(trained):
     model = mlp()

@@ -16,6 +16,7 @@ import asyncio
 import inspect
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,7 @@ class CommPump:
     """
 
     def __init__(self, kernel: Any = None) -> None:
-        self.handled = 0
+        self.handled, self.seconds = 0, 0.0
         self._kernel = kernel
         self._inbox = _find_inbox(kernel) if kernel is not None else None
 
@@ -103,7 +104,7 @@ class CommPump:
         """Handle what has arrived; return the number of handled messages."""
         if self._inbox is None:
             return 0
-        before = self.handled
+        before, begun = self.handled, time.thread_time()
         with shield():
             try:
                 for frames, give_back in self._inbox.waiting():
@@ -116,7 +117,13 @@ class CommPump:
                 self._kernel.log.warning(
                     "widget messages are no longer handled between steps", exc_info=True
                 )
+        self.seconds += time.thread_time() - begun
         return self.handled - before
+
+    def take_seconds(self) -> float:
+        """Return how long messages were handled since the last call."""
+        seconds, self.seconds = self.seconds, 0.0
+        return seconds
 
     def _handle(self, frames: Any) -> bool:
         kernel, inbox = self._kernel, self._inbox

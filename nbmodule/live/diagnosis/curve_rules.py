@@ -345,15 +345,17 @@ def spikes(evidence: Evidence) -> Iterator[RuleVerdict]:
     high = np.flatnonzero(apart > limit)
     high = high[(high > 2) & (high < len(logs) - 1)]
     high = high[logs[np.minimum(high + 1, len(logs) - 1)] < logs[high] - limit / 2]
+    usual = np.array([np.median(logs[max(0, k - 20) : k]) for k in high])
+    high, usual = high[logs[high] > usual + limit], usual[logs[high] > usual + limit]
     if not 0 < len(high) <= max(1, OFTEN * len(logs)):
         return
     steps = curve.steps[np.isfinite(curve.values)]
     worst = high[int(np.argmax(apart[high]))]
-    usual = float(np.exp(np.median(logs[max(0, worst - 20) : worst])))
+    before = float(np.exp(usual[high == worst][0]))
     more = f", and {len(high) - 1} more" if len(high) > 1 else ""
     text = (
         f"{curve.name} is {short_number(float(curve.finite[worst]))} at step "
-        f"{format_count(int(steps[worst]))}, usually {short_number(usual)}{more}"
+        f"{format_count(int(steps[worst]))}, usually {short_number(before)}{more}"
     )
     fixes = [
         Fix(
