@@ -7,6 +7,7 @@ trace: what it writes into variables stays in a frame inside of it.
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.structure import Static
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
@@ -58,6 +60,22 @@ class Looked(NamedTuple):
     output: Any
     metric: Any
     returns: dict[str, Any]
+
+
+class Same:
+    """An array that equals itself alone; it is held weakly."""
+
+    def __init__(self, array: Any) -> None:
+        try:
+            self._array = weakref.ref(array)
+        except TypeError:  # a NumPy scalar
+            self._array = lambda: array
+
+    def __eq__(self, other: object) -> bool:
+        array = self._array()
+        return isinstance(other, Same) and array is not None and array is other._array()
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
 class Run:
@@ -98,7 +116,23 @@ class Run:
         leaves, self.tree = jax.tree.flatten((args, kwargs))
         self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
         self.fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
-        self.before: Looked = self._clean()
+        self._before = self._clean()
+        self._seen = self._arrays_now()
+
+    @property
+    def has_changed(self) -> bool:
+        """True if the model has other values than those that `before` was computed with."""
+        return self._arrays_now() != self._seen
+
+    @property
+    def before(self) -> Looked:
+        """The results of the model as it is now, without settings."""
+        if self.has_changed:
+            self._before, self._seen = self._clean(), self._arrays_now()
+        return self._before
+
+    def _arrays_now(self) -> list[Same]:
+        return [Same(variable.settled()) for variable in plan_of(self.model).variables]
 
     def again(self, model: Any = None, **requested: Any) -> Run:
         """The same input on another model, or with another question."""

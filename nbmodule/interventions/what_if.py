@@ -160,7 +160,7 @@ class WhatIf(Shown):
     @property
     def result(self) -> WhatIfResult:
         """The effect of the settings and edits, as data."""
-        if self._result is None:
+        if self._result is None or self.run.has_changed:
             self._result = self._looked()
         return self._result
 

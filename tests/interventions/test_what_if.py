@@ -128,6 +128,17 @@ def test_looking_changes_nothing(compiles):
     assert len(compiles) == before  # and nothing that was compiled is compiled again
 
 
+def test_what_is_tried_after_training_is_compared_with_the_trained_model():
+    model, x = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), jnp.ones((2, 3))
+    found = nb.what_if(model, x, {"0": nb.scale_by(1.0)}, metric=0)
+    assert not found.run.has_changed
+    model[0].weight = model[0].weight * 2
+    assert found.run.has_changed
+    np.testing.assert_array_equal(found.result.before, model(x))
+    np.testing.assert_array_equal(found.result.after, found.result.before)
+    assert not found.run.has_changed
+
+
 def test_a_tap_is_a_place_that_is_set_and_seen():
     class Net(nb.Module):
         def forward(self, x):

@@ -11,7 +11,7 @@ from nbmodule.errors import ArgumentError
 from nbmodule.interventions.values import FUNCTIONS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
 from nbmodule.views.comm.sources import WeakSource, register_source
-from nbmodule.views.panels.intervention_views import what_if_record
+from nbmodule.views.panels.intervention_views import WhatIfRecord, what_if_record
 from nbmodule.views.panels.notebook_modules import part_for
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.payload import payload_of
@@ -27,6 +27,13 @@ class WhatIfSource(WeakSource):
     """Brings what a hand does in the page to the object."""
 
     noun = "what-if"
+
+    def has_changed(self) -> bool:
+        what_if = self._value()
+        return what_if is not None and what_if.run.has_changed
+
+    def record(self) -> WhatIfRecord:
+        return what_if_record(self.value())
 
     def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
         what_if = self.value()
