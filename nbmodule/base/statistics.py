@@ -24,48 +24,79 @@ class Statistics(NamedTuple):
     """
     min: float
     max: float
-    zeros: float
+    zeros: float = 0.0
     """Share of elements that are exactly zero."""
-    nan: int
+    nan: int = 0
     """Number of elements that are NaN, of all, also where the rest is of a sample."""
-    inf: int
+    inf: int = 0
     """Number of infinite elements, likewise."""
-    histogram: tuple[int, ...]
-    """Counts of equal intervals from `min` to `max`, over a sample of larger arrays."""
+    histogram: tuple[int, ...] = ()
+    """Counts of equal intervals from `min` to `max`, over a sample of larger arrays; empty where no
+    element is finite.
+    """
     sampled: int = 0
     """Of how many elements mean, min, max, zeros and histogram are; 0 where they (all but the
     histogram) are of all.
     """
+    min_at: tuple[int, ...] | None = None
+    max_at: tuple[int, ...] | None = None
+    """Indices of the first lowest and highest element, where they were looked for."""
 
     @staticmethod
     def of(figures: Sequence[Any]) -> Statistics:
         """Statistics from a plain list of their figures."""
-        return Statistics._make((*figures[:8], tuple(figures[8]), *(figures[9:] or (0,))))
+        sampled = (*figures[9:10], 0)[0]  # older files lack it
+        return Statistics._make((*figures[:8], tuple(figures[8]), sampled, None, None))
 
     @property
     def nonfinite(self) -> int:
         """Number of elements that are NaN or infinite."""
         return self.nan + self.inf
 
+    @property
+    def zero_count(self) -> int:
+        """Number of elements that are zero; of a sample, never all if others differ."""
+        count = round(self.zeros * self.size)
+        return min(count, self.size - 1) if self.sampled and self.std > 0 else count
 
-def statistics_of_elements(x: np.ndarray) -> Statistics:
-    """The statistics of all elements of an array of the host.
+
+def statistics_of_elements(x: np.ndarray, bins: int = BINS, *, places: bool = False) -> Statistics:
+    """The statistics of all elements of an array of the host; of complex ones, of their sizes.
+
+    Args:
+        x: Numbers.
+        bins: Number of intervals of the histogram.
+        places: Whether the indices of the extremes are found, too.
 
     Example:
-        >>> statistics_of_elements(np.array([0.0, 2.0, np.nan])).mean
-        1.0
+        >>> s = statistics_of_elements(np.array([0.0, 2.0, np.nan]), places=True)
+        >>> s.mean, s.zero_count, s.max_at
+        (1.0, 1, (1,))
     """
-    wide = (np.abs(x) if np.iscomplexobj(x) else x).astype(np.float64).reshape(-1)
-    finite = wide[np.isfinite(wide)]
-    nan = int(np.isnan(wide).sum())
-    zeros, inf = float((wide == 0).sum() / max(wide.size, 1)), wide.size - finite.size - nan
-    if not finite.size:
-        return without_values(wide.size, zeros, nan, inf)
-    low, high = float(finite.min()), float(finite.max())
-    mean, std = mean_and_deviation(finite, low, high)
-    places = np.clip(place_between(finite, low, high) * BINS, 0, BINS - 1).astype(int)
-    histogram = tuple(map(int, np.bincount(places, minlength=BINS)))
-    return Statistics(wide.size, mean, std, low, high, zeros, nan, inf, histogram)
+    flat = (np.abs(x) if np.iscomplexobj(x) else x).reshape(-1)
+    flat = flat if flat.dtype.kind == "f" else flat.astype(np.float64)
+    is_finite = np.isfinite(flat)
+    count, nan = int(np.count_nonzero(is_finite)), int(np.count_nonzero(np.isnan(flat)))
+    inf = flat.size - count - nan
+    zeros = (flat.size - np.count_nonzero(flat)) / max(flat.size, 1)
+    if not count:
+        return without_values(flat.size, zeros, nan, inf)
+    finite = flat if count == flat.size else flat[is_finite]
+    ends = [int(finite.argmin()), int(finite.argmax())]
+    low, high = (float(finite[end]) for end in ends)
+    mean, std, counts = low, 0.0, [count, *[0] * (bins - 1)]
+    if high > low:  # the mean of equal numbers is off by a rounding
+        exponent = exponent_of(low, high)
+        scaled = np.ldexp(finite.astype(np.float64), -exponent)
+        mean, std = (math.ldexp(float(y), exponent) for y in (scaled.mean(), scaled.std()))
+        reach = (math.ldexp(low, -exponent), math.ldexp(high, -exponent))
+        counts = np.histogram(scaled, bins, reach)[0].tolist()
+    result = Statistics(flat.size, mean, std, low, high, zeros, nan, inf, tuple(counts))
+    if not places:
+        return result
+    ends = ends if count == flat.size else np.flatnonzero(is_finite)[ends].tolist()
+    min_at, max_at = (tuple(map(int, np.unravel_index(end, x.shape))) for end in ends)
+    return result._replace(min_at=min_at, max_at=max_at)
 
 
 def exponent_of(low: float, high: float) -> int:
@@ -73,21 +104,6 @@ def exponent_of(low: float, high: float) -> int:
     squares then keep their digits, and sums of them are finite.
     """
     return math.frexp(max(-low, high))[1]
-
-
-def mean_and_deviation(finite: np.ndarray, low: float, high: float) -> tuple[float, float]:
-    """Mean and deviation of float64 numbers between `low` and `high`, also where their sum or their
-    squares are none.
-
-    Example:
-        >>> mean_and_deviation(np.array([1e200, 3e200]), 1e200, 3e200)
-        (2e+200, 1e+200)
-    """
-    if not high > low:  # the mean of equal numbers is off by a rounding
-        return low, 0.0
-    exponent = exponent_of(low, high)
-    scaled = np.ldexp(finite, -exponent)
-    return math.ldexp(float(scaled.mean()), exponent), math.ldexp(float(scaled.std()), exponent)
 
 
 def place_between(x: Any, low: Any, high: Any) -> Any:
@@ -100,7 +116,7 @@ def place_between(x: Any, low: Any, high: Any) -> Any:
 
 def without_values(size: int, zeros: float, nan: int, inf: int) -> Statistics:
     """Return statistics without any finite element."""
-    return Statistics(size, math.nan, math.nan, math.nan, math.nan, zeros, nan, inf, (0,) * BINS)
+    return Statistics(size, math.nan, math.nan, math.nan, math.nan, zeros, nan, inf)
 
 
 def join_statistics(parts: Sequence[Statistics]) -> Statistics:
@@ -123,16 +139,15 @@ def join_statistics(parts: Sequence[Statistics]) -> Statistics:
     existing = [part for part in parts if not math.isnan(part.mean)]
     if not existing:
         return without_values(size, zeros, nan, inf)
-    mean, std, low, high = np.array([part[1:5] for part in existing], np.float64).T
-    finite = np.array([max(part.size - part.nonfinite, 1) for part in existing], np.float64)
-    middle, spread = joined_moments(finite, mean, std)
+    weights = [max(part.size - part.nonfinite, 1) for part in existing]
+    means, deviations = [part.mean for part in existing], [part.std for part in existing]
+    mean, std = joined_moments(weights, means, deviations)
+    low, high = min(part.min for part in existing), max(part.max for part in existing)
     sampled = 0
     if any(part.sampled for part in existing):
         sampled = sum(part.sampled or part.size for part in existing)
-    counts = np.array([part.histogram for part in existing], np.float64)
-    histogram = join_histograms(counts, low, high)
-    ends = float(low.min()), float(high.max())
-    return Statistics(size, middle, spread, *ends, zeros, nan, inf, histogram, sampled)
+    histogram = join_histograms(existing, low, high)
+    return Statistics(size, mean, std, low, high, zeros, nan, inf, histogram, sampled)
 
 
 def joined_moments(weight: Any, mean: Any, std: Any) -> tuple[float, float]:
@@ -151,13 +166,22 @@ def joined_moments(weight: Any, mean: Any, std: Any) -> tuple[float, float]:
     return math.ldexp(middle, exponent), math.ldexp(spread, exponent)
 
 
-def join_histograms(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[int, ...]:
-    """Histograms of several rows over their own intervals as one: each interval goes to where its
-    middle lies.
+def join_histograms(parts: Sequence[Statistics], low: float, high: float) -> tuple[int, ...]:
+    """Histograms over their own intervals as one from `low` to `high`; the elements of an interval
+    are spread evenly.
     """
-    bottom, top = low.min(), high.max()
-    along = (np.arange(BINS) + 0.5) / BINS
-    middles = low[:, None] * (1 - along) + high[:, None] * along
-    places = np.clip(place_between(middles, bottom, top) * BINS, 0, BINS - 1).astype(int)
-    result = np.bincount(places.reshape(-1), counts.reshape(-1), BINS)
-    return tuple(map(int, result))
+    bins, total = max(len(p.histogram) for p in parts), sum(sum(p.histogram) for p in parts)
+    if not high > low:
+        return (total, *[0] * (bins - 1))
+    along = np.arange(1, bins) / bins
+    edges = low * (1 - along) + high * along
+    below = np.sum([_count_below(part, edges) for part in parts], axis=0)
+    return tuple(np.diff(np.rint([0, *below, total])).astype(int).tolist())
+
+
+def _count_below(part: Statistics, edges: np.ndarray) -> np.ndarray:
+    counts = np.cumsum([0, *part.histogram])
+    if not part.max > part.min:
+        return np.where(edges > part.min, counts[-1], 0)
+    places = place_between(edges, part.min, part.max) * len(part.histogram)
+    return np.interp(places, np.arange(len(counts)), counts)

@@ -61,6 +61,18 @@ def test_an_option_that_counts_arguments_is_sent_to_jit():
         nb.Linear(3, 2).compile(in_shardings=None)
 
 
+@pytest.mark.parametrize("shardings", ["one for all", "one for each"])
+def test_shardings_are_those_of_the_arguments_and_not_of_the_variables(shardings):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+    rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    model, x, y = nb.Linear(3, 2), jnp.ones((4, 3)), jnp.ones((4, 2))
+    each = rows if shardings == "one for all" else (rows, rows)
+    compiled = nb.jit(lambda x, y: model(x) + y, in_shardings=each, out_shardings=rows)
+    result = compiled(x, y)
+    assert result.sharding.is_equivalent_to(rows, 2)
+    np.testing.assert_allclose(result, model(x) + y, rtol=1e-6)
+
+
 def step(x, mode):
     return x if mode == "plain" else -x
 

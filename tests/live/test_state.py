@@ -47,7 +47,7 @@ def test_a_run_is_told_from_what_is_known_of_it_without_any_loop():
     assert [s["n"] for s in record["series"]] == [2] and record["controls"][0][
         "name"
     ] == "learning rate"
-    assert "by hand  step 2  running" in text_form(run)
+    assert "by hand  running · step 2" in text_form(run)
     assert stream.tick(20_000)[0]["series"][0]["count"] == 2
 
 

@@ -183,6 +183,31 @@ def test_without_state_of_ones_own_all_arrays_are_the_state(net, gradients, agre
         optimizer.set_state({"average": 1})
 
 
+def test_state_has_the_names_of_the_attributes_without_their_underscore():
+    optimizer = Plain(0.1)
+    optimizer._mean, optimizer._square, optimizer.square = jnp.zeros(1), jnp.ones(2), jnp.ones(3)
+    assert sorted(optimizer.state.keys()) == ["_square", "count", "mean", "square"]
+    assert optimizer.state.square.shape == (3,)
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_setting_a_plain_attribute_to_an_equal_value_compiles_nothing(net, gradients):
+    traces = []
+
+    class Noted(nb.Optimizer):
+        def _step(self, v, grads):
+            traces.append(1)
+            self.note = "".join(["pl", "ain"])  # equal each time, and another object
+            return v - grads * self._lr
+
+    optimizer = Noted(0.1)
+    optimizer.note = "plain"
+    update = nb.jit(lambda g: optimizer.update(net, g))
+    for i in range(3):
+        update(gradients(i))
+    assert len(traces) == 1
+
+
 def test_what_is_set_can_be_read_in_the_structure_in_which_it_was_set():
     optimizer = Plain(0.1)
     optimizer.pair = (jnp.ones(2), {"a": np.zeros(3)})

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nbmodule.base.statistics import Statistics
 from nbmodule.views.arrays.reductions import statistics_of, union_of
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
     ModuleRow,
     ModuleTree,
-    ShownStatistics,
 )
 from nbmodule.views.renderers.axis import Axis, axis_of
 from nbmodule.views.renderers.payload import payload_of
@@ -19,8 +19,14 @@ from nbmodule.views.renderers.plain_text import text_of
 
 
 def numbers(mean, std, size=64, **more):
-    return ShownStatistics(
-        size, mean, std, mean - 2 * std, mean + 2 * std, bins=(size // 2, size - size // 2), **more
+    return Statistics(
+        size,
+        mean,
+        std,
+        mean - 2 * std,
+        mean + 2 * std,
+        histogram=(size // 2, size - size // 2),
+        **more,
     )
 
 
@@ -37,7 +43,7 @@ def test_an_axis_is_linear_where_all_of_it_is_seen_and_logarithmic_where_not():
 def test_zero_is_on_the_axis_and_nothing_to_see_is_no_axis():
     assert axis_of([numbers(5.0, 1.0)]).at(0.0) == 0.0
     nan = float("nan")
-    assert axis_of([None, ShownStatistics(3, nan, nan, nan, nan, nan=3)]) is None
+    assert axis_of([None, Statistics(3, nan, nan, nan, nan, nan=3)]) is None
     assert axis_of([numbers(0.0, 0.0)]) is None
 
 
@@ -53,12 +59,12 @@ def test_the_union_says_of_two_arrays_what_numpy_says_of_both(seed):
     rng = np.random.default_rng(seed)
     arrays = [rng.normal(seed, 1 + k, size=(50, 7 * k + 3)).astype("float32") for k in range(3)]
     union, whole = union_of(statistics_of(arrays)), np.concatenate([x.ravel() for x in arrays])
-    assert union.size == whole.size == sum(union.bins)
+    assert union.size == whole.size == sum(union.histogram)
     assert np.allclose([union.mean, union.std], [whole.mean(), whole.std()], rtol=1e-4, atol=1e-4)
-    assert np.allclose([union.low, union.high], [whole.min(), whole.max()])
-    edges = np.linspace(whole.min(), whole.max(), len(union.bins) + 1)
+    assert np.allclose([union.min, union.max], [whole.min(), whole.max()])
+    edges = np.linspace(whole.min(), whole.max(), len(union.histogram) + 1)
     assert (
-        np.abs(np.cumsum(union.bins) - np.cumsum(np.histogram(whole, edges)[0])).max()
+        np.abs(np.cumsum(union.histogram) - np.cumsum(np.histogram(whole, edges)[0])).max()
         < 0.1 * whole.size
     )
 
@@ -66,7 +72,7 @@ def test_the_union_says_of_two_arrays_what_numpy_says_of_both(seed):
 def test_the_union_counts_what_is_not_finite():
     arrays = [np.array([np.nan, 1.0, 2.0], "float32"), np.array([np.inf, 0.0], "float32")]
     union = union_of(statistics_of(arrays))
-    assert (union.nan, union.inf, union.zero, sum(union.bins)) == (1, 1, 1, 3)
+    assert (union.nan, union.inf, union.zero_count, sum(union.histogram)) == (1, 1, 1, 3)
     assert union_of([]) is None
 
 

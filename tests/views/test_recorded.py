@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.base.statistics import Statistics
 from nbmodule.views import record_for
 from nbmodule.views.builders import tracked
 from nbmodule.views.comm.sources import source_for
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import Note, ShownStatistics
+from nbmodule.views.records.records import Note
 from nbmodule.views.renderers.columns import snapshot_payload
 from nbmodule.views.renderers.payload import payload_of
 
@@ -77,7 +78,7 @@ def test_a_hundred_steps_of_twelve_rows_take_little_room():
 
 def test_what_is_not_finite_at_a_step_is_counted_there():
     nan = float("nan")
-    found = snapshot_payload(ShownStatistics(3, nan, nan, nan, nan, nan=3))
+    found = snapshot_payload(Statistics(3, nan, nan, nan, nan, nan=3))
     assert found == [3, None, None, None, None, 3, 0, 0, ""]
 
 

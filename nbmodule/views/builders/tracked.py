@@ -12,7 +12,7 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import count_noun
-from nbmodule.base.statistics import Statistics as Reduced
+from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.differences import Difference
@@ -38,7 +38,6 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Picture,
     ReturnTable,
-    ShownStatistics,
     StepSnapshot,
 )
 from nbmodule.views.records.variables import VariableTree
@@ -177,18 +176,18 @@ def _rows(
     return rows
 
 
-def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownStatistics]:
+def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, Statistics]:
     """Statistics of the first return of each call: those that came out reduced, else worked out
     here, as far as the work allows.
     """
-    statistics: dict[int, ShownStatistics] = {}
+    statistics: dict[int, Statistics] = {}
     elements = 0
     for number, call in enumerate(calls[:MEASURED_CALLS]):
         reduced: Any = call.statistics if "statistics" in call.values else None
         several = reduced if isinstance(reduced, list) else [reduced]
         first = next((one for one in several if one is not None), None)
         if first is not None:
-            statistics[number] = as_shown(first)
+            statistics[number] = first
             continue
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array_like(leaf)), None)
         if array is not None and elements + array.size <= MEASURED_ELEMENTS:
@@ -197,16 +196,6 @@ def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, ShownSt
         if stats is not None:
             statistics[number] = stats
     return statistics
-
-
-def as_shown(s: Reduced) -> ShownStatistics:
-    """Statistics that were reduced inside compiled code, as views draw them."""
-    zero = round(s.zeros * s.size)
-    if s.sampled and s.std > 0:  # zeros of a sample are not all there is
-        zero = min(zero, s.size - 1)
-    return ShownStatistics(
-        s.size, s.mean, s.std, s.min, s.max, s.nan, s.inf, zero, s.histogram, sampled=s.sampled
-    )
 
 
 def _pictures(call: Call, budget: int, example: int) -> tuple[Picture, ...]:

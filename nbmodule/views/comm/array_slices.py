@@ -186,8 +186,8 @@ def _limits(x: Any, message: dict[str, Any]) -> tuple[float | None, float | None
     if limits and not message.get("scale"):
         return float(limits[0]), float(limits[1]) or None
     stats = statistics_of([x])[0] if message.get("same") else None
-    if stats is None or not stats.bins or message.get("scale") == "tiles":
+    if stats is None or not stats.histogram or message.get("scale") == "tiles":
         return None, None
     if message.get("scale") == "range":
-        return stats.low, stats.high
-    return (-1.0 if stats.low < 0 else 0.0), max(abs(stats.low), abs(stats.high))
+        return stats.min, stats.max
+    return (-1.0 if stats.min < 0 else 0.0), max(abs(stats.min), abs(stats.max))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nbmodule.base.format import count_noun, cut_middle, format_number, format_seconds, plain
+from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
 from nbmodule.views.arrays.scales import FIRST, LAST
@@ -36,7 +37,6 @@ from nbmodule.views.records.records import (
     Picture,
     ReturnTable,
     SeriesRecord,
-    ShownStatistics,
 )
 from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import CLASSES, LINES, palette, tile_picture
@@ -371,16 +371,16 @@ def _draw_tiles(axes: Axes, picture: Picture) -> None:
         colorbar(mapped, ax=axes, shrink=0.75, pad=0.02).outline.set_visible(False)
 
 
-def draw_histogram(axes: Axes, stats: ShownStatistics, title: str) -> None:
+def draw_histogram(axes: Axes, stats: Statistics, title: str) -> None:
     """Draw the counts of an array's values, with mean and deviation, and what is not finite."""
     wrong = ", ".join(number_badges(stats, zeros=False))
     axes.set_title(plain(title, 40), parse_math=False)
-    if stats.bins:
-        edges = np.linspace(stats.low, stats.high, len(stats.bins) + 1)
-        if stats.high > stats.low:
-            axes.stairs(stats.bins, edges, fill=True, color=FILL)
+    if stats.histogram:
+        edges = np.linspace(stats.min, stats.max, len(stats.histogram) + 1)
+        if stats.max > stats.min:
+            axes.stairs(stats.histogram, edges, fill=True, color=FILL)
         else:
-            axes.bar([stats.low], [sum(stats.bins)], width=0.1, color=FILL)
+            axes.bar([stats.min], [sum(stats.histogram)], width=0.1, color=FILL)
         axes.axvline(stats.mean, color=BLUE, linewidth=0.8)
     words = ", ".join(filter(None, [spread(stats), wrong]))
     axes.set_xlabel(words, color=WRONG if wrong else QUIET)
@@ -397,13 +397,13 @@ def _call_names(rows: Sequence[CallRow]) -> list[str]:
 def _draw_spreads(axes: Axes, rows: Sequence[CallRow]) -> None:
     for y, row in enumerate(rows):
         s = row.statistics
-        if s is None or not s.bins:
+        if s is None or not s.histogram:
             continue
         wrong = ", ".join(number_badges(s, zeros=False))
-        axes.hlines(y, s.low, s.high, color=EDGE, linewidth=2)
+        axes.hlines(y, s.min, s.max, color=EDGE, linewidth=2)
         axes.hlines(y, s.mean - s.std, s.mean + s.std, color=FILL, linewidth=4)
         axes.plot([s.mean], [y], "o", color=WRONG if wrong else BLUE, markersize=3)
-        axes.text(s.high, y, f"  {wrong}", va="center", color=WRONG)
+        axes.text(s.max, y, f"  {wrong}", va="center", color=WRONG)
     axes.set_xlabel("return: mean ± deviation, from lowest to highest")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nbmodule.base.format import count_noun, format_count, format_number, format_percent, plain
+from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.records import (
     CallRow,
     CallTable,
@@ -22,7 +23,6 @@ from nbmodule.views.records.records import (
     HistoryRecord,
     ModuleRow,
     ModuleTree,
-    ShownStatistics,
 )
 from nbmodule.views.records.variables import VariableTree
 
@@ -51,7 +51,7 @@ def findings_of(record: object) -> tuple[Finding, ...]:
     """List what is wrong with what a record shows, the worst first.
 
     Example:
-        >>> bad = ShownStatistics(4, 0.0, 1.0, -1.0, 1.0, nan=2)
+        >>> bad = Statistics(4, 0.0, 1.0, -1.0, 1.0, nan=2)
         >>> rows = [
         ...     CallRow("", order=0, statistics=bad),
         ...     CallRow("mlp", parent=0, order=1, depth=1, statistics=bad),
@@ -138,11 +138,11 @@ def _dead(rows: Sequence[CallRow]) -> list[Finding]:
     findings: list[Finding] = []
     for k, row in enumerate(rows):
         s = row.statistics
-        if s is None or s.size < SMALLEST_SIZE or s.zero < DEAD_SHARE * s.size or s.low < 0:
+        if s is None or s.size < SMALLEST_SIZE or s.zeros < DEAD_SHARE or s.min < 0:
             continue
         if _is_indicator(s) or _is_zero(_previous(rows, k)):
             continue
-        share = s.zero / s.size
+        share = s.zeros
         if share < 1 or "relu" in row.class_name.lower():
             text = f"dead {format_percent(share)} {_name(row)}"
             findings.append(Finding(text, row.path, "doubt", 1 + share, k))
@@ -162,12 +162,12 @@ def _previous(rows: Sequence[CallRow], k: int) -> CallRow | None:
 
 def _is_zero(row: CallRow | None) -> bool:
     s = None if row is None else row.statistics
-    return s is not None and 0 < s.size == s.zero
+    return s is not None and 0 < s.size == s.zero_count
 
 
-def _is_indicator(s: ShownStatistics) -> bool:
+def _is_indicator(s: Statistics) -> bool:
     """Return True for arrays of zeros and ones, as a mask or a one-hot code."""
-    return s.high == 1 and math.isclose(s.mean * s.size, s.size - s.zero, rel_tol=1e-4)
+    return s.max == 1 and math.isclose(s.mean * s.size, s.size - s.zero_count, rel_tol=1e-4)
 
 
 def _growing(rows: Sequence[CallRow]) -> list[Finding]:
@@ -175,7 +175,7 @@ def _growing(rows: Sequence[CallRow]) -> list[Finding]:
     chains: dict[tuple[str, str], list[int]] = {}
     for k, row in enumerate(rows):
         family, s = _family(row.path, last=True), row.statistics
-        if family and s is not None and s.size >= SMALLEST_SIZE and s.bins:
+        if family and s is not None and s.size >= SMALLEST_SIZE and s.histogram:
             chains.setdefault((family, row.class_name), []).append(k)
     findings = []
     for members in chains.values():

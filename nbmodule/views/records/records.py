@@ -13,32 +13,8 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nbmodule.base.sockets import socket
+from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.outline import Outline
-
-
-class ShownStatistics(NamedTuple):
-    """One array in numbers; `mean` to `high` are over the finite elements, NaN
-    where there are none.
-
-    Attributes:
-        bins: Counts of equal intervals from `low` to `high`; with `nan` and `inf` they add up to
-            `size`.
-        sampled: Of how many elements `mean`, `low`, `high`, `zero` and `bins` are, where not of
-            all.
-    """
-
-    size: int
-    mean: float
-    std: float
-    low: float
-    high: float
-    nan: int = 0
-    inf: int = 0
-    zero: int = 0
-    bins: tuple[int, ...] = ()
-    low_at: tuple[int, ...] | None = None
-    high_at: tuple[int, ...] | None = None
-    sampled: int = 0
 
 
 class Picture(NamedTuple):
@@ -172,7 +148,7 @@ class ModuleRow(NamedTuple):
     variables: tuple[str, ...] = ()
     error: str | None = None
     arguments: str = ""
-    statistics: ShownStatistics | None = None
+    statistics: Statistics | None = None
 
 
 @dataclass(frozen=True)
@@ -218,7 +194,7 @@ class CallRow(NamedTuple):
     outputs: str = ""
     seconds: float | None = None
     start: float | None = None
-    statistics: ShownStatistics | None = None
+    statistics: Statistics | None = None
     error: str | None = None
     pictures: tuple[Picture, ...] = ()
     source: str | None = None
@@ -236,7 +212,7 @@ class StepSnapshot(NamedTuple):
     """
 
     step: int
-    statistics: tuple[ShownStatistics | None, ...]
+    statistics: tuple[Statistics | None, ...]
     pictures: Mapping[int, Picture] = MappingProxyType({})
 
 
@@ -400,7 +376,7 @@ class ArrayCard(ViewRecord):
     bytes: int = 0
     device: str = ""
     sharding: str | None = None
-    statistics: ShownStatistics | None = None
+    statistics: Statistics | None = None
     picture: Picture | None = None
     corner: tuple[tuple[str, ...], ...] = ()
     error: str | None = None

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_array
+from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.outline import (
     MOST_GROUPED,
     Outline,
@@ -15,7 +16,7 @@ from nbmodule.views.records.outline import (
     join_levels,
     outline_of_keys,
 )
-from nbmodule.views.records.records import Picture, ShownStatistics, ViewRecord
+from nbmodule.views.records.records import Picture, ViewRecord
 
 
 class LeafMetadata(NamedTuple):
@@ -64,7 +65,7 @@ class VariableRow(NamedTuple):
     sharding: str | None = None
     frozen: bool = False
     shared_with: str | None = None
-    statistics: ShownStatistics | None = None
+    statistics: Statistics | None = None
     values: str | Picture | None = None
     error: str | None = None
     keys: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from nbmodule.views.records.records import ShownStatistics
+from nbmodule.base.statistics import Statistics
 
 # How many times larger than the smallest the largest may be, so that both are seen on a linear
 # axis.
@@ -43,11 +43,11 @@ class Axis(NamedTuple):
         return (value - low) / (high - low)
 
 
-def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
+def axis_of(statistics: Iterable[Statistics | None]) -> Axis | None:
     """Choose the axis on which all of these are seen; None where there is nothing to see.
 
     Example:
-        >>> axis_of([ShownStatistics(4, 0.5, 1.0, -1, 2, bins=(4,)), None])
+        >>> axis_of([Statistics(4, 0.5, 1.0, -1, 2, histogram=(4,)), None])
         Axis(low=-0.5, high=1.5, linear=0.0)
     """
     present = [s for s in statistics if s is not None and is_placed(s)]
@@ -61,6 +61,6 @@ def axis_of(statistics: Iterable[ShownStatistics | None]) -> Axis | None:
     return Axis(low, high, smallest if max(sizes, default=0.0) > SEEN * smallest else 0.0)
 
 
-def is_placed(s: ShownStatistics) -> bool:
+def is_placed(s: Statistics) -> bool:
     """Return True for an array with a mean to be shown."""
-    return bool(s.bins) and math.isfinite(s.mean) and math.isfinite(s.std)
+    return bool(s.histogram) and math.isfinite(s.mean) and math.isfinite(s.std)

@@ -28,8 +28,9 @@ from nbmodule.base.format import (
     plain,
     spark,
 )
+from nbmodule.base.statistics import Statistics
 from nbmodule.calls.profile import PASSES
-from nbmodule.views.records.records import CallRow, ModuleRow, Picture, ShownStatistics
+from nbmodule.views.records.records import CallRow, ModuleRow, Picture
 
 LONG_TEXT = 2000
 SNAPSHOT_BINS = 12
@@ -62,23 +63,23 @@ def number(v: Any) -> Any:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def statistics_payload(s: ShownStatistics | None) -> dict[str, Any] | None:
+def statistics_payload(s: Statistics | None) -> dict[str, Any] | None:
     """Write statistics as `views/frontend/marks.js` reads them."""
     if s is None:
         return None
-    names = ("m", "s", "lo", "hi") if s.bins else ()
-    counts = {"nan": s.nan, "inf": s.inf, "z": s.zero, "of": s.sampled}
-    places = {name: list(at) for name, at in (("la", s.low_at), ("ha", s.high_at)) if at}
+    names = ("m", "s", "lo", "hi") if s.histogram else ()
+    counts = {"nan": s.nan, "inf": s.inf, "z": s.zero_count, "of": s.sampled}
+    places = {name: list(at) for name, at in (("la", s.min_at), ("ha", s.max_at)) if at}
     return {
         "n": s.size,
-        "b": list(s.bins),
+        "b": list(s.histogram),
         **dict(zip(names, map(number, s[1:5]), strict=False)),
         **{name: count for name, count in counts.items() if count},
         **places,
     }
 
 
-def snapshot_payload(s: ShownStatistics | None) -> list[Any] | None:
+def snapshot_payload(s: Statistics | None) -> list[Any] | None:
     """Write the statistics of an earlier step in few letters; `statisticsOf` of
     `views/frontend/snapshots.js` reads them.
 
@@ -87,18 +88,18 @@ def snapshot_payload(s: ShownStatistics | None) -> list[Any] | None:
         zeros, and the heights of at most 12 bins, one letter each; None where nothing is known.
 
     Example:
-        >>> snapshot_payload(ShownStatistics(6, 0.5, 1.0, -1.0, 2.0, zero=1, bins=(1, 3, 2)))
+        >>> snapshot_payload(Statistics(6, 0.5, 1.0, -1.0, 2.0, zeros=1 / 6, histogram=(1, 3, 2)))
         [6, 0.5, 1, -1, 2, 0, 0, 1, 'czo']
     """
     if s is None:
         return None
-    step = -(-len(s.bins) // SNAPSHOT_BINS) or 1
-    bins = [sum(s.bins[i : i + step]) for i in range(0, len(s.bins), step)]
+    step = -(-len(s.histogram) // SNAPSHOT_BINS) or 1
+    bins = [sum(s.histogram[i : i + step]) for i in range(0, len(s.histogram), step)]
     top = max(bins, default=0)
     letters = "".join(_HEIGHTS[-(-35 * b // top)] for b in bins) if top else ""
-    ends = [float(f"{v:.4g}") for v in (s.low, s.high)]
+    ends = [float(f"{v:.4g}") for v in (s.min, s.max)]
     numbers = [s.mean, s.std, *ends] if letters else [None] * 4
-    return [s.size, *map(number, numbers), s.nan, s.inf, s.zero, letters]
+    return [s.size, *map(number, numbers), s.nan, s.inf, s.zero_count, letters]
 
 
 def picture_payload(p: Picture) -> dict[str, Any]:
@@ -327,13 +328,13 @@ class ShownColumn(NamedTuple):
     drop: int = 0
 
 
-def spread(stats: ShownStatistics | None, dtype: str | None = "") -> str:
+def spread(stats: Statistics | None, dtype: str | None = "") -> str:
     """Write mean and deviation; of complex numbers those of their sizes, which is said.
 
     Example:
-        >>> spread(ShownStatistics(4, -0.0031, 0.19, -1, 1))
+        >>> spread(Statistics(4, -0.0031, 0.19, -1, 1))
         '-0.0031 ± 0.19'
-        >>> spread(ShownStatistics(4, 0.31, 0.19, 0, 1), "complex64")
+        >>> spread(Statistics(4, 0.31, 0.19, 0, 1), "complex64")
         '|x| 0.31 ± 0.19'
     """
     if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
@@ -419,7 +420,7 @@ def _speed(row: Any) -> str:
 
 
 def _histogram(row: Any) -> str:
-    return spark(row.statistics.bins) if row.statistics else ""
+    return spark(row.statistics.histogram) if row.statistics else ""
 
 
 # By view.

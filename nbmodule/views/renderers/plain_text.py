@@ -24,6 +24,7 @@ from nbmodule.base.format import (
     spark,
     width_of,
 )
+from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import NOT_CAPTURED
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.findings import findings_of, findings_text
@@ -39,7 +40,6 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Note,
     SeriesRecord,
-    ShownStatistics,
     UserPicture,
     ViewRecord,
 )
@@ -280,13 +280,13 @@ def variable_badges(row: VariableRow) -> list[str]:
     return [*number_badges(row.statistics), *(word for word, holds in words.items() if holds)]
 
 
-def number_badges(stats: ShownStatistics | None, *, zeros: bool = True) -> list[str]:
+def number_badges(stats: Statistics | None, *, zeros: bool = True) -> list[str]:
     """List what is wrong or odd in the numbers."""
     if stats is None:
         return []
     words = [f"NaN {format_count(stats.nan)}"] if stats.nan else []
     words += [f"Inf {format_count(stats.inf)}"] if stats.inf else []
-    return [*words, *(["zeros"] if zeros and 0 < stats.size == stats.zero else [])]
+    return [*words, *(["zeros"] if zeros and 0 < stats.size == stats.zero_count else [])]
 
 
 @lines_of.register(CallTable)
@@ -377,9 +377,11 @@ def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
     stats = card.statistics
     lines = [paint(plain(card.error), "red", color)] if card.error else []
     if stats and stats.size:
-        reach = f"{format_number(stats.low)} … {format_number(stats.high)}" if stats.bins else ""
+        reach = (
+            f"{format_number(stats.min)} … {format_number(stats.max)}" if stats.histogram else ""
+        )
         words = [spread(stats, card.dtype), reach, *number_badges(stats)]
-        lines.append("  ".join([spark(stats.bins, 32), *filter(None, words)]))
+        lines.append("  ".join([spark(stats.histogram, 32), *filter(None, words)]))
     lines += align([Line(row) for row in card.corner], frozenset(range(8)), width)
     return lines
 
