@@ -255,7 +255,11 @@ def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
 def test_runs_of_one_name_and_one_setting_have_distinct_names(tmp_path):
     for _ in range(2):
         train(tmp_path, 0.1, steps=3)
-    assert len(set(nb.compare_runs(*nb.runs(tmp_path)).names)) == 2
+    train(tmp_path, 0.2, steps=3, name="other")
+    train(tmp_path, 0.2, steps=3)
+    other, *alike = sorted(nb.compare_runs(*nb.runs(tmp_path)).names, reverse=True)
+    assert other == "other" and len(set(alike)) == 3
+    assert all(name.startswith("demo lr=0.") for name in alike)
 
 
 @pytest.mark.parametrize("given", [(), (1, 2)])

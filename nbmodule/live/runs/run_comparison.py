@@ -201,20 +201,22 @@ def compare_runs(*runs: RecordedRun) -> RunComparison:
 
 
 def _distinct_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
+    """Return a name for each run. Those of one name have settings that differ among them, or when
+    they began, behind it, as few as tell them apart.
+    """
     names = [run.name or "run" for run in runs]
-    for setting in varying_settings(runs):
-        if len(set(names)) == len(names):
-            break
-        values = [run.settings.get(setting) for run in runs]
-        names = [
-            name if v is None else f"{name} {setting}={plain(str(v), 16)}"
-            for name, v in zip(names, values)
+    for name in {name for name in names if names.count(name) > 1}:
+        places = [k for k, other in enumerate(names) if other == name]
+        alike = [runs[k] for k in places]
+        facts = [
+            [f" {setting}={plain(str(run.settings.get(setting)), 16)}" for run in alike]
+            for setting in varying_settings(alike)
         ]
-    if len(set(names)) < len(names):
-        names = [
-            f"{name} {time.strftime('%H:%M:%S', time.localtime(run.began))}"
-            for name, run in zip(names, runs)
-        ]
+        facts.append([time.strftime(" %H:%M:%S", time.localtime(run.began)) for run in alike])
+        for column in facts:
+            if len({names[k] for k in places}) < len(places):
+                for k, fact in zip(places, column):
+                    names[k] += fact
     seen: dict[str, int] = {}
     for k, name in enumerate(names):
         seen[name] = seen.get(name, 0) + 1

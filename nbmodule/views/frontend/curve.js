@@ -1,7 +1,7 @@
 // Numbers over steps: lines with a value at each hover, smoothing and a logarithmic axis.
 import { button, el, mountView, onResize, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { EDGE, emptyPlot, frameOf, legendKey, lineLook, plotBox, smoothing } from "./plot.js";
+import { EDGE, beyond, emptyPlot, frameOf, legendKey, lineLook, plotBox, smoothing } from "./plot.js";
 import { byUnit, linePath, nearest, ordinary, smooth, valueAt, valueRange } from "./scale.js";
 
 /** @typedef {{ name: string, steps: number[], values: number[], unit?: string }} Series */
@@ -59,12 +59,10 @@ function plot(unit, members, width, state, axis) {
     if (state.weight) clip.append(svg("path", { ...look, d: linePath(xs, s.values.map(y)), opacity: 0.25 }));
     clip.append(svg("path", { ...look, d: linePath(xs, shown.map(y)) }));
     if (s.values.length === 1) clip.append(svg("circle", { cx: xs[0], cy: y(s.values[0]), r: 3, class: `nbm-dot nbm-c${k % 8}` }));
-    s.values.forEach((v, i) => {
-      if (!Number.isFinite(v)) clip.append(svg("text", { x: xs[i], y: EDGE.top + 10, class: "nbm-nan", "text-anchor": "middle" }, number(v)));
-    });
+    clip.append(...beyond(s.steps, s.values, frame));
   });
   const seen = new Set(state.log ? members.map((s) => s.values) : ordinary(members.map((s) => s.values)));
-  const beyond = members.filter((s) => !seen.has(s.values)).map((s) => s.name).join(", ");
+  const left = members.filter((s) => !seen.has(s.values)).map((s) => s.name).join(", ");
   const legend = el("div", "legend");
   const fill = (/** @type {number} */ at) => {
     legend.replaceChildren(
@@ -73,7 +71,7 @@ function plot(unit, members, width, state, axis) {
         return el("span", "", legendKey(k, dashOf(k)), ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       }),
       el("span", "quiet", Number.isNaN(at) ? "" : `${axis} ${count(at)}`),
-      beyond ? el("span", "quiet", `beyond this axis: ${beyond} (log shows all)`) : "",
+      left ? el("span", "quiet", `beyond this axis: ${left} (log shows all)`) : "",
     );
   };
   const rule = svg("line", { y1: EDGE.top, y2: EDGE.top + frame.height, class: "nbm-rule", visibility: "hidden" });

@@ -1,7 +1,7 @@
 // The curves of a run: one plot for each unit, all with one axis of steps, one hover and one zoom.
 import { el, svg } from "./base.js";
 import { count, number } from "./format.js";
-import { EDGE, emptyPlot, frameOf, legendKey, lineLook, plotBox } from "./plot.js";
+import { EDGE, beyond, emptyPlot, frameOf, legendKey, lineLook, plotBox } from "./plot.js";
 import { linePath, smooth, valueAt, valueRange } from "./scale.js";
 import { firstAtLeast, reduced, stepRange, stepUnder } from "./live_store.js";
 
@@ -242,16 +242,7 @@ function lines(curve, k, frame, isSmooth) {
   if (isSmooth) parts.push(svg("path", { ...look, d: path(curve.rawSteps, curve.raw), opacity: 0.25 }));
   parts.push(svg("path", { ...look, d: path(curve.steps, curve.values) }));
   if (curve.raw.length === 1) parts.push(svg("circle", { cx: frame.x(curve.rawSteps[0]), cy: frame.y(curve.raw[0]), r: 3, class: `nbm-dot nbm-c${k % 8}` }));
-  let marks = 0;
-  const { raw } = curve;
-  raw.forEach((v, i) => {
-    // A peak beyond the top is marked, so that a high one does not look like a low one.
-    const isCut = frame.y(v) < EDGE.top && v >= (raw[i - 1] ?? v) && v >= (raw[i + 1] ?? v);
-    if ((Number.isFinite(v) && !isCut) || marks++ >= 20) return;
-    const text = Number.isFinite(v) ? "▲" : number(v);
-    parts.push(svg("text", { x: frame.x(curve.rawSteps[i]), y: EDGE.top + 11, class: "nbm-nan", "text-anchor": "middle" }, text, svg("title", {}, `${number(v)} at step ${count(curve.rawSteps[i])}`)));
-  });
-  return parts;
+  return [...parts, ...beyond(curve.rawSteps, curve.raw, frame)];
 }
 
 /**

@@ -5,6 +5,7 @@ import { count, number } from "./format.js";
 import { ticks } from "./scale.js";
 
 export const EDGE = { left: 52, right: 12, top: 8, bottom: 22 };
+const MOST_MARKS = 20;
 const LABEL = 48; // the width of a step, such as 100,000
 
 /**
@@ -60,6 +61,26 @@ export function emptyPlot(frame, label, axis = "") {
   }
   drawing.append(clip);
   return { drawing, clip };
+}
+
+/**
+ * Marks of the first values that a plot cannot show: numbers that are not finite, and peaks beyond the top, so that a high one does not
+ * look like a low one.
+ * @param {ArrayLike<number>} steps
+ * @param {ArrayLike<number>} values
+ * @param {Frame} frame
+ */
+export function beyond(steps, values, frame) {
+  const marks = [];
+  for (let i = 0; i < values.length && marks.length < MOST_MARKS; i++) {
+    const v = values[i];
+    const isCut = frame.y(v) < EDGE.top && v >= (values[i - 1] ?? v) && v >= (values[i + 1] ?? v);
+    if (Number.isFinite(v) && !isCut) continue;
+    const text = Number.isFinite(v) ? "▲" : number(v);
+    const place = { x: frame.x(steps[i]), y: EDGE.top + 11, class: "nbm-nan", "text-anchor": "middle" };
+    marks.push(svg("text", place, text, svg("title", {}, `${number(v)} at step ${count(steps[i])}`)));
+  }
+  return marks;
 }
 
 /**
