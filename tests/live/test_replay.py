@@ -86,6 +86,23 @@ def test_steps_of_a_network_with_batch_norm_and_dropout_are_repeated_bit_for_bit
         np.testing.assert_array_equal(np.asarray(p), after[name])
 
 
+def test_what_the_body_writes_after_its_last_call_belongs_to_its_step():
+    model, optimizer, step = make()
+    after: list[np.ndarray] = []
+
+    def each(live, done):
+        if done == 10:
+            model.last.weight = model.last.weight + 1
+        after.append(np.asarray(model.last.weight))
+
+    live, losses = train(model, optimizer, step, steps=20, each=each)
+    assert live.at(11).is_exact
+    live.rewind(11)
+    np.testing.assert_array_equal(model.last.weight, after[9])
+    live.rewind(10)
+    np.testing.assert_array_equal(model.last.weight, after[8])
+
+
 def test_a_moment_holds_the_batch_the_returns_the_gradients_and_the_step_before():
     model, optimizer, step = make()
     weights, batches = [], []

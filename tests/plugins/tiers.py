@@ -23,8 +23,6 @@ SLOW = (
     "tests/scale/",  # several devices and hosts, in processes of their own
     "tests/marking/test_mark.py",
     "tests/wild/",
-    "tests/live/test_repla",  # runs that are repeated bit for bit
-    "tests/live/test_twelve_loops.py",
     "tests/live/test_watching_beside.py",
     "tests/live/test_kernels.py",
     "tests/live/test_live_browser.py",
