@@ -256,6 +256,30 @@ def test_a_part_is_frozen_only_if_no_step_between_trains_it(trained):
     assert ("frozen-in-part" in names(Evidence(snapshots=snapshots))) is not trained
 
 
+def test_half_precision_near_its_largest_number_is_named():
+    class Scaled(nb.Module):
+        def __init__(self, factor):
+            self.body, self.scale = mlp(), nb.Lambda(lambda x: jnp.float16(factor) * x)
+
+        def forward(self, x):
+            return self.scale(jnp.abs(self.body(x)).astype(jnp.float16) + 1)
+
+    loss = lambda p, y: p.astype(jnp.float32).mean()
+    assert "half-precision-overflow" in found(Scaled(3e4), loss=loss)
+    assert "half-precision-overflow" not in found(Scaled(1), loss=loss)
+
+
+@pytest.mark.parametrize(("change", "named"), [(1e-4, True), (1e-3, False)])
+def test_a_loss_that_hardly_falls_with_small_updates_is_named(change, named):
+    weight = VariableEvidence("0.weight", (8, 3), True, 1.0, change, False)
+    targets = {"y": np.linspace(-3, 3, 32)}
+    snapshots = [
+        Snapshot(step, None, Batch(step, {}, targets), None, (), (weight,)) for step in (1, 2, 4)
+    ]
+    evidence = Evidence(curves(loss=2 - STEPS / 2000 + noise(1e-3)), snapshots)
+    assert ("learns-slowly" in names(evidence)) is named
+
+
 def test_a_loss_without_targets_is_refused():
     with pytest.raises(nb.errors.ArgumentError, match="targets and loss together"):
         nb.check_setup(mlp(), X, None, nb.cross_entropy)
