@@ -95,7 +95,7 @@ def test_what_the_body_writes_after_its_last_call_belongs_to_its_step():
             model.last.weight = model.last.weight + 1
         after.append(np.asarray(model.last.weight))
 
-    live, losses = train(model, optimizer, step, steps=20, each=each)
+    live, _ = train(model, optimizer, step, steps=20, each=each)
     assert live.at(11).is_exact
     live.rewind(11)
     np.testing.assert_array_equal(model.last.weight, after[9])
