@@ -7,7 +7,6 @@ trace: what it writes into variables stays in a frame inside of it.
 
 from __future__ import annotations
 
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from nbmodule.core.structure.structure import Static
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
+from nbmodule.core.variables.variable import weak_value
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError, PathError, ShapeError
 from nbmodule.interventions.apply_settings import (
     Dials,
@@ -60,22 +60,6 @@ class Looked(NamedTuple):
     output: Any
     metric: Any
     returns: dict[str, Any]
-
-
-class Same:
-    """An array that equals itself alone; it is held weakly."""
-
-    def __init__(self, array: Any) -> None:
-        try:
-            self._array = weakref.ref(array)
-        except TypeError:  # a NumPy scalar
-            self._array = lambda: array
-
-    def __eq__(self, other: object) -> bool:
-        array = self._array()
-        return isinstance(other, Same) and array is not None and array is other._array()
-
-    __hash__ = None  # pyright: ignore[reportAssignmentType]
 
 
 class Run:
@@ -116,23 +100,26 @@ class Run:
         leaves, self.tree = jax.tree.flatten((args, kwargs))
         self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
         self.fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
-        self._before = self._clean()
-        self._seen = self._arrays_now()
+        self._look()
 
     @property
     def has_changed(self) -> bool:
         """True if the model has other values than those that `before` was computed with."""
-        return self._arrays_now() != self._seen
+        variables = plan_of(self.model).variables
+        return len(variables) != len(self._seen) or any(
+            value() is not variable.settled() for value, variable in zip(self._seen, variables)
+        )
 
     @property
     def before(self) -> Looked:
         """The results of the model as it is now, without settings."""
         if self.has_changed:
-            self._before, self._seen = self._clean(), self._arrays_now()
+            self._look()
         return self._before
 
-    def _arrays_now(self) -> list[Same]:
-        return [Same(variable.settled()) for variable in plan_of(self.model).variables]
+    def _look(self) -> None:
+        self._before = self._clean()
+        self._seen = [weak_value(variable) for variable in plan_of(self.model).variables]
 
     def again(self, model: Any = None, **requested: Any) -> Run:
         """The same input on another model, or with another question."""

@@ -9,6 +9,7 @@ shape and dtype are known, and its value is drawn when it is first read.
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Self
 
@@ -561,3 +562,14 @@ def _refuse(variable: Variable) -> Any:
 
 for _table in argument_tables:  # the places where JAX looks up the type of an argument
     _table[Variable] = _refuse
+
+
+def weak_value(variable: Variable) -> Callable[[], Any]:
+    """Return a function that gives the array a variable has now, as long as it exists; None for one
+    that is not drawn yet.
+    """
+    array = None if variable.is_pending else variable.settled()
+    try:
+        return weakref.ref(array) if array is not None else lambda: None
+    except TypeError:  # a NumPy scalar
+        return lambda: array

@@ -21,7 +21,7 @@ from nbmodule.core.call.capture import SubmodRets
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.variable import Variable
+from nbmodule.core.variables.variable import Variable, weak_value
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.modules import module_of, parameters_of, variable_card, variable_tree
@@ -75,11 +75,11 @@ class VariablesSource(WeakSource):
 
     def renew(self) -> None:
         variables = self._variables(self.value())
-        self._shown = [(weakref.ref(variable), _weak(variable)) for variable in variables]
+        self._shown = [(weakref.ref(variable), weak_value(variable)) for variable in variables]
 
     def has_changed(self) -> bool:
         return any(
-            (variable := at()) is not None and _array_of(variable) is not was()
+            (variable := at()) is not None and weak_value(variable)() is not was()
             for at, was in self._shown
         )
 
@@ -91,18 +91,6 @@ class VariablesSource(WeakSource):
         if variable is None:
             raise Gone("the model no longer has this variable: refresh")
         return [("", variable.settled())]
-
-
-def _array_of(variable: Variable) -> Any:
-    return None if variable.is_pending else variable.settled()
-
-
-def _weak(variable: Variable) -> Callable[[], Any]:
-    array = _array_of(variable)
-    try:
-        return weakref.ref(array) if array is not None else lambda: None
-    except TypeError:  # a NumPy scalar
-        return lambda: array
 
 
 class CallsSource(WeakSource):
