@@ -99,6 +99,7 @@ export interface ViewHost extends HTMLElement {
   nbmName?: string;
   nbmKind?: string;
   nbmLook?: Kept;
+  nbmStep?: number;
   nbmView?: View;
   nbmKernel?: Kernel;
   nbmBegin?(): void;

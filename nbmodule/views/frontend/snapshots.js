@@ -117,7 +117,11 @@ export class Snapshots {
    */
   slider(view, keys = true) {
     const { steps, last } = this;
-    const node = input("Step", { type: "range", min: "0", max: String(last), value: String(last) }, () => go(Number(node.value)));
+    // The view is drawn again when its kernel comes; it stays at the step that was chosen before.
+    const host = /** @type {import("./messages.js").ViewHost | undefined} */ (/** @type {ShadowRoot} */ (view.root.getRootNode()).host);
+    const chosen = steps.indexOf(host?.nbmStep ?? NaN);
+    if (chosen >= 0) this.now = chosen;
+    const node = input("Step", { type: "range", min: "0", max: String(last), value: String(this.now) }, () => go(Number(node.value)));
     const shown = el("span", "number step");
     const speak = () => {
       shown.textContent = `step ${count(steps[this.now])} of ${count(steps[last])}`;
@@ -129,6 +133,7 @@ export class Snapshots {
     const go = (/** @type {number} */ k, told = true) => {
       this.now = Math.min(Math.max(k, 0), last);
       node.value = String(this.now);
+      if (host) host.nbmStep = this.isLast ? undefined : steps[this.now];
       speak();
       if (told) document.dispatchEvent(new CustomEvent("nbm-step", { detail: steps[this.now] }));
     };
