@@ -25,6 +25,8 @@ def open_view(open_html):
     def open_values(*values, theme="light", width=1280, **options):
         page = open_html(page_of(*values, theme=theme), width=width, **options)
         page.locator(".nbm-body > *").first.wait_for()
+        drawn = "[...document.querySelectorAll('nbm-view')].every(host => host.nbmView)"
+        page.page.wait_for_function(drawn)
         return page
 
     return open_values
