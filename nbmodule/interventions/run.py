@@ -100,7 +100,7 @@ class Run:
         leaves, self.tree = jax.tree.flatten((args, kwargs))
         self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
         self.fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
-        self._look()
+        self.renew()
 
     @property
     def has_changed(self) -> bool:
@@ -110,15 +110,9 @@ class Run:
             value() is not variable.settled() for value, variable in zip(self._seen, variables)
         )
 
-    @property
-    def before(self) -> Looked:
-        """The results of the model as it is now, without settings."""
-        if self.has_changed:
-            self._look()
-        return self._before
-
-    def _look(self) -> None:
-        self._before = self._clean()
+    def renew(self) -> None:
+        """Run the model as it is now, without settings."""
+        self.before: Looked = self._clean()
         self._seen = [weak_value(variable) for variable in plan_of(self.model).variables]
 
     def again(self, model: Any = None, **requested: Any) -> Run:

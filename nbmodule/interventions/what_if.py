@@ -26,7 +26,7 @@ from nbmodule.interventions.apply_settings import Dials, Intervention
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
 from nbmodule.interventions.patch import values_for
-from nbmodule.interventions.run import Metric, Run, noun_of
+from nbmodule.interventions.run import Looked, Metric, Run, noun_of
 from nbmodule.interventions.sweep import Sweep, swept
 from nbmodule.interventions.targets import Target, targets
 from nbmodule.interventions.values import Setting, zero
@@ -143,7 +143,8 @@ class WhatIf(Shown):
         self.attributed: Attribution | None = None
         self._draft: tuple[Run, Edits] | None = None
         self._past: list[Callable[[], None]] = []
-        self._result: WhatIfResult | None = None
+        self._result: tuple[Looked, WhatIfResult] | None = None
+        """A result, and the clean run that it is compared with."""
         if settings:
             self.add(settings)
 
@@ -160,9 +161,10 @@ class WhatIf(Shown):
     @property
     def result(self) -> WhatIfResult:
         """The effect of the settings and edits, as data."""
-        if self._result is None or self.run.has_changed:
+        self._follow()
+        if self._result is None or (self._draft is None and self._result[0] is not self.run.before):
             self._result = self._looked()
-        return self._result
+        return self._result[1]
 
     @property
     def can_undo(self) -> bool:
@@ -179,7 +181,19 @@ class WhatIf(Shown):
         """The run of the model as it is tried: with its edits, if there are any."""
         return self.run if self._draft is None else self._draft[0]
 
-    def _looked(self) -> WhatIfResult:
+    @property
+    def has_changed(self) -> bool:
+        """True if the model has other values than when it was run; never with edits, which are
+        tried on a copy and compared with what that was made of.
+        """
+        return self._draft is None and self.run.has_changed
+
+    def _follow(self) -> None:
+        if self.has_changed:
+            self.run.renew()
+
+    def _looked(self) -> tuple[Looked, WhatIfResult]:
+        self._follow()
         before, run = self.run.before, self.current
         chosen = [(targets(run.model, item.where)[0], item.setting) for item in self.tried]
         after = run.changed(chosen, [item.on for item in self.tried], before)
@@ -187,7 +201,7 @@ class WhatIf(Shown):
             path: float(x)
             for path, x in zip(after.returns, jax.device_get(list(after.returns.values())))
         }
-        return WhatIfResult(
+        return before, WhatIfResult(
             np.asarray(before.output),
             np.asarray(after.output),
             changes,
@@ -275,6 +289,7 @@ class WhatIf(Shown):
         """
         if method not in EDITS:
             raise ArgumentError(f"an edit must be one of {', '.join(EDITS)}, got {method!r}.")
+        self._follow()
         with self._step():
             with other_keys():
                 edits = self._copied()

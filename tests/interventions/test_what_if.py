@@ -139,6 +139,20 @@ def test_what_is_tried_after_training_is_compared_with_the_trained_model():
     assert not found.run.has_changed
 
 
+def test_edits_are_compared_with_the_model_that_they_were_tried_on():
+    model, x = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), jnp.ones((2, 3))
+    found = nb.what_if(model, x)
+    model[0].weight = model[0].weight * -2  # trained before the edit
+    found.edit("replace", "1", nb.Identity())
+    expected = model(x), model[2](model[0](x))
+    model[0].weight = model[0].weight * 3  # and after it
+    found.add({"0": nb.scale_by(1.0)})
+    np.testing.assert_array_equal(found.result.before, expected[0])
+    np.testing.assert_allclose(found.result.after, expected[1], rtol=1e-5)
+    found.undo().undo()
+    np.testing.assert_array_equal(found.result.before, model(x))
+
+
 def test_a_tap_is_a_place_that_is_set_and_seen():
     class Net(nb.Module):
         def forward(self, x):

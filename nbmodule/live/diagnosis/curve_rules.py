@@ -345,17 +345,19 @@ def spikes(evidence: Evidence) -> Iterator[RuleVerdict]:
     high = np.flatnonzero(apart > limit)
     high = high[(high > 2) & (high < len(logs) - 1)]
     high = high[logs[np.minimum(high + 1, len(logs) - 1)] < logs[high] - limit / 2]
-    usual = np.array([np.median(logs[max(0, k - 20) : k]) for k in high])
-    high, usual = high[logs[high] > usual + limit], usual[logs[high] > usual + limit]
+    before = np.lib.stride_tricks.sliding_window_view(np.r_[np.full(20, np.nan), logs], 20)
+    usual = np.nanmedian(before[high], axis=1)
+    is_above = logs[high] > usual + limit
+    high, usual = high[is_above], usual[is_above]
     if not 0 < len(high) <= max(1, OFTEN * len(logs)):
         return
     steps = curve.steps[np.isfinite(curve.values)]
     worst = high[int(np.argmax(apart[high]))]
-    before = float(np.exp(usual[high == worst][0]))
+    level = float(np.exp(usual[high == worst][0]))
     more = f", and {len(high) - 1} more" if len(high) > 1 else ""
     text = (
         f"{curve.name} is {short_number(float(curve.finite[worst]))} at step "
-        f"{format_count(int(steps[worst]))}, usually {short_number(before)}{more}"
+        f"{format_count(int(steps[worst]))}, usually {short_number(level)}{more}"
     )
     fixes = [
         Fix(

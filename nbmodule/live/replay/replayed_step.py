@@ -12,7 +12,6 @@ from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.reduction import Statistics, read_statistics, reduce_tree
 from nbmodule.live.replay.samples import samples_of
-from nbmodule.views.builders.tracked import call_table
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran
 from nbmodule.views.panels.inspection import Inspection
 
@@ -107,8 +106,7 @@ class ReplayedStep(Inspection):
                 raise NoModules(
                     "no nb.Module is known to this run: what the step called is not known"
                 )
-            table = dataclasses.replace(call_table(ran.calls, row), root="view.calls")
-            return ran._replace(table=table)
+            return ran._replace(example=row)
 
         def graph() -> Any:
             raise NoModules("the graph of a step is shown by nb.graph(step, ...)")

@@ -62,7 +62,7 @@ function plot(unit, members, width, state, axis) {
     clip.append(...beyond(s.steps, s.values, frame));
   });
   const seen = new Set(state.log ? members.map((s) => s.values) : ordinary(members.map((s) => s.values)));
-  const left = members.filter((s) => !seen.has(s.values)).map((s) => s.name).join(", ");
+  const outside = members.filter((s) => !seen.has(s.values)).map((s) => s.name).join(", ");
   const legend = el("div", "legend");
   const fill = (/** @type {number} */ at) => {
     legend.replaceChildren(
@@ -71,7 +71,7 @@ function plot(unit, members, width, state, axis) {
         return el("span", "", legendKey(k, dashOf(k)), ` ${s.name} `, el("b", "", value), ...(note ? [" ", el("span", "quiet", note)] : []));
       }),
       el("span", "quiet", Number.isNaN(at) ? "" : `${axis} ${count(at)}`),
-      left ? el("span", "quiet", `beyond this axis: ${left} (log shows all)`) : "",
+      outside ? el("span", "quiet", `beyond this axis: ${outside} (log shows all)`) : "",
     );
   };
   const rule = svg("line", { y1: EDGE.top, y2: EDGE.top + frame.height, class: "nbm-rule", visibility: "hidden" });

@@ -54,6 +54,7 @@ class Ran(NamedTuple):
     Attributes:
         sources: By path: the code that ran.
         table: The record of the calls; None where it is made of them.
+        example: The example of a batch that pictures show.
     """
 
     calls: Calls
@@ -61,6 +62,7 @@ class Ran(NamedTuple):
     sources: Mapping[str, Lines]
     error: Exception | None
     table: CallTable | None = None
+    example: int = 0
 
 
 class Parts(NamedTuple):

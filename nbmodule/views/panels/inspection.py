@@ -262,7 +262,7 @@ def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_grap
     if ran is None:
         missing = _missing("modules", why), _missing("calls", why)
         return Panel(name, *missing, shown, title=(name, *facts))
-    table = ran.table or dataclasses.replace(call_table(ran.calls), root="view.calls")
+    table = ran.table or dataclasses.replace(call_table(ran.calls, ran.example), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
     can_try = parts.recorder is None and ran.error is None and len(ran.calls)
     tried = _tried_first(name, ran) if can_try else None

@@ -30,7 +30,7 @@ class WhatIfSource(WeakSource):
 
     def has_changed(self) -> bool:
         what_if = self._value()
-        return what_if is not None and what_if.run.has_changed
+        return what_if is not None and what_if.has_changed
 
     def record(self) -> WhatIfRecord:
         return what_if_record(self.value())
