@@ -339,11 +339,12 @@ def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
 
 def relative(before: Any, after: Any) -> Any:
     """Return the relative change to `after`, as the norm of the difference over that of `before`;
-    zero where both are the same.
+    zero where they differ by rounding alone: by less than the precision of their dtype.
     """
+    precision = jnp.finfo(before.dtype).eps
     before, after = before.astype(_wide(before)), after.astype(_wide(after))
-    off = jnp.linalg.norm((after - before).ravel())
-    return jnp.where(off == 0, 0.0, off / jnp.linalg.norm(before.ravel()))
+    off, norm = jnp.linalg.norm((after - before).ravel()), jnp.linalg.norm(before.ravel())
+    return jnp.where(off <= precision * norm, 0.0, off / norm)
 
 
 def _wide(x: Shaped) -> Any:

@@ -19,8 +19,6 @@ from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.frame import write_all
 from nbmodule.errors import ArgumentError
 from nbmodule.interventions.apply_settings import Dials, Intervention
 from nbmodule.interventions.attribute import Attribution, attribute
@@ -118,7 +116,7 @@ def what_if(
     return WhatIf(Run(model, args, kwargs, target=target, loss=loss, metric=metric), settings)
 
 
-_STATE = ("run", "tried", "edited", "_draft", "_result", "_past")
+_STATE = ("run", "tried", "edited", "_final", "_draft", "_result", "_past")
 """Attributes of a `WhatIf` that `undo` restores."""
 
 
@@ -139,6 +137,8 @@ class WhatIf(Shown):
         self.run = run
         self.tried: list[Tried] = []
         self.edited: list[tuple[str, tuple[Any, ...]]] = []
+        self._final: list[tuple[str, tuple[Any, ...]]] = []
+        """The edits as `keep` makes them: with the values that were drawn for the trial."""
         self.swept: Sweep | None = None
         self.attributed: Attribution | None = None
         self._draft: tuple[Run, Edits] | None = None
@@ -296,6 +296,10 @@ class WhatIf(Shown):
                 getattr(edits, method)(*args)
             self._draft = (self.run.again(edits.model), edits)
             self.edited, self._result = [*self.edited, (method, args)], None
+            if method == "reset":
+                drawn = targets(edits.model, *args[:1] or ("",))[0]
+                args = drawn.name, lambda: drawn.module
+            self._final = [*self._final, (method, args)]
             self._result = self._looked()
         return self
 
@@ -374,16 +378,9 @@ class WhatIf(Shown):
         try:
             undone.callback(vars(self).update, {name: getattr(self, name) for name in _STATE})
             edits = Edits(self.run.model, self.run.args, self.run.kwargs)
-            for method, args in self.edited:
+            for method, args in self._final:
                 getattr(edits, method)(*args)
                 undone.callback(edits.undo)
-            if self._draft is not None:
-                drawn = plan_of(self._draft[1].model).variables
-                boxes = list(plan_of(self.run.model).variables)
-                undone.callback(write_all, boxes, [variable.value for variable in boxes])
-                write_all(
-                    boxes, [variable.admitted(new.value) for variable, new in zip(boxes, drawn)]
-                )
             chosen = [(targets(self.run.model, item.where)[0], item.setting) for item in on]
             for handle in hooked(self.run.model, chosen):
                 undone.callback(handle.remove)
@@ -391,7 +388,7 @@ class WhatIf(Shown):
         except BaseException:
             undone.close()
             raise
-        self.tried, self.edited, self._draft, self._result = [], [], None, None
+        self.tried, self.edited, self._final, self._draft, self._result = [], [], [], None, None
         self._past = [undone.close]
         return self
 

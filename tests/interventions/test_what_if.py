@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.interventions.run import relative
 
 CLOSE = {"rtol": 2e-4, "atol": 2e-5}
 
@@ -404,6 +405,28 @@ def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked():
     with pytest.raises(nb.ShapeError, match="would return float32"):
         found.edit("remove", "2")
     assert not found.edited
+
+
+def test_keep_leaves_what_was_trained_since_the_edit_as_it_is():
+    model, x = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), jnp.ones((2, 3))
+    found = nb.what_if(model, x).edit("reset", "0").edit("replace", "1", nb.Tanh())
+    drawn = found.current.model[0].state_dict()
+    nb.SGD(0.5).update(model, nb.grad(lambda m: (m(x) ** 2).sum())(model))
+    trained = model.state_dict()
+    found.keep()
+    for name, value in model.state_dict().items():
+        layer, _, tensor = name.partition(".")
+        expected = drawn[tensor] if layer == "0" else trained[name]
+        np.testing.assert_array_equal(value, expected)
+    found.undo()
+    assert all((value == trained[name]).all() for name, value in model.state_dict().items())
+
+
+def test_a_change_by_rounding_alone_counts_as_none():
+    before = jnp.linspace(1, 2, 100)
+    rounded = before * jnp.where(jnp.arange(100) % 7 == 0, 1 + 1.2e-7, 1.0)
+    assert (rounded != before).any() and relative(before, rounded) == 0
+    np.testing.assert_allclose(relative(before, before * (1 + 1e-6)), 1e-6, rtol=0.1)
 
 
 def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name():
