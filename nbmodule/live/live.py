@@ -585,7 +585,7 @@ class Live(ReplayVerbs):
         from nbmodule.live.reporting.verdicts import findings_of
 
         self._log_queue.drain()
-        return tuple(found.finding for found in findings_of(self._state))
+        return findings_of(self._state)
 
     @property
     def cost(self) -> float:

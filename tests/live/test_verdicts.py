@@ -12,7 +12,7 @@ import nbmodule as nb
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of, text_form
 from nbmodule.live.reporting.stream import Stream
-from nbmodule.live.reporting.verdicts import findings_of
+from nbmodule.live.reporting.verdicts import verdicts_of
 from nbmodule.live.run_data.strips import FIELDS, Sample
 
 
@@ -70,7 +70,7 @@ def test_a_step_that_stands_out_is_said_with_what_is_usual():
         for k in live.steps(range(40)):
             step(jnp.ones((1, 2)))
             live.log(loss=50.0 if k == 29 else 1.0 + k % 3 / 10)
-    assert [(f.text, f.step) for f in findings_of(live._state)] == [
+    assert [(f.text, f.step) for f in verdicts_of(live._state)] == [
         ("loss is 50 at step 30, usually 1.1", 30)
     ]
 
@@ -81,10 +81,10 @@ def test_updates_of_arrays_that_are_too_large_offer_a_smaller_rate_and_the_butto
         for k in live.steps(range(9)):
             measured(live, "update", k + 1, head=[0.4], body=[0.5])
             if k == 6:
-                (found,) = findings_of(live._state)
+                (found,) = verdicts_of(live._state)
                 assert found.text.startswith("updates are 0.45 of the weights at step 7")
-                assert found.remedy.label == "learning rate → 0.0044"
-                live._hear(dict(found.remedy.message))
+                assert found.button.label == "learning rate → 0.0044"
+                live._hear(dict(found.button.message))
             if k == 8:
                 assert float(optimizer.lr) == pytest.approx(0.0044)
     changes = [m.text for m in live._state.messages if m.mark == "changed"]
@@ -95,7 +95,7 @@ def test_without_a_control_of_the_rate_no_button_is_offered():
     with quiet({"w": jnp.ones(3)}) as live:
         for k in live.steps(range(8)):
             measured(live, "update", k + 1, head=[0.4])
-        assert [found.remedy for found in findings_of(live._state)] == [None]
+        assert [found.button for found in verdicts_of(live._state)] == [None]
 
 
 def test_steps_that_are_compiled_for_another_shape_are_one_finding():
@@ -107,9 +107,9 @@ def test_steps_that_are_compiled_for_another_shape_are_one_finding():
             if rows == 2:
                 text = "spent 1 s compiling: new shapes, float32[4, 3] → [2, 3]"
                 live._state.messages.add(live.step, "note", text, mark="compiled")
-    found = findings_of(live._state)[-1]
+    found = verdicts_of(live._state)[-1]
     assert found.text == "compiled anew 2 times: new shapes, float32[4, 3] → [2, 3]"
-    assert (found.step, found.remedy) == (6, None)
+    assert (found.step, found.button) == (6, None)
 
 
 def test_a_page_is_told_of_findings_when_they_change_and_not_before():
@@ -122,5 +122,5 @@ def test_a_page_is_told_of_findings_when_they_change_and_not_before():
                 assert "findings" not in stream.tick(20_000)[0]
             if k == 3:
                 live._log_queue.drain()
-                findings_of(live._state)
+                verdicts_of(live._state)
                 assert stream.tick(20_000)[0]["findings"][0][1] == "NaN in loss from step 3"

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nbmodule.base.format import format_count
+from nbmodule.base.format import count_noun, format_count
 from nbmodule.live.diagnosis.evidence import Evidence, Snapshot
 from nbmodule.live.diagnosis.rule import (
     Fix,
@@ -292,6 +292,16 @@ def same_batch(evidence: Evidence) -> Iterator[RuleVerdict]:
             "the loop's items differ"
         )
         yield RuleVerdict("same-batch", text)
+
+
+@rule("compiled-again", needs=("compiles",), category="data")
+def compiled_again(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """The step is compiled again for each new shape of its arrays, which takes far longer than to
+    run it. Drop the last incomplete batch, or pad batches and sequences to a few sizes.
+    """
+    times, (step, change) = len(evidence.new_shapes), evidence.new_shapes[-1]
+    text = f"compiled anew {count_noun(times, 'time')}: new shapes, {change}"
+    yield RuleVerdict("compiled-again", text, "note", step=step)
 
 
 @rule("target-scale", needs=("batch",), category="data")

@@ -175,6 +175,7 @@ class Evidence:
         input_fault: The recorded step whose inputs are not finite, and where; None if there is
             none.
         rate: The learning rate, None where it is not known or follows a schedule.
+        new_shapes: Steps that were compiled again for arrays of another shape, and the change.
     """
 
     curves: Mapping[str, LoggedCurve] = field(default_factory=dict)
@@ -185,6 +186,7 @@ class Evidence:
     is_finished: bool = False
     input_fault: tuple[int, str] | None = None
     rate: float | None = None
+    new_shapes: Sequence[tuple[int, str]] = ()
 
     @property
     def last(self) -> Snapshot | None:

@@ -19,7 +19,7 @@ from nbmodule.live.diagnosis.evidence import Evidence, Snapshot
 
 Severity = Literal["wrong", "doubt", "note"]
 SIGNS: dict[str, str] = {"wrong": "▲", "doubt": "●", "note": "○"}
-NEEDS = ("curve", "batch", "calls", "variables", "modes")
+NEEDS = ("curve", "batch", "calls", "variables", "modes", "compiles")
 PAGE = "docs/views/diagnosis.md"
 
 
@@ -90,6 +90,7 @@ class RuleVerdict:
         explanation: Why it matters and what usually causes it.
         evidence: Numbers for one small picture, by name: a curve, a histogram, bars.
         fixes: What to try.
+        button: What the view of a run offers to carry out; None where nothing can be.
     """
 
     rule: str
@@ -100,6 +101,7 @@ class RuleVerdict:
     explanation: str = ""
     evidence: Mapping[str, Sequence[float]] = field(default_factory=dict)
     fixes: Sequence[Fix] = ()
+    button: Fix | None = None
 
     @property
     def page(self) -> str:
@@ -149,6 +151,7 @@ _HAS: dict[str, Callable[[Evidence], bool]] = {
     "calls": lambda e: any(s.root is not None or s.calls for s in e.snapshots),
     "variables": lambda e: any(s.variables for s in e.snapshots),
     "modes": lambda e: any(s.modes for s in e.snapshots),
+    "compiles": lambda e: bool(e.new_shapes),
 }
 table: dict[str, DiagnosisRule] = {}
 
@@ -161,7 +164,7 @@ def rule(
     Args:
         name: Words joined by hyphens. A rule of that name is replaced.
         needs: Evidence without which the rule is not asked: `curve`, `batch`, `calls`,
-            `variables`, `modes`.
+            `variables`, `modes`, `compiles`.
         category: Heading under which the rule is listed.
 
     Raises:

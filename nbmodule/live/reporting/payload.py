@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import format_count, format_number, group_of, plain
-from nbmodule.live.reporting.verdicts import findings_of, recent_findings
+from nbmodule.live.diagnosis.rule import RuleVerdict
+from nbmodule.live.reporting.verdicts import findings_of, recent_verdicts, verdicts_of
 from nbmodule.live.run_data.epochs import epoch_table
 from nbmodule.live.run_data.history import MOST_SERIES, MediaItem, json_number
 from nbmodule.live.run_data.series import Series
@@ -81,7 +82,7 @@ def heights_of(bins: NDArray[np.float32]) -> NDArray[np.uint8]:
 
 def record_of(run: RunState) -> dict[str, Any]:
     """Return all that a page needs to draw a run."""
-    findings_of(run)
+    verdicts_of(run)
     drawn = list(run.history)[:MOST_SERIES]
     columns = max(_LEAST_COLUMNS, min(MOST_COLUMNS, _ALL_POINTS // (2 * max(len(drawn), 1))))
     return {
@@ -108,7 +109,7 @@ def small_parts_of(run: RunState) -> dict[str, Any]:
         "controls": run.controls.describe(),
         "route": {"kind": run.route.kind, "text": run.route.text},
         "about": [plain(text, 300) for text in run.notes()],
-        "findings": [finding.describe() for finding in recent_findings(run)],
+        "findings": [_described(verdict) for verdict in recent_verdicts(run)],
         "earlier": [
             {"ended": plain(past.ended), "series": _curves_of(past.curves)}
             for past in run.pale_curves
@@ -122,6 +123,14 @@ def small_parts_of(run: RunState) -> dict[str, Any]:
             for branch in run.branches
         ],
     }
+
+
+def _described(verdict: RuleVerdict) -> list[Any]:
+    """Return severity, text, step, part of the view, path and button, as the page reads them."""
+    part = "steps" if verdict.step is not None else "modules" if verdict.path else None
+    button = verdict.button and {"label": verdict.button.label, "message": verdict.button.message}
+    text, path = plain(verdict.text, 300), plain(verdict.path)
+    return [verdict.severity, text, verdict.step, part, path, button]
 
 
 def _curves_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
@@ -263,7 +272,7 @@ def history_record(run: RunState) -> HistoryRecord:
         ),
         str(run.progress),
         notes=tuple(plain(error, 300) for error in errors),
-        findings=tuple(finding.finding for finding in findings_of(run)),
+        findings=findings_of(run),
     )
 
 

@@ -1,7 +1,6 @@
-"""The findings of a run: the verdicts of the rules of diagnosis, with buttons that try a fix.
+"""What is wrong with a run: the verdicts of the rules of diagnosis, with buttons that try a fix.
 
-A remedy is a message that a page may send, so that its button does what code would do; it is
-offered only where that works.
+A button sends a message that does what code would do; it is offered only where that works.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import count_noun, format_number
+from nbmodule.base.format import format_number
 from nbmodule.live.diagnosis.evidence import (
     Batch,
     Evidence,
@@ -22,10 +21,10 @@ from nbmodule.live.diagnosis.evidence import (
     number_or_none,
 )
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
-from nbmodule.live.diagnosis.rule import RuleVerdict
+from nbmodule.live.diagnosis.rule import Fix, RuleVerdict
 from nbmodule.live.run_data.control import FACTOR, RATE
-from nbmodule.live.run_data.messages import Remedy, RunFinding
 from nbmodule.live.run_data.state import RunState
+from nbmodule.views.records.records import Finding
 
 SAMPLES = 5
 """Newest samples of updates that are judged where no step is observed."""
@@ -33,21 +32,22 @@ _EVERY = 1.0
 """Seconds after which a run is judged again; more if judging takes long."""
 
 
-def findings_of(run: RunState) -> tuple[RunFinding, ...]:
-    """Judge a run; return its findings, the worst first."""
+def verdicts_of(run: RunState) -> Diagnosis:
+    """Judge a run; return the verdicts, the worst first."""
     begun = time.monotonic()
     run.verdicts = diagnose(run)
-    verdicts = [
-        RunFinding(v.severity, v.text, v.path, v.step, _remedy_of(run, v)) for v in run.verdicts
-    ]
-    run.found = (*verdicts, *_stalls_of(run))
-    run.found_until = begun + max(_EVERY, (time.monotonic() - begun) / run.share)
-    return run.found
+    run.judged_until = begun + max(_EVERY, (time.monotonic() - begun) / run.share)
+    return run.verdicts
 
 
-def recent_findings(run: RunState) -> tuple[RunFinding, ...]:
-    """Return the findings of the last judgment, unless it is too old."""
-    return run.found if time.monotonic() < run.found_until else findings_of(run)
+def recent_verdicts(run: RunState) -> Diagnosis:
+    """Return the verdicts of the last judgment, unless it is too old."""
+    return run.verdicts if time.monotonic() < run.judged_until else verdicts_of(run)
+
+
+def findings_of(run: RunState) -> tuple[Finding, ...]:
+    """Judge a run; return the verdicts as the findings that all views have."""
+    return tuple(Finding(v.text, v.path, v.severity, 1.1) for v in verdicts_of(run))
 
 
 def diagnose(run: RunState) -> Diagnosis:
@@ -56,11 +56,12 @@ def diagnose(run: RunState) -> Diagnosis:
     bad_step = run.first_bad_step()
     fault = None if bad_step is None else run.bad_input(bad_step)
     more: dict[str, Any] = {"is_finished": run.has_ended, "input_fault": fault}
-    more["rate"] = number_or_none(run.settings.get("lr"))
+    more |= {"rate": number_or_none(run.settings.get("lr")), "new_shapes": _new_shapes_of(run)}
     evidence = Evidence(curves, **more)
     if run.examiner is not None:
         evidence = run.examiner.evidence(curves, **more)
-    return judge(replace(evidence, snapshots=evidence.snapshots or _snapshots_of_updates(run)))
+    evidence = replace(evidence, snapshots=evidence.snapshots or _snapshots_of_updates(run))
+    return Diagnosis(replace(v, button=_button_of(run, v)) for v in judge(evidence))
 
 
 def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
@@ -79,7 +80,7 @@ def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
     return tuple(snapshots)
 
 
-def _remedy_of(run: RunState, verdict: RuleVerdict) -> Remedy | None:
+def _button_of(run: RunState, verdict: RuleVerdict) -> Fix | None:
     """Return the first fix of a verdict that a button can carry out.
 
     Another rate is tried first: branches with it are drawn beside those with the current rate.
@@ -89,15 +90,15 @@ def _remedy_of(run: RunState, verdict: RuleVerdict) -> Remedy | None:
     for fix in () if run.has_ended else verdict.fixes:
         kind, name = fix.message.get("kind"), fix.message.get("name")
         if (kind == "rewind" and can_repeat) or (kind == "set" and name in run.controls):
-            return Remedy(fix.label, fix.message)
-        remedy = None if fix.rate is None else _scaled_rate(run, fix.rate)
-        if remedy is not None:
-            return Remedy(f"try {fix.label}", fix.message) if can_repeat else remedy
+            return fix
+        button = None if fix.rate is None else _scaled_rate(run, fix.rate)
+        if button is not None:
+            return replace(fix, label=f"try {fix.label}") if can_repeat else button
     return None
 
 
-def _scaled_rate(run: RunState, factor: float) -> Remedy | None:
-    """Return a button that scales the learning rate; None without a control of the rate."""
+def _scaled_rate(run: RunState, factor: float) -> Fix | None:
+    """Return the fix that sets the learning rate; None without a control of the rate."""
     name = next((name for name in (RATE, FACTOR) if name in run.controls), None)
     if name is None:
         return None
@@ -105,20 +106,12 @@ def _scaled_rate(run: RunState, factor: float) -> Remedy | None:
     low, high = control.details["low"], control.details["high"]
     value = float(f"{min(max(control.value * factor, low), high):.3g}")
     message = {"kind": "set", "name": name, "value": value}
-    return None if value == control.value else Remedy(f"{name} → {format_number(value)}", message)
+    label = f"{name} → {format_number(value)}"
+    return None if value == control.value else Fix(label, "", message)
 
 
-def _stalls_of(run: RunState) -> list[RunFinding]:
-    """Return steps that were compiled again because their data had another shape."""
-    stalls: list[Any] = [
-        message
-        for message in run.messages
-        if message.mark == "compiled"
-        and "new shapes" in message.text
-        and message.step <= run.step  # not before a rewind
-    ]
-    if not stalls:
-        return []
-    shapes = stalls[-1].text.partition("new shapes, ")[2]
-    text = f"compiled anew {count_noun(len(stalls), 'time')}: new shapes, {shapes}"
-    return [RunFinding("note", text, step=stalls[-1].step)]
+def _new_shapes_of(run: RunState) -> list[tuple[int, str]]:
+    """Return the steps that were compiled again for another shape, but none before a rewind."""
+    marked = [m for m in run.messages if m.mark == "compiled" and m.step <= run.step]
+    parts = [(message.step, *message.text.partition("new shapes, ")[1:]) for message in marked]
+    return [(step, change) for step, sign, change in parts if sign]

@@ -1,16 +1,15 @@
-"""Reports of a run: messages, caught exceptions with the line of user code, and findings."""
+"""Reports of a run: messages, and caught exceptions with the line of user code."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import plain, printable
 from nbmodule.base.scopes import PACKAGE, place_in_code
 from nbmodule.errors import NbModuleError
-from nbmodule.views.records.records import Finding
 
 MOST = 100
 _LONGEST = 4000
@@ -146,32 +145,3 @@ class Messages:
 
 def _words(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-class Remedy(NamedTuple):
-    """A fix: the label of a button, and the message that it sends."""
-
-    label: str
-    message: Mapping[str, Any]
-
-
-class RunFinding(NamedTuple):
-    """One finding of a run, with the step that shows it and a fix."""
-
-    kind: str
-    text: str
-    path: str = ""
-    step: int | None = None
-    remedy: Remedy | None = None
-
-    @property
-    def finding(self) -> Finding:
-        """The finding as all views have it."""
-        return Finding(self.text, self.path, self.kind, 1.1)
-
-    def describe(self) -> list[Any]:
-        """Return kind, text, step, part of the view, path and fix, as the page reads them."""
-        part = "modules" if self.path else None
-        part = part if self.step is None else "steps"
-        remedy = self.remedy and self.remedy._asdict()
-        return [self.kind, plain(self.text, 300), self.step, part, plain(self.path), remedy]

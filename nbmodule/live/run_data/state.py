@@ -24,7 +24,7 @@ from nbmodule.errors import ArgumentTypeError
 from nbmodule.live.run_data.branches import Branch, EarlierRun
 from nbmodule.live.run_data.control import Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
-from nbmodule.live.run_data.messages import Messages, RunFinding
+from nbmodule.live.run_data.messages import Messages
 from nbmodule.live.run_data.progress import (
     CostMeter,
     Progress,
@@ -98,11 +98,10 @@ class RunState:
         """Why the model is not watched, and the rate not steered; '' if there is no reason."""
         self.watched: dict[str, Strips] = {}
         """Statistics per submodule over the steps, by quantity."""
-        self.found: tuple[RunFinding, ...] = ()
-        self.found_until = 0.0
-        """When the run is judged again, on the monotonic clock."""
         self.verdicts: Any = ()
-        """Verdicts of the rules of diagnosis when the run was last judged."""
+        """What is wrong, when the run was last judged: a `Diagnosis`."""
+        self.judged_until = 0.0
+        """When the run is judged again, on the monotonic clock."""
         # cost
         self.cost = CostMeter()
         self.each_step = SampledCost()

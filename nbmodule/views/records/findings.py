@@ -23,6 +23,7 @@ from nbmodule.views.records.records import (
     HistoryRecord,
     ModuleRow,
     ModuleTree,
+    SeriesRecord,
 )
 from nbmodule.views.records.variables import VariableTree
 
@@ -313,45 +314,22 @@ def _(table: ComparisonTable) -> list[Finding]:
 
 @derived.register
 def _(history: HistoryRecord) -> list[Finding]:
-    findings = []
-    for series in history.series:
-        pairs = list(zip(map(int, series.steps), series.values, strict=True))
-        bad = next((pair for pair in pairs if not math.isfinite(pair[1])), None)
-        finite = [pair for pair in pairs if math.isfinite(pair[1])]
-        best = min(finite, key=lambda pair: pair[1]) if finite else None
-        last = series.values[-1] if pairs else math.nan
-        curve = of_series(series.name, history.axis, bad, best, last, len(pairs))
-        findings += [finding for finding, _ in curve]
-    return findings
+    return [finding for series in history.series for finding in _of_curve(series, history.axis)]
 
 
-def of_series(
-    name: str,
-    axis: str,
-    bad: tuple[int, float] | None,
-    best: tuple[int, float] | None,
-    last: float,
-    count: int,
-) -> list[tuple[Finding, int]]:
-    """Return the findings of one curve, each with the step that shows it.
-
-    Args:
-        name: Of the curve.
-        axis: What a step is called.
-        bad: The first point that is not finite.
-        best: The best point.
-        last: The newest value.
-        count: How many points there are.
-    """
-    label = plain(name)
-    if bad is not None:
-        word = "NaN" if math.isnan(bad[1]) else "Inf"
-        text = f"{word} in {label} from {axis} {format_count(bad[0])}"
-        return [(Finding(text, name, "wrong", 2.0), bad[0])]
-    if best is None or count < 5 or not name.startswith(("val_loss", "valid_loss", "test_loss")):
+def _of_curve(series: SeriesRecord, axis: str) -> list[Finding]:
+    """Name the first point that is not finite, else a validation loss that has risen."""
+    label, pairs = plain(series.name), list(zip(series.steps, series.values, strict=True))
+    for step, value in pairs:
+        if not math.isfinite(value):
+            word = "NaN" if math.isnan(value) else "Inf"
+            text = f"{word} in {label} from {axis} {format_count(int(step))}"
+            return [Finding(text, series.name, "wrong", 2.0)]
+    if len(pairs) < 5 or not series.name.startswith(("val_loss", "valid_loss", "test_loss")):
         return []
-    if not 0 < best[1] * OVERFIT < last:
+    (step, best), last = min(pairs, key=lambda pair: pair[1]), series.values[-1]
+    if not 0 < best * OVERFIT < last:
         return []
-    rise = f"{format_number(best[1], 3)} → {format_number(last, 3)}"
-    text = f"{label} rises since {axis} {format_count(best[0])}: {rise}"
-    return [(Finding(text, name, "doubt", 1.0), best[0])]
+    rise = f"{format_number(best, 3)} → {format_number(last, 3)}"
+    text = f"{label} rises since {axis} {format_count(int(step))}: {rise}"
+    return [Finding(text, series.name, "doubt", 1.0)]
