@@ -97,34 +97,49 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     """The gradient shrinks on its way back to the first layers, which therefore hardly learn. Usual
     causes: saturating activations, small initial weights, many layers without residual connections.
     """
+    step, chain, sizes, ratio = _gradients_of(evidence)
+    if ratio < GRADIENT_RATIO and (ratio or 1e-38) ** (1 / (len(sizes) - 1)) < 1 / A_LAYER:
+        factor = "0" if ratio == 0 else f"1/{short_number(1 / ratio)}"
+        text = (
+            f"the gradient vanishes toward {chain[0].name}: it is {factor} of that at "
+            f"{chain[-1].name}"
+        )
+        yield RuleVerdict(
+            "vanishing-gradient", text, path=chain[0].path, step=step, evidence=_logs(sizes)
+        )
+
+
+@rule("exploding-gradient", needs=("calls",), category="inside")
+def exploding_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
+    """The gradient grows on its way back to the first layers, whose steps are therefore far too
+    large. Usual causes: large initial weights, long recurrences. Clip the gradient, or use
+    normalization or an initializer that fits the activation.
+    """
+    step, chain, sizes, ratio = _gradients_of(evidence)
+    if ratio > 1 / GRADIENT_RATIO and ratio ** (1 / (len(sizes) - 1)) > A_LAYER:
+        text = (
+            f"the gradient explodes toward {chain[0].name}: it is {short_number(ratio)} times "
+            f"that at {chain[-1].name}"
+        )
+        yield RuleVerdict(
+            "exploding-gradient", text, path=chain[0].path, step=step, evidence=_logs(sizes)
+        )
+
+
+def _gradients_of(evidence: Evidence) -> tuple[int, list[CallEvidence], list[float], float]:
+    """Return the newest step with gradients of at least four layers, these layers, the sizes of
+    their gradients, and the first over the larger of the last two; NaN where there is no such step.
+    """
     for snapshot in reversed(evidence.snapshots):
         chain = [c for c in _chain(snapshot) if c.gradient is not None]
         sizes = [_norm(c.gradient) for c in chain]
-        if len(sizes) < 4 or not all(map(math.isfinite, sizes)):
-            continue
-        first, last = sizes[0], max(sizes[-2:])
-        if last <= 0:
-            continue
-        ratio = first / last
-        picture = {"gradient by layer": [math.log10(max(size, 1e-38)) for size in sizes]}
-        if ratio < GRADIENT_RATIO and (ratio or 1e-38) ** (1 / (len(sizes) - 1)) < 1 / A_LAYER:
-            factor = "0" if ratio == 0 else f"1/{short_number(1 / ratio)}"
-            text = (
-                f"the gradient vanishes toward {chain[0].name}: it is {factor} of that at "
-                f"{chain[-1].name}"
-            )
-            yield RuleVerdict(
-                "vanishing-gradient", text, path=chain[0].path, step=snapshot.step, evidence=picture
-            )
-        elif ratio > 1 / GRADIENT_RATIO and ratio ** (1 / (len(sizes) - 1)) > A_LAYER:
-            text = (
-                f"the gradient explodes toward {chain[0].name}: it is {short_number(ratio)} "
-                f"times that at {chain[-1].name}"
-            )
-            yield RuleVerdict(
-                "exploding-gradient", text, path=chain[0].path, step=snapshot.step, evidence=picture
-            )
-        return
+        if len(sizes) >= 4 and all(map(math.isfinite, sizes)) and max(sizes[-2:]) > 0:
+            return snapshot.step, chain, sizes, sizes[0] / max(sizes[-2:])
+    return 0, [], [], math.nan
+
+
+def _logs(sizes: list[float]) -> dict[str, list[float]]:
+    return {"gradient by layer": [math.log10(max(size, 1e-38)) for size in sizes]}
 
 
 @rule("return-scale", needs=("calls",), category="inside")
