@@ -26,6 +26,7 @@ FAULT = {
     "target-scale": "targets plus 1e5, table",
     "target-among-inputs": "the target as a difference of two columns, table",
     "vanishing-gradient": "ten sigmoid layers, rings",
+    "exploding-gradient": "large initial weights, rings",
     "return-scale": "large initial weights, rings",
     "dead-units": "dead units, rings",
     "saturated": "saturated sigmoid, table",
