@@ -272,12 +272,16 @@ from nbmodule.nn.normalization import InstanceNorm as InstanceNorm
 from nbmodule.nn.normalization import LayerNorm as LayerNorm
 from nbmodule.nn.normalization import LocalResponseNorm as LocalResponseNorm
 from nbmodule.nn.normalization import RMSNorm as RMSNorm
+from nbmodule.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
+from nbmodule.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
+from nbmodule.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
 from nbmodule.nn.pooling import AvgPool1d as AvgPool1d
 from nbmodule.nn.pooling import AvgPool2d as AvgPool2d
 from nbmodule.nn.pooling import AvgPool3d as AvgPool3d
 from nbmodule.nn.pooling import MaxPool1d as MaxPool1d
 from nbmodule.nn.pooling import MaxPool2d as MaxPool2d
 from nbmodule.nn.pooling import MaxPool3d as MaxPool3d
+from nbmodule.nn.pooling import Upsample as Upsample
 from nbmodule.nn.positions import LearnedPositionalEncoding as LearnedPositionalEncoding
 from nbmodule.nn.positions import RotaryPositionalEncoding as RotaryPositionalEncoding
 from nbmodule.nn.positions import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
@@ -288,10 +292,6 @@ from nbmodule.nn.recurrent import RNN as RNN
 from nbmodule.nn.recurrent import GRUCell as GRUCell
 from nbmodule.nn.recurrent import LSTMCell as LSTMCell
 from nbmodule.nn.recurrent import RNNCell as RNNCell
-from nbmodule.nn.resizing import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from nbmodule.nn.resizing import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from nbmodule.nn.resizing import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from nbmodule.nn.resizing import Upsample as Upsample
 from nbmodule.nn.spectral import DCT as DCT
 from nbmodule.nn.spectral import FFT as FFT
 from nbmodule.nn.spectral import IDCT as IDCT

@@ -49,7 +49,6 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
             "nn.attention",
             "nn.transformer",
             "nn.positions",
-            "nn.resizing",
             "nn.spectral",
             "nn.weight_normalization",
         ),

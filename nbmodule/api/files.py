@@ -709,7 +709,7 @@ def _load_optimizer(
         (layout for variable in arrays if (layout := layout_of(variable)) is not None), None
     )
     if layout is not None:
-        from nbmodule.scale.shard import places_of_state
+        from nbmodule.scale.sharding_rules import places_of_state
 
         shardings = {variable: variable.sharding for variable in variables.values()}
         targets = places_of_state(optimizer, model, layout.mesh, shardings)

@@ -23,11 +23,10 @@ from nbmodule.base.notebook import running_kernel
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import Boundary, Verbs
-from nbmodule.live.controls.background import BackgroundRun
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.knobs import add_knobs, add_learning_rate, why_no_rate
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
-from nbmodule.live.controls.loop import Loop
+from nbmodule.live.controls.loop import BackgroundRun, Loop
 from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.monitors.sources import title_of, trained_module
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
@@ -44,7 +43,7 @@ from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best, improves
 from nbmodule.live.run_data.state import RunState, describe_settings
-from nbmodule.scale.hosts import has_other_hosts, is_first_host
+from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis

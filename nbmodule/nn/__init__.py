@@ -11,7 +11,10 @@ _HOMES = {
     ("nbmodule.nn.convolution"): (
         "Conv1d Conv2d Conv3d DepthwiseConv2d ConvTranspose1d ConvTranspose2d ConvTranspose3d"
     ),
-    "nbmodule.nn.pooling": "MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d",
+    "nbmodule.nn.pooling": (
+        "MaxPool1d MaxPool2d MaxPool3d AvgPool1d AvgPool2d AvgPool3d AdaptiveAvgPool1d "
+        "AdaptiveAvgPool2d AdaptiveAvgPool3d Upsample"
+    ),
     "nbmodule.nn.normalization": (
         "BatchNorm1d BatchNorm2d BatchNorm3d LayerNorm RMSNorm GroupNorm InstanceNorm "
         "LocalResponseNorm"
@@ -31,7 +34,6 @@ _HOMES = {
         "SinusoidalPositionalEncoding LearnedPositionalEncoding RotaryPositionalEncoding "
         "TimeEmbedding"
     ),
-    "nbmodule.nn.resizing": "AdaptiveAvgPool1d AdaptiveAvgPool2d AdaptiveAvgPool3d Upsample",
     "nbmodule.nn.spectral": "FFT IFFT RFFT IRFFT DCT IDCT",
     "nbmodule.nn.weight_normalization": "SpectralNorm WeightNorm",
 }

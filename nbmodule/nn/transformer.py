@@ -16,7 +16,7 @@ from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.checks import flag, rate, size
 from nbmodule.nn.dropout import Dropout
-from nbmodule.nn.functional.rectifiers import relu
+from nbmodule.nn.functional.activations import relu
 from nbmodule.nn.kernel import kernel, plain
 from nbmodule.nn.layer import ArrayLike, Layer, keys
 from nbmodule.nn.linear import Linear

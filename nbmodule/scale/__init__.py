@@ -2,10 +2,8 @@
 
 from nbmodule.scale.batches import shard_batch
 from nbmodule.scale.device_layout import Layout, layout
-from nbmodule.scale.hosts import is_first_host, join_hosts
-from nbmodule.scale.mesh import make_mesh
-from nbmodule.scale.shard import shard
-from nbmodule.scale.sharding_rules import data_parallel, fsdp, tensor_parallel
+from nbmodule.scale.mesh import is_first_host, join_hosts, make_mesh
+from nbmodule.scale.sharding_rules import data_parallel, fsdp, shard, tensor_parallel
 
 __all__ = [
     "Layout",

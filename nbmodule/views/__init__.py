@@ -20,7 +20,6 @@ from nbmodule.views.display.show import (
     show_in_place,
 )
 from nbmodule.views.panels import (  # noqa: F401 - they register what they draw
-    graph_pairs,
     graph_view,
     intervention_actions,
     profile_view,

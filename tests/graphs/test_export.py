@@ -11,7 +11,7 @@ import pytest
 
 from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
 from nbmodule.graphs import to_dot, trace_graph
-from nbmodule.graphs.writing import dot, export
+from nbmodule.graphs.writing import export
 
 X = jnp.ones((2, 3), "float32")
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
@@ -72,7 +72,7 @@ def test_a_missing_binary_is_named(graph, tmp_path, monkeypatch):
 @needs_dot
 def test_what_graphviz_refuses_is_told():
     with pytest.raises(TraceError, match="Graphviz could not draw the picture"):
-        dot.render("digraph {", "svg")
+        export.render("digraph {", "svg")
 
 
 def test_an_unknown_ending_lists_those_there_are(graph, tmp_path):
@@ -105,13 +105,13 @@ def test_a_name_of_any_signs_is_drawn_as_it_is_written(name):
         with jax.named_scope(name):
             return jnp.sin(x) * 2
 
-    picture = html.unescape(dot.render(to_dot(trace_graph(wild, X), depth=0), "svg").decode())
+    picture = html.unescape(export.render(to_dot(trace_graph(wild, X), depth=0), "svg").decode())
     assert f">{name}" in picture
 
 
 @needs_dot
 def test_graphviz_accepts_what_we_write(graph):
-    svg = dot.render(
+    svg = export.render(
         to_dot(graph, depth=1, highlight_subgraph="head", color="flops"), "svg"
     ).decode()
 

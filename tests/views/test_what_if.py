@@ -179,7 +179,7 @@ def test_a_page_inserts_shares_and_sets_an_attribute_with_the_code_and_undo(x):
 def notebook_names(monkeypatch):
     """The names of a notebook, without one."""
     names = {}
-    monkeypatch.setattr("nbmodule.views.panels.notebook_modules.names_of_notebook", lambda: names)
+    monkeypatch.setattr("nbmodule.views.panels.intervention_views.names_of_notebook", lambda: names)
     return names
 
 

@@ -23,7 +23,6 @@ from nbmodule.nn import (
     normalization,
     pooling,
     recurrent,
-    resizing,
 )
 from nbmodule.nn.attention import MultiHeadAttention as _MultiHeadAttention
 from nbmodule.nn.normalization import BatchNorm1d as _BatchNorm1d
@@ -201,7 +200,7 @@ def upsample(m: nn.Upsample) -> Any:
     factor = m.scale_factor
     factor = tuple(factor) if isinstance(factor, (tuple, list)) else factor
     options = {"mode": m.mode, "align_corners": bool(m.align_corners), "data_format": "NCHW"}
-    return resizing.Upsample(m.size, scale_factor=factor, **options)
+    return pooling.Upsample(m.size, scale_factor=factor, **options)
 
 
 def softmax(kind: type) -> Builder:
@@ -251,7 +250,7 @@ BUILDERS: dict[str, Builder] = {
         "kernel_size",
         "stride padding ceil_mode count_include_pad divisor_override",
     ),
-    **per_axis("AdaptiveAvgPool{}d", resizing, "output_size"),
+    **per_axis("AdaptiveAvgPool{}d", pooling, "output_size"),
     **per_axis("Dropout{}d", dropout, "p"),
     **{f"BatchNorm{axes}d": batch_norm(axes) for axes in FORMATS},
     **{

@@ -29,8 +29,7 @@ from nbmodule.interop.torch_native.parts import (
     without_compiled,
 )
 from nbmodule.interventions.patch import Patch
-from nbmodule.views.builders.modules import module_tree
-from nbmodule.views.builders.source import source_of
+from nbmodule.views.builders.modules import module_tree, source_of
 from nbmodule.views.panels import inspected_run
 
 if TYPE_CHECKING:

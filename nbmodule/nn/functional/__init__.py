@@ -6,13 +6,22 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.lazy import no_such
 from nbmodule.nn.functional.activations import (
+    celu,
+    elu,
     geglu,
     gelu,
     glu,
+    hardsigmoid,
+    hardswish,
+    leaky_relu,
     log_sigmoid,
     log_softmax,
     logit,
     mish,
+    prelu,
+    relu,
+    relu6,
+    selu,
     sigmoid,
     silu,
     softmax,
@@ -66,17 +75,6 @@ from nbmodule.nn.functional.pooling import (
     max_pool3d,
 )
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions, time_embedding
-from nbmodule.nn.functional.rectifiers import (
-    celu,
-    elu,
-    hardsigmoid,
-    hardswish,
-    leaky_relu,
-    prelu,
-    relu,
-    relu6,
-    selu,
-)
 from nbmodule.nn.functional.recurrent import gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from nbmodule.nn.functional.regression import (
     cosine_loss,

@@ -25,9 +25,8 @@ from nbmodule.nn.checks import (
     check_shape,
     known,
 )
-from nbmodule.nn.functional.activations import log_softmax, softplus
+from nbmodule.nn.functional.activations import log_softmax, relu, softplus
 from nbmodule.nn.functional.primitives import along, nan_where, promoted, where
-from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.functional.reduction import equal_pair, reduce
 from nbmodule.nn.kernel import ArrayLike, kernel, plain
 

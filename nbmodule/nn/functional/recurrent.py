@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Integer
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ShapeError
 from nbmodule.nn.checks import check_choice, check_floating, check_rank, check_shape
+from nbmodule.nn.functional.activations import relu
 from nbmodule.nn.functional.linear import linear
 from nbmodule.nn.functional.primitives import promoted, where
-from nbmodule.nn.functional.rectifiers import relu
 from nbmodule.nn.kernel import ArrayLike, kernel, plain
 
 

@@ -12,10 +12,10 @@ from nbmodule.base.format import describe_shape, format_number, ordinal
 from nbmodule.calls.compare import Comparison, Pair
 from nbmodule.calls.differences import relative_norm
 from nbmodule.views.arrays.values import is_array_like
+from nbmodule.views.builders.modules import source_of
 from nbmodule.views.builders.pictured import picture_for
 from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.builders.source import source_of
 from nbmodule.views.records.records import ComparisonTable, PairRow, Picture
 
 # Of the scale of what was expected; a difference below that has a scale of its own, else nothing of

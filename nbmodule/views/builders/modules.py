@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import textwrap
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.scopes import place_in_code
@@ -20,6 +21,7 @@ from nbmodule.core.structure.naming import defined_children
 from nbmodule.core.structure.walk import aliases, is_module, items, plan_of
 from nbmodule.core.variables.describe import describe_device
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.graphs import Source
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.values import placement_of
 from nbmodule.views.builders.pytrees import array_card, measured, pytree_record
@@ -28,6 +30,45 @@ from nbmodule.views.builders.suspects import equal_findings, frozen_findings
 from nbmodule.views.records.findings import with_findings
 from nbmodule.views.records.records import ArrayCard, Finding, ModuleRow, ModuleTree
 from nbmodule.views.records.variables import VariableRow, VariableTree
+
+MOST_LINES = 60
+
+
+class Lines(NamedTuple):
+    """A stretch of code.
+
+    Attributes:
+        place: `model.py:12`, or `cell [3] line 12`.
+        first: Number of its first line.
+        left_out: Lines that do not fit.
+    """
+
+    place: str
+    first: int
+    text: str
+    left_out: int = 0
+
+
+@functools.lru_cache(512)
+def source_of(cls: Any) -> Lines | None:
+    """Give the code that a call of a module runs; None where it cannot be read.
+
+    Example:
+        >>> lines = source_of(nb.ReLU)
+        >>> lines.place.partition(":")[0], lines.text.startswith("def ")
+        ('activation.py', True)
+    """
+    run = inspect.unwrap(getattr(cls, "_run", cls))
+    code = getattr(run, "__code__", None)
+    if code is None:
+        return None
+    place = Source(code.co_filename, code.co_firstlineno).place
+    try:
+        lines, first = inspect.getsourcelines(code)
+    except (OSError, TypeError):
+        return Lines(place, code.co_firstlineno, "")
+    text = textwrap.dedent("".join(lines)).splitlines()
+    return Lines(place, first, "\n".join(text[:MOST_LINES]), max(0, len(text) - MOST_LINES))
 
 
 # -- what a model is made of --

@@ -32,8 +32,7 @@ from nbmodule.core.transforms.carried import extract_objects
 from nbmodule.core.variables.frame import framed
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.graphs import Graph
-from nbmodule.views.builders.modules import module_tree
-from nbmodule.views.builders.source import Lines, source_of
+from nbmodule.views.builders.modules import Lines, module_tree, source_of
 from nbmodule.views.builders.tracked import recorder_record
 from nbmodule.views.panels.graph_view import graph_of
 from nbmodule.views.records.findings import with_findings

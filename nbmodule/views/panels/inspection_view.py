@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.views.builders.source import Lines
+from nbmodule.views.builders.modules import Lines
 from nbmodule.views.panels.graph_view import GraphRecord
 from nbmodule.views.panels.intervention_views import WhatIfRecord
 from nbmodule.views.records.findings import derived, findings_of

@@ -11,8 +11,7 @@ from nbmodule.errors import ArgumentError
 from nbmodule.interventions.values import FUNCTIONS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
 from nbmodule.views.comm.sources import WeakSource, register_source
-from nbmodule.views.panels.intervention_views import WhatIfRecord, what_if_record
-from nbmodule.views.panels.notebook_modules import part_for
+from nbmodule.views.panels.intervention_views import WhatIfRecord, part_for, what_if_record
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.payload import payload_of
 

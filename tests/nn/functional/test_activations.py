@@ -5,7 +5,6 @@ import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.functional import activations as a
-from nbmodule.nn.functional import rectifiers as r
 
 from jax_settings import FLOAT, INT, spelled
 
@@ -13,14 +12,14 @@ torch = pytest.importorskip("torch")
 F = pytest.importorskip("torch.nn.functional")
 
 POINTWISE = {
-    "relu": (r.relu, F.relu),
-    "relu6": (r.relu6, F.relu6),
-    "leaky_relu": (lambda x: r.leaky_relu(x, negative_slope=0.2), lambda x: F.leaky_relu(x, 0.2)),
-    "elu": (lambda x: r.elu(x, alpha=1.5), lambda x: F.elu(x, 1.5)),
-    "selu": (r.selu, F.selu),
-    "celu": (lambda x: r.celu(x, alpha=0.7), lambda x: F.celu(x, 0.7)),
-    "hardsigmoid": (r.hardsigmoid, F.hardsigmoid),
-    "hardswish": (r.hardswish, F.hardswish),
+    "relu": (a.relu, F.relu),
+    "relu6": (a.relu6, F.relu6),
+    "leaky_relu": (lambda x: a.leaky_relu(x, negative_slope=0.2), lambda x: F.leaky_relu(x, 0.2)),
+    "elu": (lambda x: a.elu(x, alpha=1.5), lambda x: F.elu(x, 1.5)),
+    "selu": (a.selu, F.selu),
+    "celu": (lambda x: a.celu(x, alpha=0.7), lambda x: F.celu(x, 0.7)),
+    "hardsigmoid": (a.hardsigmoid, F.hardsigmoid),
+    "hardswish": (a.hardswish, F.hardswish),
     "sigmoid": (a.sigmoid, torch.sigmoid),
     "log_sigmoid": (a.log_sigmoid, F.logsigmoid),
     "tanh": (a.tanh, torch.tanh),
@@ -64,34 +63,34 @@ def test_nan_is_kept(name):
 
 
 def test_relu_takes_integers():
-    np.testing.assert_array_equal(r.relu(jnp.array([-2, 3])), [0, 3])
-    assert r.relu(jnp.array([-2, 3])).dtype == INT
+    np.testing.assert_array_equal(a.relu(jnp.array([-2, 3])), [0, 3])
+    assert a.relu(jnp.array([-2, 3])).dtype == INT
 
 
 def test_prelu_has_one_slope_for_each_channel(draws, agrees_with_torch):
     x, weight = draws.normal(size=(4, 5, 3)).astype("f"), draws.normal(size=3).astype("f")
-    agrees_with_torch(r.prelu, lambda x, w: F.prelu(x.movedim(-1, 1), w).movedim(1, -1), x, weight)
+    agrees_with_torch(a.prelu, lambda x, w: F.prelu(x.movedim(-1, 1), w).movedim(1, -1), x, weight)
 
 
 def test_prelu_counts_channels_on_another_axis(draws, agrees_with_torch):
     x, weight = draws.normal(size=(4, 3, 5)).astype("f"), draws.normal(size=3).astype("f")
-    agrees_with_torch(lambda x, w: r.prelu(x, w, axis=1), F.prelu, x, weight)
+    agrees_with_torch(lambda x, w: a.prelu(x, w, axis=1), F.prelu, x, weight)
 
 
 @pytest.mark.parametrize("shape", [(), (1,)])
 def test_prelu_has_one_slope_for_all(shape, draws, agrees_with_torch):
     x, weight = draws.normal(size=(4, 3)).astype("f"), np.full(shape, 0.3, "f")
-    agrees_with_torch(r.prelu, lambda x, w: F.prelu(x, w.reshape(1)), x, weight)
+    agrees_with_torch(a.prelu, lambda x, w: F.prelu(x, w.reshape(1)), x, weight)
 
 
 def test_prelu_with_a_wrong_number_of_slopes_is_refused():
     message = r"prelu: weight must hold one slope or 3, as many as x has channels on axis 1, got float32\[2\] for x float32\[4, 3\]"
     with pytest.raises(ShapeError, match=spelled(message)):
-        r.prelu(jnp.ones((4, 3)), jnp.ones(2))
+        a.prelu(jnp.ones((4, 3)), jnp.ones(2))
     with pytest.raises(
         ShapeError, match=rf"prelu: weight must have one axis or none, got {FLOAT}\[3, 3\]"
     ):
-        r.prelu(jnp.ones((4, 3)), jnp.ones((3, 3)))
+        a.prelu(jnp.ones((4, 3)), jnp.ones((3, 3)))
 
 
 def test_logit_inverts_sigmoid(draws, agrees_with_torch):
@@ -151,7 +150,7 @@ def test_an_axis_that_does_not_exist_is_refused():
     ("call", "message"),
     [
         (lambda x: a.softplus(x, beta=0.0), r"softplus: beta must be above 0, got 0\.0"),
-        (lambda x: r.celu(x, alpha=0), "celu: alpha must not be zero"),
+        (lambda x: a.celu(x, alpha=0), "celu: alpha must not be zero"),
         (
             lambda x: a.logit(x, eps=0.7),
             r"logit: eps must be at least 0 and at most 0\.5, got 0\.7",
@@ -168,9 +167,9 @@ def test_a_slope_that_is_an_array_is_refused():
         ArgumentTypeError,
         match=r"leaky_relu: negative_slope must be a Python value, .* float32\[\]",
     ):
-        r.leaky_relu(jnp.ones(2), negative_slope=jnp.float32(0.1) * 1)
+        a.leaky_relu(jnp.ones(2), negative_slope=jnp.float32(0.1) * 1)
 
 
 def test_numbers_are_taken_as_arrays():
-    assert float(r.relu(-1.0)) == 0
+    assert float(a.relu(-1.0)) == 0
     assert float(a.sigmoid(0.0)) == 0.5
