@@ -37,7 +37,7 @@ help:
 	@echo "make lab     open JupyterLab on notebooks/$(FIRST) (LAB_FLAGS is passed on)"
 	@echo "make demo    run that notebook and write build/$(FIRST).html, one page that needs no network"
 	@echo "make test    run what a change can break, ten minutes on two cores (TEST_FLAGS is passed to pytest)"
-	@echo "make test-all  also run lessons, browsers, other frameworks and the documentation build: one hour"
+	@echo "make test-all  also run lessons, browsers, other frameworks and the documentation build: 25 minutes on two cores"
 	@echo "make smoke   run the core tests of every package: two minutes, no torch, no browser"
 	@echo "make matrix  run the smoke tests with the oldest and newest JAX on every installed Python"
 	@echo "make kernels run the tests of clicks in a busy cell with the releases of ipykernel in KERNELS"
