@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.stages import remembered
+from nbmodule.core.transforms.options import name_of, of_forward
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.graphs import Graph, Options, write_graph
@@ -63,7 +65,23 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
         return socket("as_it_stands")("graph", fn, args, kwargs)
     if not callable(fn):
         raise ArgumentTypeError(f"nb.graph takes a function or a module, got {type(fn).__name__}.")
+    _refuse_options(fn, kwargs)
     return graph_of(fn, args, kwargs)
+
+
+def _refuse_options(fn: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Refuse an option of the picture, such as `depth`, that the function does not take."""
+    options = [field.name for field in fields(Options) if field.name in kwargs]
+    if not options:
+        return
+    parameters = inspect.signature(of_forward(fn)).parameters.values()
+    takes = {p.name for p in parameters} | {p.kind for p in parameters}
+    name = options[0]
+    if name not in takes and inspect.Parameter.VAR_KEYWORD not in takes:
+        raise ArgumentTypeError(
+            f"nb.graph passes its arguments to {name_of(fn)}, which takes no {name!r}. Options of "
+            f"the picture belong to the graph: nb.graph(...).drawn({name}={kwargs[name]!r})."
+        )
 
 
 def show_graph(

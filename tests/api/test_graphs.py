@@ -398,3 +398,11 @@ class Looped(nb.Module):
 def test_what_a_transform_traces_for_shapes_alone_is_no_call():
     cells = [group.call for group in nb.graph(Looped(), X).groups if group.path.endswith("cell")]
     assert cells == [0, 1, 2]
+
+
+def test_an_option_of_the_picture_that_the_function_does_not_take_is_refused():
+    with pytest.raises(nb.ArgumentTypeError, match=r"takes no 'depth'.*drawn\(depth=1\)"):
+        nb.graph(Scale(2.0), X, depth=1)
+    assert [node.operation for node in nb.graph(lambda x, depth: x * depth, X, depth=3).nodes][
+        1
+    ] == "mul"
