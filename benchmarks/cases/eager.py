@@ -85,7 +85,7 @@ def _tracing(quick: bool) -> Table:
         "modules around attention in plain jnp": lambda: _traced(own, x),
         "the encoder's operations alone, by JAX": _replay(library, x),
     }
-    targets = {"nb.TransformerEncoder": 0.4}
+    targets = {"nb.TransformerEncoder": 0.6}
     return interleave(
         "Tracing a transformer of 12 layers",
         variants,

@@ -30,7 +30,7 @@ def run(quick: bool = False) -> list[Table]:
     folder = Path(tempfile.mkdtemp())
     try:
         return [
-            *_tables(f"{megabytes} MB in 10 arrays", large, folder, 3 if quick else 7, 1.0, None),
+            *_tables(f"{megabytes} MB in 10 arrays", large, folder, 3 if quick else 7, 1.5, None),
             *_tables(
                 f"{len(small):,} arrays of 64 floats", small, folder, 3 if quick else 7, 2.5, None
             ),

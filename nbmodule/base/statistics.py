@@ -90,7 +90,11 @@ def statistics_of_elements(x: np.ndarray, bins: int = BINS, *, places: bool = Fa
         scaled = np.ldexp(finite.astype(np.float64), -exponent)
         mean, std = (math.ldexp(float(y), exponent) for y in (scaled.mean(), scaled.std()))
         reach = (math.ldexp(low, -exponent), math.ldexp(high, -exponent))
-        counts = np.histogram(scaled, bins, reach)[0].tolist()
+        # As np.histogram, whose numbers of intervals for all elements take ten times as long.
+        below = [
+            int(np.count_nonzero(scaled < edge)) for edge in np.linspace(*reach, bins + 1)[1:-1]
+        ]
+        counts = np.diff([0, *below, count]).tolist()
     result = Statistics(flat.size, mean, std, low, high, zeros, nan, inf, tuple(counts))
     if not places:
         return result

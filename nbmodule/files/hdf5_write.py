@@ -10,7 +10,9 @@ from __future__ import annotations
 import io
 import os
 import zlib
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from math import prod
 from typing import Any, BinaryIO
@@ -24,9 +26,12 @@ from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
 from nbmodule.files.stored_leaf import NOTHING, TEXT, StoredLeaf
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
-_ALIGNED_FROM = 1 << 16
 _COMPRESSED_FROM = 1 << 10
 _CHUNK_BYTES = 1 << 20
+# Bytes from which an array has a page of its own, and its checksum is computed in another thread:
+# checksums take three times as long as the writes.
+_LARGE = 1 << 16
+_THREADS = 2
 
 
 def import_h5py() -> Any:
@@ -55,7 +60,7 @@ def write_hdf5(
     # a compressed file is made in memory first.
     memory = None if level is None else io.BytesIO()
     target = _Target(memory or file)
-    aligned = {"alignment_threshold": _ALIGNED_FROM, "alignment_interval": ALIGNMENT}
+    aligned = {"alignment_threshold": _LARGE, "alignment_interval": ALIGNMENT}
     block = min(1 << 20, 1024 + 512 * len(leaves))
     with collector_paused():
         with h5py.File(
@@ -247,15 +252,26 @@ def hdf5_type(name: str) -> Any:
 
 
 def _write_arrays(file: BinaryIO, rows: list[StoredRow], leaves: list[StoredLeaf | None]) -> None:
-    """Write each array to its location, and note its checksum."""
+    """Write each array to its location, and note its checksum; of large arrays other threads
+    compute it meanwhile.
+    """
     checksums: dict[int, int] = {}
-    for row, leaf in sorted(zip(rows, leaves, strict=True), key=lambda pair: pair[0].offset):
-        if leaf is None or not row.size or row.is_compressed:
-            continue
-        if row.offset not in checksums:
+    running: deque[tuple[int, Future[int]]] = deque()
+    with ThreadPoolExecutor(_THREADS) as pool:
+        for row, leaf in sorted(zip(rows, leaves, strict=True), key=lambda pair: pair[0].offset):
+            if leaf is None or not row.size or row.is_compressed or row.offset in checksums:
+                continue
             data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
+            is_large = row.size >= _LARGE
+            checksums[row.offset] = 0 if is_large else zlib.crc32(data)
+            if is_large:
+                running.append((row.offset, pool.submit(zlib.crc32, data)))
             file.seek(row.offset)
             file.write(data)
-            checksums[row.offset] = zlib.crc32(data)
-        row.crc = checksums[row.offset]
+            while len(running) > _THREADS:  # so that few arrays are in memory beside the device's
+                offset, checksum = running.popleft()
+                checksums[offset] = checksum.result()
+        checksums |= {offset: checksum.result() for offset, checksum in running}
+    for row in rows:
+        row.crc = checksums.get(row.offset, row.crc)
     file.flush()

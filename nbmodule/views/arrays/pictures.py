@@ -386,8 +386,9 @@ def reduce_blocks(x: Any, side: int) -> Blocks:
 def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray:
     """Reduce each block of `[tile, row, column]` to one number."""
     for axis, count in ((1, cells[0]), (2, cells[1])):
-        if count < x.shape[axis]:
-            x = reduce.reduceat(x, block_edges(x.shape[axis], count)[:-1], axis=axis)
+        if count < x.shape[axis]:  # `reduceat` takes up to 30 times as long
+            blocks = np.split(x, block_edges(x.shape[axis], count)[1:-1], axis=axis)
+            x = np.stack([reduce.reduce(block, axis=axis) for block in blocks], axis=axis)
     return x
 
 
