@@ -339,9 +339,10 @@ def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
 
 def relative(before: Any, after: Any) -> Any:
     """Return the relative change to `after`, as the norm of the difference over that of `before`;
-    zero where they differ by rounding alone: by less than the precision of their dtype.
+    zero where they differ by rounding alone: by less than the precision of float32, or of their
+    dtype if that is finer.
     """
-    precision = jnp.finfo(before.dtype).eps
+    precision = min(jnp.finfo(dtype).eps for dtype in (before.dtype, jnp.float32))
     before, after = before.astype(_wide(before)), after.astype(_wide(after))
     off, norm = jnp.linalg.norm((after - before).ravel()), jnp.linalg.norm(before.ravel())
     return jnp.where(off <= precision * norm, 0.0, off / norm)

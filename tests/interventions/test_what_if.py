@@ -427,6 +427,8 @@ def test_a_change_by_rounding_alone_counts_as_none():
     rounded = before * jnp.where(jnp.arange(100) % 7 == 0, 1 + 1.2e-7, 1.0)
     assert (rounded != before).any() and relative(before, rounded) == 0
     np.testing.assert_allclose(relative(before, before * (1 + 1e-6)), 1e-6, rtol=0.1)
+    half = before.astype(jnp.bfloat16)
+    assert 0 < relative(half, half.at[0].multiply(1.01)) < jnp.finfo(jnp.bfloat16).eps
 
 
 def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name():
