@@ -103,7 +103,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("Looking at an array", "nbmodule"): (
         "18 KB are the static picture, and the rest the data with which the view works "
         "without a kernel; the time is that of passing over 16.8 million elements in 64 bits: "
-        "0.24 s for statistics and the histogram, 0.07 s for the picture."
+        "0.2 s for statistics and the histogram, 0.07 s for the picture."
     ),
 }
 """By the beginning of the table's title, and of the variant's name."""

@@ -78,7 +78,7 @@ def statistics_of_elements(x: np.ndarray, bins: int = BINS, *, places: bool = Fa
     is_finite = np.isfinite(flat)
     count, nan = int(np.count_nonzero(is_finite)), int(np.count_nonzero(np.isnan(flat)))
     inf = flat.size - count - nan
-    zeros = (flat.size - np.count_nonzero(flat)) / max(flat.size, 1)
+    zeros = int(np.count_nonzero(flat == 0)) / max(flat.size, 1)
     if not count:
         return without_values(flat.size, zeros, nan, inf)
     finite = flat if count == flat.size else flat[is_finite]
