@@ -89,7 +89,7 @@ def statistics_of_elements(x: np.ndarray, bins: int = BINS, *, places: bool = Fa
         exponent = exponent_of(low, high)
         scaled = np.multiply(finite, math.ldexp(1.0, -exponent), dtype=np.float64)
         reach = (math.ldexp(low, -exponent), math.ldexp(high, -exponent))
-        # As np.histogram, whose numbers of intervals for all elements take ten times as long.
+        # The counts of np.histogram, which finds the interval of each element: ten times slower.
         below = [
             int(np.count_nonzero(scaled < edge)) for edge in np.linspace(*reach, bins + 1)[1:-1]
         ]

@@ -403,6 +403,5 @@ def test_what_a_transform_traces_for_shapes_alone_is_no_call():
 def test_an_option_of_the_picture_that_the_function_does_not_take_is_refused():
     with pytest.raises(nb.ArgumentTypeError, match=r"takes no 'depth'.*drawn\(depth=1\)"):
         nb.graph(Scale(2.0), X, depth=1)
-    assert [node.operation for node in nb.graph(lambda x, depth: x * depth, X, depth=3).nodes][
-        1
-    ] == "mul"
+    graph = nb.graph(lambda x, depth: x * depth, X, depth=3)
+    assert [node.operation for node in graph.nodes][1] == "mul"

@@ -2,8 +2,7 @@
 
 The loop is a generator around the user's iterable, so it acts between two steps and nowhere else.
 A kernel that takes no click while a cell runs has the loop in a thread (`BackgroundRun`). Whatever
-costs more than a microsecond (messages, listeners) happens at most every `LOOK_EVERY`
-seconds.
+costs more than a microsecond (messages, listeners) happens at most every `LOOK_EVERY` seconds.
 """
 
 from __future__ import annotations

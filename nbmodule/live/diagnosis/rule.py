@@ -90,7 +90,7 @@ class RuleVerdict:
         explanation: Why it matters and what usually causes it.
         evidence: Numbers for one small picture, by name: a curve, a histogram, bars.
         fixes: What to try.
-        button: What the view of a run offers to carry out; None where nothing can be.
+        button: The fix that the view of a run offers as a button, or None.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""What is wrong with a run: the verdicts of the rules of diagnosis, with buttons that try a fix.
+"""Verdicts of the rules of diagnosis on a run, with buttons that try a fix.
 
 A button sends a message that does what code would do; it is offered only where that works.
 """

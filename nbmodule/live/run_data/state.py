@@ -99,7 +99,7 @@ class RunState:
         self.watched: dict[str, Strips] = {}
         """Statistics per submodule over the steps, by quantity."""
         self.verdicts: Any = ()
-        """What is wrong, when the run was last judged: a `Diagnosis`."""
+        """Verdicts of the last judgment: a `Diagnosis`."""
         self.judged_until = 0.0
         """When the run is judged again, on the monotonic clock."""
         # cost
