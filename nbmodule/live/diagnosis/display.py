@@ -4,15 +4,19 @@ try.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nbmodule.base.format import plain
 from nbmodule.live.diagnosis.rule import RuleVerdict
 from nbmodule.views.renderers.drawing import LINES
 from nbmodule.views.renderers.html import Markup, tag
+
+Values = NDArray[np.floating]
 
 _MOST_BARS = 64
 _LOG_FROM = 1e3
@@ -38,28 +42,21 @@ def _block(verdict: RuleVerdict) -> Markup:
 
 def _pictures(verdict: RuleVerdict) -> Markup:
     """Draw the evidence: bars where one row of few numbers is given, else curves on one scale."""
-    rows = {
-        name: [float(value) for value in values]
-        for name, values in verdict.evidence.items()
-        if len(values) > 1
-    }
-    known = [value for values in rows.values() for value in values if math.isfinite(value)]
-    if not known:
+    rows = {n: np.asarray(v, np.float64) for n, v in verdict.evidence.items() if len(v) > 1}
+    known = np.concatenate([*rows.values(), [math.nan]])
+    known = known[np.isfinite(known)]
+    if not known.size:
         return Markup("")
-    is_bars = len(rows) == 1 and all(len(values) <= _MOST_BARS for values in rows.values())
-    low, high = min(known), max(known)
-    is_log = not is_bars and low > 0 and high > _LOG_FROM * low
-    if is_log:
-        with np.errstate(all="ignore"):
-            rows = {f"{k} (logarithm)": np.log10(v).tolist() for k, v in rows.items()}
-        low, high = math.log10(low), math.log10(high)
+    is_bars = len(rows) == 1 and known.size <= _MOST_BARS
     if is_bars:
-        low, high = min(low, 0.0), max(high, 0.0)
+        known = np.append(known, 0.0)
+    elif 0 < _LOG_FROM * known.min() < known.max():
+        with np.errstate(all="ignore"):
+            rows = {f"{name} (logarithm)": np.log10(values) for name, values in rows.items()}
+        known = np.log10(known)
     shapes, legend = [], []
-    for number, (name, values) in enumerate(rows.items()):
-        color = LINES[number % len(LINES)]
-        draw = _bars if is_bars else _curve
-        shapes.append(draw(values, low, (high - low) or 1.0, color))
+    for (name, values), color in zip(rows.items(), itertools.cycle(LINES)):
+        shapes.append((_bars if is_bars else _curve)(values, known.min(), np.ptp(known), color))
         mark = tag("span", "■ ", style=f"color:{color}")
         legend.append(tag("span", mark, plain(name, 60), " "))
     box = {"viewBox": f"0 0 {_WIDTH} {_HEIGHT}", "role": "img"}
@@ -69,23 +66,19 @@ def _pictures(verdict: RuleVerdict) -> Markup:
     return tag("div", drawing, tag("div", *legend, style="font-size:11px"))
 
 
-def _bars(values: Sequence[float], low: float, span: float, color: str) -> Markup:
-    step = _WIDTH / len(values)
-    zero = _HEIGHT * (1 + low / span)
+def _bars(values: Values, low: float, span: float, color: str) -> Markup:
+    step, unit = _WIDTH / len(values), _HEIGHT / (span or 1)
     bars = []
-    for k, value in enumerate(values):
-        top = _HEIGHT * (1 - (value - low) / span) if math.isfinite(value) else 0.0
-        y, height = min(top, zero), max(abs(top - zero), 0.5)
-        size = {"width": f"{0.85 * step:.1f}", "height": f"{height:.1f}"}
+    for k, value in enumerate(np.nan_to_num(values, posinf=0, neginf=0)):
+        y = _HEIGHT + unit * (low - max(value, 0))
+        size = {"width": f"{0.85 * step:.1f}", "height": f"{max(unit * abs(value), 0.5):.1f}"}
         bars.append(tag("rect", x=f"{k * step:.1f}", y=f"{y:.1f}", **size))
     return tag("g", *bars, fill=color)
 
 
-def _curve(values: Sequence[float], low: float, span: float, color: str) -> Markup:
-    step = _WIDTH / max(len(values) - 1, 1)
-    points = [
-        f"{k * step:.1f},{2 + (_HEIGHT - 4) * (1 - (value - low) / span):.1f}"
-        for k, value in enumerate(values)
-        if math.isfinite(value)
-    ]
-    return tag("polyline", points=" ".join(points), fill="none", stroke=color, stroke_width="1.5")
+def _curve(values: Values, low: float, span: float, color: str) -> Markup:
+    x = np.linspace(0, _WIDTH, len(values))
+    y = _HEIGHT - 2 - (_HEIGHT - 4) * (values - low) / (span or 1)
+    known = np.isfinite(values)
+    points = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x[known], y[known]))
+    return tag("polyline", points=points, fill="none", stroke=color, stroke_width="1.5")

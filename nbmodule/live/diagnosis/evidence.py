@@ -7,6 +7,7 @@ goes on, a finished run and a model before its first step.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +50,10 @@ class LoggedCurve:
     @property
     def finite(self) -> NDArray[np.floating]:
         return self.values[np.isfinite(self.values)]
+
+    @property
+    def finite_steps(self) -> NDArray[np.integer]:
+        return self.steps[np.isfinite(self.values)]
 
 
 def logged_curves(history: Any) -> dict[str, LoggedCurve]:
@@ -107,7 +112,7 @@ class VariableEvidence:
     @property
     def ratio(self) -> float:
         """Norm of the change over the norm of the value; NaN for a value of zero."""
-        return self.change / self.norm if self.norm > 0 else float("nan")
+        return self.change / self.norm if self.norm > 0 else math.nan
 
 
 @dataclass(frozen=True)
@@ -142,23 +147,38 @@ class Snapshot:
     sees_targets: bool | None = None
 
     @property
+    def returns(self) -> Array | None:
+        """What the model returned; None if the step did not call it."""
+        return self.root.returns if self.root else None
+
+    @property
+    def matrices(self) -> list[VariableEvidence]:
+        """The weights that are trained, without biases and without those that are zero."""
+        return [v for v in self.variables if v.trainable and len(v.shape) > 1 and v.norm > 0]
+
+    @property
+    def update_ratio(self) -> float:
+        """The median over the weights of update over weight; NaN without weights."""
+        ratios = [v.ratio for v in self.matrices]
+        return float(np.median(ratios)) if ratios else math.nan
+
+    @property
     def labels(self) -> Array | None:
         """Class labels: whole numbers among the targets, one for each row of the return."""
-        return next(
-            (t for t in self.batch.targets.values() if t.dtype.kind in "iu" and self._fits(t)), None
-        )
+        whole = (t for t in self.batch.targets.values() if t.dtype.kind in "iu")
+        return next(filter(self._fits, whole), None)
 
     def _fits(self, target: Array) -> bool:
-        returns = self.root.returns if self.root else None
-        return returns is None or returns.ndim < 2 or target.shape == returns.shape[:-1]
+        x = self.returns
+        return x is None or x.ndim < 2 or target.shape == x.shape[:-1]
 
     @property
     def classes(self) -> int:
         """Number of classes if the step is a classification of labels, else 0."""
-        returns = self.root.returns if self.root else None
-        if self.labels is None or returns is None or returns.ndim < 2:
+        x = self.returns
+        if self.labels is None or x is None or x.ndim < 2 or x.shape[-1] < 2:
             return 0
-        return int(returns.shape[-1]) if returns.shape[-1] > 1 else 0
+        return int(x.shape[-1])
 
 
 @dataclass(frozen=True)
@@ -194,25 +214,20 @@ class Evidence:
 
     @property
     def loss(self) -> LoggedCurve | None:
-        """The training loss: the first series of that role whose name is one of a loss."""
-        train = [c for c in self.curves.values() if c.role == "train"]
-        train = [c for c in train if not is_better_when_higher(c.name)]
-        named = [c for c in train if _LOSS.search(c.name)]
-        found = next(iter(named), None)
-        return None if found is None or self.is_adversarial else found
-
-    @property
-    def is_adversarial(self) -> bool:
-        """True if two models play against each other, so that no loss has to fall."""
-        named = [name for name in self.curves if _ADVERSARIAL.search(name)]
-        return len(named) >= 2
+        """The training loss; None if two models play against each other, so that no loss has to
+        fall.
+        """
+        is_adversarial = sum(bool(_ADVERSARIAL.search(name)) for name in self.curves) >= 2
+        return None if is_adversarial else self._first_loss("train")
 
     @property
     def validation(self) -> LoggedCurve | None:
         """The validation loss, whatever its spelling (`val_loss`, `loss/val`, `eval_loss`, ...)."""
-        held = [c for c in self.curves.values() if c.role in ("val", "test")]
-        held = [c for c in held if not is_better_when_higher(c.name) and _LOSS.search(c.name)]
-        return next(iter(held), None)
+        return self._first_loss("val", "test")
+
+    def _first_loss(self, *roles: str) -> LoggedCurve | None:
+        losses = [c for c in self.curves.values() if c.role in roles and _LOSS.search(c.name)]
+        return next((c for c in losses if not is_better_when_higher(c.name)), None)
 
     def scores(self, *roles: str) -> list[LoggedCurve]:
         """Series that are better when higher (accuracy, F1), of these roles."""
@@ -223,3 +238,8 @@ class Evidence:
     @property
     def classes(self) -> int:
         return next((s.classes for s in self.snapshots if s.classes), 0)
+
+    @property
+    def update_ratios(self) -> list[float]:
+        """The update ratio of each observed step that has weights."""
+        return [s.update_ratio for s in self.snapshots if s.matrices]

@@ -7,11 +7,11 @@ random keys are not affected.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import math
 import time
 import weakref
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -40,6 +40,7 @@ from nbmodule.live.diagnosis.evidence import (
     VariableEvidence,
 )
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
+from nbmodule.live.replay.saved_state import digest_of_item
 
 Array = NDArray[Any]
 
@@ -72,81 +73,55 @@ def examine(
     Raises:
         Whatever the step raises.
     """
-    variables = dict(model.named_tensors())
-    before = {path: _host(variable.value) for path, variable in variables.items()}
+    variables = {
+        path: variable
+        for path, variable in model.named_tensors()
+        if variable.size and jax.numpy.issubdtype(variable.dtype, jax.numpy.floating)
+    }
+    before = {path: np.asarray(variable.value) for path, variable in variables.items()}
 
     def body(frame: Any) -> tuple[Any, dict[str, Array], Any]:
         result = step(*args, **kwargs)
-        after = {path: _host(variable.value) for path, variable in variables.items()}
+        after = {path: np.asarray(variable.value) for path, variable in variables.items()}
         return result, after, frame.effects()
 
     with track(model, returns=True, gradients=True, inputs=True) as calls:
         result, after, effects = framed(body)
         take_over(effects.names[1], effects.records)
-    return _snapshot(
-        number, model, result, (step, args, kwargs), list(calls), variables, before, after
-    )
-
-
-def _snapshot(
-    number: int,
-    model: CoreModule,
-    result: Any,
-    call: tuple[Any, tuple[Any, ...], Mapping[str, Any]],
-    calls: list[Call],
-    variables: Mapping[str, Variable],
-    before: Mapping[str, Array],
-    after: Mapping[str, Array],
-) -> Snapshot:
     modules = dict(model.named_modules())
     known = [each for each in calls if each.kind == "call" and not each.error]
     roots = [each for each in known if each.path == ""]
     leaves = [c for c in known if c.path and not any(True for _ in modules[c.path].children())]
-    root = _call_evidence(roots[-1], modules) if roots else None
-    batch = _batch(number, call, root)
-    changed = {
-        path: float(_size(after[path] - before[path]))
-        for path in before
-        if _is_number(before[path])
-    }
-    found = tuple(
-        VariableEvidence(
-            path,
-            tuple(variable.shape),
-            bool(getattr(variable, "requires_grad", False)),
-            float(_size(before[path])),
-            changed[path],
-            _rows_equal(before[path]),
-        )
-        for path, variable in variables.items()
-        if path in changed
-    )
+    root = _call_evidence(roots[-1], model) if roots else None
+    changed = {path: _size(after[path] - before[path]) for path in variables}
+    moved = {id(variable) for path, variable in variables.items() if changed[path] != 0}
     snapshot = Snapshot(
         number,
         _loss_of(result),
-        batch,
+        _batch(number, dict(_named_arrays(step, args, kwargs)), root),
         root,
-        tuple(_call_evidence(each, modules) for each in leaves),
-        found,
-        _uncalled(modules, known, variables, changed),
+        tuple(_call_evidence(each, modules[each.path]) for each in leaves),
+        tuple(
+            VariableEvidence(
+                path,
+                tuple(variable.shape),
+                variable.requires_grad,
+                _size(before[path]),
+                changed[path],
+                _rows_equal(before[path]),
+            )
+            for path, variable in variables.items()
+        ),
+        _uncalled(modules, {id(call.module) for call in known}, moved),
         _modes(modules),
     )
-    if not roots:
-        return snapshot
-    mixes, sees = _perturbed(model, roots[-1], snapshot)
-    return replace(snapshot, mixes_rows=mixes, sees_targets=sees)
+    return _with_perturbed(model, roots[-1], snapshot) if roots else snapshot
 
 
 # -- arrays on the host ----------------------------------------------------------------------------
-def _host(x: Any) -> Array:
-    if hasattr(x, "dtype") and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return np.zeros(0, bool)
-    return np.asarray(x)
-
-
 def _rows(x: Any) -> Array | None:
     """An array on the host; of a large one its first rows."""
-    if x is None or not hasattr(x, "dtype") or not hasattr(x, "shape"):
+    if not hasattr(x, "dtype") or not hasattr(x, "shape"):
         return None
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.size:
         return None
@@ -157,17 +132,13 @@ def _rows(x: Any) -> Array | None:
 
 
 def _first(tree: Any) -> Array | None:
-    leaves = [_rows(leaf) for leaf in jax.tree.leaves(tree)]
-    return next((leaf for leaf in leaves if leaf is not None), None)
-
-
-def _is_number(x: Array) -> bool:
-    return x.size > 0 and (x.dtype.kind == "f" or x.dtype.name == "bfloat16")
+    rows = (_rows(leaf) for leaf in jax.tree.leaves(tree))
+    return next((each for each in rows if each is not None), None)
 
 
 def _size(x: Array) -> float:
     wide = x.astype(np.float64)
-    return math.sqrt(float(np.sum(wide * wide))) if np.isfinite(wide).all() else math.nan
+    return float(np.linalg.norm(wide)) if np.isfinite(wide).all() else math.nan
 
 
 def _rows_equal(x: Array) -> bool:
@@ -180,10 +151,7 @@ def _loss_of(result: Any) -> float | None:
 
 
 # -- what the model did ----------------------------------------------------------------------------
-def _call_evidence(call: Call, modules: Mapping[str, Any]) -> CallEvidence:
-    module = modules.get(call.path)
-    own = _own_variables(module)
-    trainable = sum(v.size for v in own if getattr(v, "requires_grad", False))
+def _call_evidence(call: Call, module: Any) -> CallEvidence:
     given = (call.inputs, call.keywords) if call.inputs is not None else None
     return CallEvidence(
         call.path,
@@ -191,73 +159,59 @@ def _call_evidence(call: Call, modules: Mapping[str, Any]) -> CallEvidence:
         _first(given),
         _first(call.returns),
         _first(call.gradient),
-        int(trainable),
-        bool(getattr(module, "training", True)),
+        sum(v.size for v in _own_variables(module) if v.requires_grad),
+        module.training,
     )
 
 
 def _own_variables(module: Any) -> list[Variable]:
-    if module is None:
-        return []
     return [v for _, v in module.named_tensors(recursive=False)]
 
 
-def _uncalled(
-    modules: Mapping[str, Any],
-    calls: list[Call],
-    variables: Mapping[str, Variable],
-    changed: Mapping[str, float],
-) -> tuple[str, ...]:
+def _uncalled(modules: Mapping[str, Any], called: set[int], moved: set[int]) -> tuple[str, ...]:
     """Modules with trainable variables that did not run and of which nothing changed."""
-    called = {id(call.module) for call in calls}
-    moved = {id(variables[path]) for path, change in changed.items() if change != 0}
-    if not moved:
-        return ()
-    found = []
-    for path, module in modules.items():
-        own = [v for v in _own_variables(module) if getattr(v, "requires_grad", False)]
-        if own and path and id(module) not in called and not any(id(v) in moved for v in own):
-            found.append(path)
-    return tuple(found)
+    paths = []
+    for path, module in modules.items() if moved else ():
+        own = {id(v) for v in _own_variables(module) if v.requires_grad}
+        if path and own and id(module) not in called and own.isdisjoint(moved):
+            paths.append(path)
+    return tuple(paths)
 
 
 def _modes(modules: Mapping[str, Any]) -> dict[str, bool]:
-    """Modes of the modules that behave differently in training; dropout at rate 0 does not."""
-    found = {}
+    """Modes of the modules that behave differently in training; dropout at rate 0 does not, nor
+    does a frozen normalization.
+    """
+    modes = {}
     for path, module in modules.items():
-        name = type(module).__name__
+        name, own = type(module).__name__, _own_variables(module)
+        is_trained = not own or any(v.requires_grad for v in own)
         drops = DROPS.search(name) and getattr(module, "rate", 1) != 0
-        if drops or (NORMALIZES_BATCH.search(name) and _is_trained(module)):
-            found[path] = bool(module.training)
-    return found
-
-
-def _is_trained(module: Any) -> bool:
-    own = [v for v in _own_variables(module) if hasattr(v, "requires_grad")]
-    return not own or any(v.requires_grad for v in own)
+        if drops or (NORMALIZES_BATCH.search(name) and is_trained):
+            modes[path] = module.training
+    return modes
 
 
 # -- what the step received ------------------------------------------------------------------------
-def _batch(
-    number: int, call: tuple[Any, tuple[Any, ...], Mapping[str, Any]], root: CallEvidence | None
-) -> Batch:
-    arrays = dict(_named_arrays(*call))
+def _batch(number: int, arrays: dict[str, Array], root: CallEvidence | None) -> Batch:
+    """Tell inputs and targets apart: inputs are what the model received, targets have as many
+    rows.
+    """
     fed = root.inputs if root else None
     inputs = {name: x for name, x in arrays.items() if fed is not None and _same(x, fed)}
-    if not inputs and fed is not None:
-        inputs = {"x": fed}  # the step transforms what it receives
-    first = next(iter(inputs.values()), None)
-    rows = len(first) if first is not None and first.ndim else None
-    rest = {
-        n: x
-        for n, x in arrays.items()
-        if n not in inputs and x.ndim and (rows is None or len(x) == rows)
+    is_transformed = False
+    if fed is not None and not inputs:
+        is_transformed, inputs = True, {"x": fed}
+    rows = len(fed) if fed is not None and fed.ndim else None
+    targets = {
+        name: x
+        for name, x in arrays.items()
+        if name not in inputs and x.ndim and (rows is None or len(x) == rows)
     }
-    if fed is not None and "x" in inputs and "x" not in arrays and rest:
-        raw = next(iter(rest))  # the argument that becomes the model's input
-        if len(rest) > 1:
-            inputs[raw] = rest.pop(raw)
-    return Batch(number, inputs, rest)
+    if is_transformed and "x" not in arrays and len(targets) > 1:
+        raw = next(iter(targets))  # the argument that becomes the model's input
+        inputs[raw] = targets.pop(raw)
+    return Batch(number, inputs, targets)
 
 
 def _named_arrays(
@@ -267,96 +221,66 @@ def _named_arrays(
         names = list(inspect.signature(inspect.unwrap(step)).parameters)
     except (TypeError, ValueError):
         names = []
-    named = [(names[k] if k < len(names) else f"argument {k}", arg) for k, arg in enumerate(args)]
-    for name, arg in [*named, *kwargs.items()]:
+    names += [f"argument {k}" for k in range(len(names), len(args))]
+    for name, arg in [*zip(names, args), *kwargs.items()]:
         if is_stateful(arg) or is_module(arg):
             continue
         for path, leaf in jax.tree_util.tree_leaves_with_path(arg):
-            host = _rows(leaf) if not is_stateful(leaf) else None
+            host = None if is_stateful(leaf) else _rows(leaf)
             if host is not None:
                 yield name + jax.tree_util.keystr(path), host
 
 
 def _same(x: Array, y: Array) -> bool:
-    return x.shape == y.shape and bool(
-        np.array_equal(x.astype(y.dtype), y, equal_nan=y.dtype.kind == "f")
+    return x.shape == y.shape and np.array_equal(
+        x.astype(y.dtype), y, equal_nan=y.dtype.kind == "f"
     )
 
 
-def _perturbed(
-    model: CoreModule, call: Call, snapshot: Snapshot
-) -> tuple[bool | None, bool | None]:
-    """Return True if the return for one row depends on another row, and for a position on a later
+# -- what changed inputs change --------------------------------------------------------------------
+def _with_perturbed(model: CoreModule, call: Call, snapshot: Snapshot) -> Snapshot:
+    """Note whether the return for one row depends on another row, and for a position on a later
     one.
     """
-    given = call.inputs or ()
-    arrays = [x for x in given if hasattr(x, "shape")]
-    root = snapshot.root
-    if root is None or root.returns is None or len(given) != 1 or len(arrays) != 1 or call.keywords:
-        return None, None
-    x, y = np.asarray(arrays[0]), root.returns
-    if (
-        x.ndim < 2
-        or len(x) < 4
-        or y.ndim < 1
-        or len(y) != len(x)
-        or x.shape[0] * y.size > MOST_ELEMENTS * 8
-    ):
-        return None, None
-    if any(
-        t and NORMALIZES_BATCH.search(path + type_name) for path, type_name, t in _training(model)
-    ):
-        return None, None
-    names = {c.class_name for c in snapshot.calls} | {type(m).__name__ for m in model.modules()}
-    if (
-        x.ndim == 2
-        and x.dtype.kind == "f"
-        and any(word in name for word in _MIXES for name in names)
-    ):
-        return None, _sees_targets(model, x, y, snapshot)
-    other = x.copy()
-    other[0] = x[-1] if x.dtype.kind in "iub" else x[-1] * 0.5 + 0.25
-    changed = _run(model, other)
+    given, y, labels = call.inputs or (), snapshot.returns, snapshot.labels
+    if y is None or len(given) != 1 or not hasattr(given[0], "shape") or call.keywords:
+        return snapshot
+    x = np.asarray(given[0])
+    is_small = x.ndim >= 2 and len(x) >= 4 and len(x) * y.size <= MOST_ELEMENTS * 8
+    if not is_small or y.ndim < 1 or len(y) != len(x):
+        return snapshot
+    names = [(type(module).__name__, module.training) for module in model.modules()]
+    if any(training and NORMALIZES_BATCH.search(name) for name, training in names):
+        return snapshot
+    mixes = sees = None
+    is_graph = x.ndim == 2 and x.dtype.kind == "f"  # of which the rows may be one sequence
+    if not (is_graph and any(word in name for word in _MIXES for name, _ in names)):
+        other = x.copy()
+        other[0] = x[-1] if x.dtype.kind in "iub" else x[-1] * 0.5 + 0.25
+        mixes = _differs(model, other, y, np.s_[1:])
+    if _is_next_token(x, y, labels):
+        other = x.copy()
+        other[:, -1] = np.roll(x[:, -1], 1)
+        if np.array_equal(other, x):
+            other[:, -1] = (x[:, -1] + 1) % max(int(x.max()), 2)
+        sees = _differs(model, other, y, np.s_[:, :-2])
+    return replace(snapshot, mixes_rows=mixes, sees_targets=sees)
+
+
+def _is_next_token(x: Array, y: Array, labels: Array | None) -> bool:
+    """Return True if the labels are the input shifted by one position."""
+    if labels is None or labels.shape != x.shape or x.dtype.kind not in "iu":
+        return False
+    is_sequence = x.ndim == 2 and x.shape[1] >= 4 and y.ndim == 3
+    return is_sequence and float((labels[:, :-1] == x[:, 1:]).mean()) >= 0.99
+
+
+def _differs(model: CoreModule, x: Array, y: Array, part: Any) -> bool | None:
+    """Return True if the model returns something else than `y` for `x`, in a part of it."""
+    changed = framed(lambda frame: _first(model(jax.numpy.asarray(x))))
     if changed is None or changed.shape != y.shape:
-        return None, None
-    return not _close(changed[1:], y[1:]), _sees_targets(model, x, y, snapshot)
-
-
-def _training(model: CoreModule) -> list[tuple[str, str, bool]]:
-    return [(path, type(m).__name__, bool(m.training)) for path, m in model.named_modules()]
-
-
-def _sees_targets(model: CoreModule, x: Array, y: Array, snapshot: Snapshot) -> bool | None:
-    labels = snapshot.labels
-    if (
-        labels is None
-        or x.dtype.kind not in "iu"
-        or x.ndim != 2
-        or x.shape[1] < 4
-        or labels.shape != x.shape
-    ):
         return None
-    if y.ndim != 3 or float((labels[:, :-1] == x[:, 1:]).mean()) < 0.99:
-        return None
-    other = x.copy()
-    other[:, -1] = np.roll(x[:, -1], 1)
-    if np.array_equal(other, x):
-        other[:, -1] = (x[:, -1] + 1) % max(int(x.max()), 2)
-    changed = _run(model, other)
-    return None if changed is None else not _close(changed[:, :-2], y[:, :-2])
-
-
-def _run(model: CoreModule, x: Array) -> Array | None:
-    returned = framed(lambda frame: _first(model(jax.numpy.asarray(x))))
-    return None if returned is None else np.asarray(returned)
-
-
-def _close(a: Array, b: Array) -> bool:
-    return bool(
-        np.allclose(
-            a.astype(np.float64), b.astype(np.float64), rtol=1e-3, atol=1e-5, equal_nan=True
-        )
-    )
+    return not np.allclose(changed[part], y[part], rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 # -- a run, a setup --------------------------------------------------------------------------------
@@ -419,13 +343,11 @@ class Examiner:
         if len(self.digests) >= MOST_BATCHES:
             return
         arrays = dict(_named_arrays(step, args, kwargs))
-        self.digests.append(_digest(arrays.values()))
-        leaves = [_rows(leaf) for leaf in jax.tree.leaves(self.item())]
-        self._items.add(_digest(leaf for leaf in leaves if leaf is not None))
+        self.digests.append(digest_of_item(arrays))
+        self._items.add(digest_of_item(self.item()))
         names = self.snapshots[0].batch.targets if self.snapshots else ()
         labels = [arrays[n] for n in names if n in arrays and arrays[n].dtype.kind in "iu"]
-        if labels:
-            self.labels.append(labels[0])
+        self.labels += labels[:1]
 
     def see_step(
         self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int
@@ -443,15 +365,6 @@ class Examiner:
         """Everything collected so far, with the logged series."""
         seen = tuple(self.snapshots), tuple(self.labels), tuple(self.digests)
         return Evidence(curves, *seen, len(self._items) > 1, **more)
-
-
-def _digest(arrays: Any) -> int:
-    digest = 0
-    for array in arrays:
-        flat = np.ascontiguousarray(array).reshape(-1)
-        sample = flat[:: max(1, flat.size // 4096)]
-        digest = zlib.crc32(sample.tobytes(), zlib.crc32(str(array.shape).encode(), digest))
-    return digest
 
 
 def check_setup(
@@ -481,25 +394,22 @@ def check_setup(
     """
     if (targets is None) != (loss is None):
         raise ArgumentError("check_setup takes targets and loss together, got only one of them.")
-    inputs = batch if isinstance(batch, tuple) else (batch,)
+
+    def objective(model: Any, x: Any, y: Any) -> Any:
+        prediction = model(*x) if isinstance(x, tuple) else model(x)
+        if loss is not None:
+            return loss(prediction, y)
+        return sum((leaf**2).mean() for leaf in jax.tree.leaves(prediction))
 
     def step(x: Any, y: Any) -> Any:
-        value, gradients = value_and_grad(lambda m: _objective(m, x, y, loss))(model)
+        value, gradients = value_and_grad(lambda m: objective(m, x, y))(model)
         model.v = model.v - 1e-3 * gradients
         return value
 
-    snapshot = examine(step, (inputs if isinstance(batch, tuple) else batch, targets), {}, model, 0)
-
+    snapshot = examine(step, (batch, targets), {}, model, 0)
     snapshot = replace(snapshot, logits=_takes_logits(loss, snapshot) if loss else None)
     labels = (snapshot.labels,) if snapshot.labels is not None else ()
     return judge(Evidence(snapshots=(snapshot,), labels=labels))
-
-
-def _objective(model: CoreModule, x: Any, y: Any, loss: Callable[..., Any] | None) -> Any:
-    prediction = model(*x) if isinstance(x, tuple) else model(x)
-    if loss is not None:
-        return loss(prediction, y)
-    return sum((leaf**2).mean() for leaf in jax.tree.leaves(prediction))
 
 
 def _takes_logits(loss: Callable[..., Any], snapshot: Snapshot) -> bool | None:
@@ -508,18 +418,15 @@ def _takes_logits(loss: Callable[..., Any], snapshot: Snapshot) -> bool | None:
     Softmax does not change when a constant is added to all logits of a row; a loss of
     probabilities does. The sigmoid of a logit -2 with target 1 gives log(1 + e^2).
     """
-    returns = snapshot.root.returns if snapshot.root else None
+    returns = snapshot.returns
     target = next(iter(snapshot.batch.targets.values()), None)
     if returns is None or target is None:
         return None
-    try:
+    with contextlib.suppress(Exception):  # a loss of another kind tells nothing
         if snapshot.classes:
             plain, moved = float(loss(returns, target)), float(loss(returns + 3, target))
-            return bool(abs(plain - moved) < 1e-3 * max(abs(plain), 1e-3))
+            return abs(plain - moved) < 1e-3 * max(abs(plain), 1e-3)
         if returns.shape == target.shape and set(np.unique(target)) <= {0, 1}:
             ones = np.ones_like(returns)
-            value = float(loss(-2 * ones, ones))
-            return bool(abs(value - math.log1p(math.exp(2))) < 1e-2)
-    except Exception:  # noqa: BLE001 a loss of another kind tells nothing
-        return None
+            return abs(float(loss(-2 * ones, ones)) - math.log1p(math.exp(2))) < 1e-2
     return None

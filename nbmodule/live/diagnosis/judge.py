@@ -15,7 +15,7 @@ from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their r
     model_rules,
 )
 from nbmodule.live.diagnosis.evidence import Evidence
-from nbmodule.live.diagnosis.rule import DiagnosisRule, RuleVerdict, table
+from nbmodule.live.diagnosis.rule import SIGNS, DiagnosisRule, RuleVerdict, table
 
 _muted: set[str] = set()
 
@@ -71,26 +71,22 @@ class Diagnosis(tuple[RuleVerdict, ...]):
         return {"text/plain": repr(self), "text/html": self.html()}
 
 
-_ORDER = {"wrong": 0, "doubt": 1, "note": 2}
+_ORDER = list(SIGNS)
 # A verdict that explains others silences them: NaN in the data makes every other number NaN.
-EXPLAINS: dict[str, frozenset[str]] = {
-    "nonfinite-data": frozenset(
-        "nonfinite-loss nonfinite-return no-update does-not-learn input-scale target-scale".split()
-    ),
-    "nonfinite-return": frozenset(["nonfinite-loss"]),
-    "labels-out-of-range": frozenset(
-        ["nonfinite-loss", "nonfinite-return", "does-not-learn", "missing-class"]
-    ),
-    "no-update": frozenset(["does-not-learn", "learns-slowly", "small-update", "plateau"]),
-    "diverges": frozenset(["oscillates", "does-not-learn", "spikes"]),
-    "small-update": frozenset(["learns-slowly"]),
-    "unused-layer": frozenset(["frozen-in-part"]),
-    "target-scale": frozenset(["does-not-learn", "diverges"]),
-    "loss-broadcasts": frozenset(["does-not-learn", "plateau"]),
-    "overfits": frozenset(["validation-better"]),
-    "rate-too-high": frozenset(
-        "nonfinite-loss nonfinite-return does-not-learn diverges oscillates large-update".split()
-    ),
+EXPLAINS = {
+    "nonfinite-data": "nonfinite-loss nonfinite-return no-update does-not-learn input-scale "
+    "target-scale",
+    "nonfinite-return": "nonfinite-loss",
+    "labels-out-of-range": "nonfinite-loss nonfinite-return does-not-learn missing-class",
+    "no-update": "does-not-learn learns-slowly small-update plateau",
+    "diverges": "oscillates does-not-learn spikes",
+    "small-update": "learns-slowly",
+    "unused-layer": "frozen-in-part",
+    "target-scale": "does-not-learn diverges",
+    "loss-broadcasts": "does-not-learn plateau",
+    "overfits": "validation-better",
+    "rate-too-high": "nonfinite-loss nonfinite-return does-not-learn diverges oscillates "
+    "large-update",
 }
 
 
@@ -105,12 +101,12 @@ def judge(evidence: Evidence) -> Diagnosis:
             continue
         try:
             for verdict in each.judge(evidence):
+                name = verdict.rule or each.name
                 explanation = verdict.explanation or each.explanation
-                verdicts.append(replace(verdict, explanation=explanation))
+                verdicts.append(replace(verdict, rule=name, explanation=explanation))
         except Exception as error:  # noqa: BLE001 one faulty rule must not hide the others
             text = f"rule {each.name} could not judge this run: {type(error).__name__}: {error}"
             verdicts.append(RuleVerdict(each.name, text, "note"))
-    named = {verdict.rule for verdict in verdicts}
-    silenced = set().union(*(EXPLAINS.get(name, frozenset()) for name in named))
+    silenced = {name for each in verdicts for name in EXPLAINS.get(each.rule, "").split()}
     kept = [verdict for verdict in verdicts if verdict.rule not in silenced]
-    return Diagnosis(sorted(kept, key=lambda verdict: _ORDER[verdict.severity]))
+    return Diagnosis(sorted(kept, key=lambda verdict: _ORDER.index(verdict.severity)))

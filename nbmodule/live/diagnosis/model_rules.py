@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -10,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import count_noun
-from nbmodule.live.diagnosis.evidence import NORMALIZES_BATCH, CallEvidence, Evidence, Snapshot
+from nbmodule.live.diagnosis.evidence import NORMALIZES_BATCH, Evidence, Snapshot
 from nbmodule.live.diagnosis.rule import (
     Fix,
     RuleVerdict,
-    first_snapshot,
+    and_more,
+    found,
     histogram_of,
+    of_snapshot,
     rule,
     short_number,
 )
@@ -42,62 +45,45 @@ def _cross_entropy(logits: Array, labels: Array) -> float:
     return float(-np.take_along_axis(logs, labels[..., None].astype(int), axis=-1).mean())
 
 
-@rule("double-softmax", needs=("calls",), category="model")
-@first_snapshot
+@of_snapshot("double-softmax")
 def double_softmax(snapshot: Snapshot) -> RuleVerdict | None:
     """The model returns probabilities and the loss applies softmax (or sigmoid) to them again, so
     gradients are tiny and the loss cannot reach zero. Remove the last activation.
     """
-    root, labels = snapshot.root, snapshot.labels
-    if root is None or root.returns is None:
+    x, labels = snapshot.returns, snapshot.labels
+    if x is None:
         return None
-    if labels is None or not snapshot.classes or not _sums_to_one(root.returns, -1):
-        is_sigmoid = snapshot.logits and _looks_like_sigmoid(snapshot)
-        return _double(snapshot, "sigmoid") if is_sigmoid else None
-    if labels.min() < 0 or labels.max() >= snapshot.classes:
-        return None
-    expected, is_double = _cross_entropy(root.returns, labels), snapshot.logits
-    if is_double is None and snapshot.loss is not None:
-        is_double = abs(snapshot.loss - expected) < CLOSE * abs(expected)
-    return _double(snapshot, "softmax") if is_double else None
-
-
-def _double(snapshot: Snapshot, name: str) -> RuleVerdict:
-    last = snapshot.calls[-1].path if snapshot.calls else ""
-    text = f"the model ends in {name} ({last or 'its return'}) and the loss applies {name} again"
-    return RuleVerdict(
-        "double-softmax",
-        text,
-        "wrong",
-        last,
-        snapshot.step,
-        evidence=histogram_of("returns", snapshot.root.returns if snapshot.root else ()),
-        fixes=[Fix(f"remove the last {name}", "")],
-    )
-
-
-def _looks_like_sigmoid(snapshot: Snapshot) -> bool:
     last = snapshot.calls[-1] if snapshot.calls else None
-    returns = snapshot.root.returns if snapshot.root else None
-    if last is None or returns is None or "sigmoid" not in last.class_name.lower():
-        return False
-    return bool(returns.min() >= 0 and returns.max() <= 1)
+    name, is_double = "softmax", snapshot.logits
+    if labels is None or not snapshot.classes or not _sums_to_one(x, -1):
+        name = "sigmoid"
+        ends_in_sigmoid = last is not None and name in last.class_name.lower()
+        is_double = is_double and ends_in_sigmoid and x.min() >= 0 and x.max() <= 1
+    elif labels.min() < 0 or labels.max() >= snapshot.classes:
+        is_double = False
+    elif is_double is None and snapshot.loss is not None:
+        expected = _cross_entropy(x, labels)
+        is_double = abs(snapshot.loss - expected) < CLOSE * abs(expected)
+    if not is_double:
+        return None
+    path = last.path if last else ""
+    text = f"the model ends in {name} ({path or 'its return'}) and the loss applies {name} again"
+    picture, fixes = histogram_of("returns", x), [Fix(f"remove the last {name}", "")]
+    return found(text, "wrong", path, evidence=picture, fixes=fixes)
 
 
-@rule("softmax-axis", needs=("calls",), category="model")
-@first_snapshot
+@of_snapshot("softmax-axis")
 def softmax_axis(snapshot: Snapshot) -> RuleVerdict | None:
     """A softmax normalizes over the batch instead of over the classes, so samples compete with each
     other. Use `axis=-1`.
     """
-    for call in (*snapshot.calls, *((snapshot.root,) if snapshot.root else ())):
+    for call in (*snapshot.calls, *filter(None, [snapshot.root])):
         x = call.returns
         if x is None or x.ndim != 2 or len(x) < 4 or _sums_to_one(x, -1) or not _sums_to_one(x, 0):
             continue
         text = f"{call.name} normalizes over the batch: each column sums to 1, rows do not"
-        picture = {"sum of each row": [float(s) for s in x.sum(axis=-1)[:100]]}
-        fixes, where = [Fix("axis=-1", "")], (call.path, snapshot.step)
-        return RuleVerdict("softmax-axis", text, "wrong", *where, evidence=picture, fixes=fixes)
+        picture = {"sum of each row": x.sum(axis=-1)[:100].tolist()}
+        return found(text, "wrong", call.path, evidence=picture, fixes=[Fix("axis=-1", "")])
     return None
 
 
@@ -109,63 +95,58 @@ def no_activation(evidence: Evidence) -> Iterator[RuleVerdict]:
     snapshot = evidence.snapshots[0]  # before the gradients of learned rows vanish
     calls = [call for call in snapshot.calls if call.class_name != "Identity"]
     for first, second in zip(calls, calls[1:]):
-        if not (_LINEAR.search(first.class_name) and _LINEAR.search(second.class_name)):
+        entering, middle = first.inputs, first.returns
+        received, leaving = second.inputs, second.returns
+        if entering is None or middle is None or received is None or leaving is None:
             continue
-        arrays = (first.inputs, first.returns, second.inputs, second.returns)
-        if any(x is None for x in arrays) or not (first.trainable and second.trainable):
+        are_linear = all(_LINEAR.search(c.class_name) and c.trainable for c in (first, second))
+        # a narrow middle is a factorization, made on purpose
+        is_narrow = middle.shape[-1] < min(entering.shape[-1], leaving.shape[-1])
+        if not are_linear or is_narrow or not np.array_equal(middle, received):
             continue
-        entering, middle, received, leaving = (x for x in arrays if x is not None)
-        if middle.shape[-1] < min(entering.shape[-1], leaving.shape[-1]):
-            continue  # a narrow middle is a factorization, made on purpose
-        if _is_used_elsewhere(first, second):
-            continue  # as in a residual connection
-        if middle.shape == received.shape and np.array_equal(middle, received):
+        if not _is_used_elsewhere(first.gradient, second.gradient):  # as in a residual connection
             text = (
                 f"no activation between {first.name} and {second.name}: "
                 "together they are one linear layer"
             )
             fix = Fix("put an activation between them", "")
-            yield RuleVerdict("no-activation", text, path=second.path, fixes=[fix])
+            yield found(text, path=second.path, fixes=[fix])
             return
 
 
-def _is_used_elsewhere(first: CallEvidence, second: CallEvidence) -> bool:
+def _is_used_elsewhere(g1: Array | None, g2: Array | None) -> bool:
     """Return True if a return reaches the loss by another way than through the next linear layer.
 
-    If it does not, its gradient is that of the next layer's return times one matrix.
+    If it does not, its gradient `g1` is that of the next layer's return, `g2`, times one matrix.
     """
-    g1, g2 = first.gradient, second.gradient
     if g1 is None or g2 is None or g1.ndim < 2 or g1.shape[:-1] != g2.shape[:-1]:
         return False
-    g1, g2 = (g.reshape(-1, g.shape[-1]).astype(np.float64) for g in (g1, g2))
-    size = float(np.linalg.norm(g1))
-    if len(g1) <= g2.shape[1] or size == 0 or not np.isfinite([size, np.linalg.norm(g2)]).all():
+    own, following = (g.reshape(-1, g.shape[-1]).astype(np.float64) for g in (g1, g2))
+    size = np.linalg.norm(own)
+    if len(own) <= following.shape[1] or not size or not np.isfinite(size + following.sum()):
         return False
-    matrix = np.linalg.lstsq(g2, g1, rcond=None)[0]
-    return float(np.linalg.norm(g2 @ matrix - g1)) > 1e-3 * size
+    matrix = np.linalg.lstsq(following, own, rcond=None)[0]
+    return bool(np.linalg.norm(following @ matrix - own) > 1e-3 * size)
 
 
-@rule("loss-broadcasts", needs=("calls", "batch"), category="model")
-@first_snapshot
+@of_snapshot("loss-broadcasts", needs=("calls", "batch"))
 def loss_broadcasts(snapshot: Snapshot) -> RuleVerdict | None:
     """Prediction [n, 1] and target [n] broadcast to [n, n], so each prediction is compared with
     every target. Give both the same shape.
     """
-    returns = snapshot.root.returns if snapshot.root else None
+    returns, loss = snapshot.returns, snapshot.loss
     for name, target in snapshot.batch.targets.items():
-        n = len(target) if target.ndim else 0
+        n = target.size
         if returns is None or target.dtype.kind != "f" or n < 2:
             continue
         if {target.shape, returns.shape} != {(n,), (n, 1)}:
             continue
         apart = np.ravel(returns).astype(float)[:, None] - np.ravel(target).astype(float)
-        losses = (float((apart**2).mean()), float(np.abs(apart).mean()))
-        loss = snapshot.loss
+        losses = (np.square(apart).mean(), np.abs(apart).mean())
         if loss is None or any(abs(loss - each) < CLOSE * abs(each) for each in losses):
             shapes = f"{list(returns.shape)} against {list(target.shape)}"
             text = f"the loss compares {shapes} ({name}), which broadcast to [{n}, {n}]"
-            fixes = [Fix("prediction[:, 0]", "")]
-            return RuleVerdict("loss-broadcasts", text, "wrong", step=snapshot.step, fixes=fixes)
+            return found(text, "wrong", fixes=[Fix("prediction[:, 0]", "")])
     return None
 
 
@@ -175,16 +156,15 @@ def mode(evidence: Evidence) -> Iterator[RuleVerdict]:
     `train()` and validated with `eval()`.
     """
     trained = [s for s in evidence.snapshots if s.modes]
-    if trained and not any(any(s.modes.values()) for s in trained):
-        paths = list(trained[-1].modes)
-        shown = paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
-        text = f"the model is trained in evaluation mode: {shown} does not behave as in training"
-        fix = Fix("model.train()", "model.train()")
-        yield RuleVerdict("mode", text, step=trained[0].step, fixes=[fix])
+    if not any(any(s.modes.values()) for s in trained):
+        text = (
+            f"the model is trained in evaluation mode: {and_more(list(trained[-1].modes))} does "
+            "not behave as in training"
+        )
+        yield found(text, step=trained[0].step, fixes=[Fix("model.train()", "model.train()")])
 
 
-@rule("small-batch-norm", needs=("calls",), category="model")
-@first_snapshot
+@of_snapshot("small-batch-norm")
 def small_batch_norm(snapshot: Snapshot) -> RuleVerdict | None:
     """BatchNorm in training mode computes its statistics from very few values per channel, so they
     are mostly noise. Use larger batches, or GroupNorm or LayerNorm.
@@ -196,7 +176,7 @@ def small_batch_norm(snapshot: Snapshot) -> RuleVerdict | None:
         values = x.size // max(x.shape[-1], 1)
         if x.ndim >= 2 and values < 8:
             text = f"{call.name} normalizes by {count_noun(values, 'value')} per channel"
-            return RuleVerdict("small-batch-norm", text, path=call.path, step=snapshot.step)
+            return found(text, path=call.path)
     return None
 
 
@@ -205,14 +185,10 @@ def unused_layer(evidence: Evidence) -> Iterator[RuleVerdict]:
     """A layer with trainable parameters is never called, or its parameters never change while
     others do. Usual causes: forgotten in forward, a gradient that is stopped, a wrong name.
     """
-    uncalled = set(evidence.snapshots[0].uncalled)
-    for snapshot in evidence.snapshots:
-        uncalled &= set(snapshot.uncalled)
-    if uncalled:
-        paths = sorted(uncalled)
-        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        text = f"never called: {paths[0]}{more}, which has trainable parameters"
-        yield RuleVerdict("unused-layer", text, path=paths[0])
+    paths = sorted(set.intersection(*(set(s.uncalled) for s in evidence.snapshots)))
+    if paths:
+        text = f"never called: {and_more(paths)}, which has trainable parameters"
+        yield found(text, path=paths[0])
 
 
 @rule("frozen-in-part", needs=("variables",), category="model")
@@ -225,26 +201,24 @@ def frozen_in_part(evidence: Evidence) -> Iterator[RuleVerdict]:
     ]
     if len(snapshots) < 3:
         return
-    still: set[tuple[str, float]] | None = None  # the norm differs if other steps train it
-    for snapshot in snapshots:
-        fixed = {(v.path, v.norm) for v in snapshot.variables if v.trainable and v.change == 0}
-        still = fixed if still is None else still & fixed
-    weights = [path for path, norm in still or () if path.endswith("weight") and norm > 0]
-    layers = sorted({path.rpartition(".")[0] for path in weights})
+    still = set.intersection(  # the norm differs if other steps train it
+        *(
+            {(v.path, v.norm) for v in s.variables if v.trainable and not v.change}
+            for s in snapshots
+        )
+    )
+    frozen = {path.rpartition(".")[0] for path, norm in still if path.endswith("weight") and norm}
     order = [c.path for c in snapshots[-1].calls if c.trainable]
-    moving = [k for k, path in enumerate(order) if path not in layers]
     # A gradient that is stopped freezes all that comes before. A layer between moving ones was not
     # chosen (a gate) or is dead, which other rules report.
-    first = min(moving, default=0)
-    layers = [path for path in layers if path in order and order.index(path) < first]
-    if layers:
-        more = f" and {len(layers) - 1} more" if len(layers) > 1 else ""
-        text = f"{layers[0]}{more} never changes although it is to be trained"
-        yield RuleVerdict("frozen-in-part", text, path=layers[0], step=snapshots[0].step)
+    first = list(itertools.takewhile(frozen.__contains__, order))
+    if first and len(first) < len(order):
+        layers = sorted(set(first))
+        text = f"{and_more(layers)} never changes although it is to be trained"
+        yield found(text, path=layers[0], step=snapshots[0].step)
 
 
-@rule("half-precision-overflow", needs=("calls",), category="model")
-@first_snapshot
+@of_snapshot("half-precision-overflow")
 def half_precision_overflow(snapshot: Snapshot) -> RuleVerdict | None:
     """A float16 value has overflowed (65,504 is the largest). Use bfloat16, scale the loss, or keep
     that layer in float32.
@@ -253,31 +227,28 @@ def half_precision_overflow(snapshot: Snapshot) -> RuleVerdict | None:
         x = call.returns
         if x is None or x.dtype != np.float16:
             continue
-        largest = float(np.fmax.reduce(np.abs(x), axis=None, initial=0))  # NaN is not compared
+        largest = np.fmax.reduce(np.abs(x), axis=None, initial=0)  # NaN is not compared
         if largest > 3e4:
             text = f"{call.name} returns float16 values up to {short_number(largest)}"
-            picture, where = histogram_of(f"returns of {call.name}", x), (call.path, snapshot.step)
-            return RuleVerdict("half-precision-overflow", text, "wrong", *where, evidence=picture)
+            return found(
+                text, "wrong", call.path, evidence=histogram_of(f"returns of {call.name}", x)
+            )
     return None
 
 
-@rule("row-leak", needs=("calls",), category="model")
-@first_snapshot
+@of_snapshot("row-leak")
 def row_leak(snapshot: Snapshot) -> RuleVerdict | None:
     """The return for one sample depends on other samples of the batch. The usual cause is a reshape
     or transpose that mixes the batch axis with others.
     """
     text = "the return for one sample changes when another sample of the batch is changed"
-    verdict = RuleVerdict("row-leak", text, "wrong", step=snapshot.step)
-    return verdict if snapshot.mixes_rows else None
+    return found(text, "wrong") if snapshot.mixes_rows else None
 
 
-@rule("causal-mask", needs=("calls",), category="model")
-@first_snapshot
+@of_snapshot("causal-mask")
 def causal_mask(snapshot: Snapshot) -> RuleVerdict | None:
     """The targets are the inputs shifted by one position, and a return depends on later positions:
     the model can see the token that it is to predict. Pass a causal mask.
     """
     text = "a position sees the next token, its target: the causal mask is missing or inverted"
-    verdict = RuleVerdict("causal-mask", text, "wrong", step=snapshot.step)
-    return verdict if snapshot.sees_targets else None
+    return found(text, "wrong") if snapshot.sees_targets else None

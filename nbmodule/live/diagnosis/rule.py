@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from nbmodule.live.diagnosis.evidence import Evidence, Snapshot
 
 Severity = Literal["wrong", "doubt", "note"]
 SIGNS: dict[str, str] = {"wrong": "▲", "doubt": "●", "note": "○"}
-NEEDS = ("curve", "batch", "calls", "variables", "modes", "compiles")
 PAGE = "docs/views/diagnosis.md"
 
 
@@ -61,9 +60,9 @@ def go_back(step: int) -> list[Fix]:
     return [Fix(f"back to step {format_count(step)}", f"live.rewind({step})", message)]
 
 
-def short_number(value: float) -> str:
+def short_number(value: SupportsFloat) -> str:
     """Return a number with three digits, as verdicts write numbers."""
-    return format_number(value, 3)
+    return format_number(float(value), 3)
 
 
 def histogram_of(name: str, values: Any) -> dict[str, list[float]]:
@@ -72,9 +71,8 @@ def histogram_of(name: str, values: Any) -> dict[str, list[float]]:
     wide = wide[np.isfinite(wide)]
     if not wide.size:
         return {}
-    low, high = short_number(float(wide.min())), short_number(float(wide.max()))
-    counts = np.histogram(wide, 32)[0]
-    return {f"{name} from {low} to {high}": [float(count) for count in counts]}
+    limits = f"{name} from {short_number(wide.min())} to {short_number(wide.max())}"
+    return {limits: np.histogram(wide, 32)[0].astype(float).tolist()}
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,7 @@ class RuleVerdict:
     """One thing that looks wrong.
 
     Attributes:
-        rule: Name of the rule.
+        rule: Name of the rule; empty for the rule that yields it.
         text: What and where, in one sentence.
         severity: `wrong` (the result cannot be used), `doubt` (probably a fault) or `note`.
         path: Submodule or variable that it is about, empty for the whole run.
@@ -112,12 +110,22 @@ class RuleVerdict:
     def sentence(self) -> str:
         """Its sign, its text, and the first step that shows it."""
         since = f"step {self.step:,}" if self.step else ""
-        is_named = not since or since in self.text
-        return f"{SIGNS[self.severity]} {self.text}" + ("" if is_named else f" (since {since})")
+        ending = "" if since in self.text else f" (since {since})"
+        return f"{SIGNS[self.severity]} {self.text}{ending}"
 
     def __str__(self) -> str:
         fixes = "; ".join(fix.label for fix in self.fixes)
         return self.sentence + (f". Try: {fixes}" if fixes else "")
+
+
+def found(text: str, severity: Severity = "doubt", path: str = "", **more: Any) -> RuleVerdict:
+    """Return a verdict of the rule that is asked: `judge` adds the name."""
+    return RuleVerdict("", text, severity, path, **more)
+
+
+def and_more(names: Sequence[str]) -> str:
+    """Return the first of some names, and how many more there are."""
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 Judge = Callable[[Evidence], Iterator[RuleVerdict]]
@@ -142,16 +150,16 @@ class DiagnosisRule:
     explanation: str
 
     def has_evidence(self, evidence: Evidence) -> bool:
-        return all(_HAS[need](evidence) for need in self.needs)
+        return all(NEEDS[need](evidence) for need in self.needs)
 
 
-_HAS: dict[str, Callable[[Evidence], bool]] = {
-    "curve": lambda e: bool(e.curves),
+NEEDS: dict[str, Callable[[Evidence], Any]] = {
+    "curve": lambda e: e.curves,
     "batch": lambda e: any(s.batch.inputs or s.batch.targets for s in e.snapshots),
     "calls": lambda e: any(s.root is not None or s.calls for s in e.snapshots),
     "variables": lambda e: any(s.variables for s in e.snapshots),
     "modes": lambda e: any(s.modes for s in e.snapshots),
-    "compiles": lambda e: bool(e.new_shapes),
+    "compiles": lambda e: e.new_shapes,
 }
 table: dict[str, DiagnosisRule] = {}
 
@@ -192,13 +200,21 @@ def rule(
     return add
 
 
-def first_snapshot(judge: Callable[[Snapshot], RuleVerdict | None]) -> Judge:
-    """Make a rule of a function of one snapshot: it speaks of the first that shows the fault."""
+def of_snapshot(
+    name: str, *, needs: Sequence[str] = ("calls",), category: str = "model"
+) -> Callable[[Callable[[Snapshot], RuleVerdict | None]], Judge]:
+    """Add a rule that judges one observed step: it speaks of the first that shows the fault."""
 
-    @functools.wraps(judge)
-    def ask(evidence: Evidence) -> Iterator[RuleVerdict]:
-        verdict = next(filter(None, map(judge, evidence.snapshots)), None)
-        if verdict is not None:
-            yield verdict
+    def add(judge: Callable[[Snapshot], RuleVerdict | None]) -> Judge:
+        @rule(name, needs=needs, category=category)
+        @functools.wraps(judge)
+        def ask(evidence: Evidence) -> Iterator[RuleVerdict]:
+            verdicts = ((snapshot, judge(snapshot)) for snapshot in evidence.snapshots)
+            for snapshot, verdict in verdicts:
+                if verdict is not None:
+                    yield replace(verdict, step=snapshot.step)
+                    return
 
-    return ask
+        return ask
+
+    return add
