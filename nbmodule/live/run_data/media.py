@@ -26,7 +26,7 @@ from nbmodule.base.format import (
     printable_repr,
 )
 from nbmodule.errors import ArgumentError, FileFormatError
-from nbmodule.views.renderers.drawing import LINES
+from nbmodule.views.renderers.drawing import CLASSES, LINES
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.text_layout import Line, align
 
@@ -73,7 +73,8 @@ class Media:
 
     @printable_repr
     def __repr__(self) -> str:
-        return "\n".join(align(_TEXT[self.form](self), frozenset(), _WIDTH))
+        lines = [Line(tuple(row)) for row in _TEXT[self.form](self)]
+        return "\n".join(align(lines, frozenset(), _WIDTH))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": str(self.html())}
@@ -140,26 +141,22 @@ def samples(
         1       dog    cat ✗       2     a dog
         0       cat    cat         0.1   a cat
     """
-    is_text = isinstance(x, (list, tuple)) and all(isinstance(part, str) for part in x)
     count = len(x)
     true, predicted = _classes("labels", labels, count), _classes("predictions", predictions, count)
-    sizes = None if losses is None else np.asarray(losses, np.float64)
-    if sizes is not None and sizes.shape != (count,):
+    is_wrong = [t != p for t, p in zip(true or [], predicted or [])] or [False] * count
+    sizes = np.array(is_wrong if losses is None else losses, np.float64)
+    if sizes.shape != (count,):
         raise ArgumentError(f"losses must have shape [{count}], got {list(sizes.shape)}.")
-    is_wrong = [t != p for t, p in zip(true or [], predicted or [])]
-    badness = np.array(is_wrong or [False] * count, float)
-    if sizes is not None:
-        badness = np.nan_to_num(sizes, nan=np.inf)
-    order = np.argsort(-badness, kind="stable")[:most].tolist()
+    order = np.argsort(-np.nan_to_num(sizes, nan=np.inf), kind="stable")[:most].tolist()
     columns = {"sample": [str(k) for k in order]}
     if true is not None:
         columns["label"] = [_class_name(true[k], names) for k in order]
     if predicted is not None:
-        marks = {k: " ✗" for k, wrong in enumerate(is_wrong) if wrong}
-        columns["prediction"] = [_class_name(predicted[k], names) + marks.get(k, "") for k in order]
-    if sizes is not None:
+        marks = [" ✗" if is_wrong[k] else "" for k in order]
+        columns["prediction"] = [_class_name(predicted[k], names) + m for k, m in zip(order, marks)]
+    if losses is not None:
         columns["loss"] = [format_number(float(sizes[k]), 3) for k in order]
-    if is_text:
+    if isinstance(x, (list, tuple)) and all(isinstance(part, str) for part in x):
         columns["text"] = [plain(x[k], 400) for k in order]
         return Media("samples", {}, columns)
     data = np.asarray(x)[order]
@@ -203,16 +200,13 @@ def _images(data: NDArray[Any]) -> NDArray[np.uint8]:
     if data.dtype == np.uint8:
         return data
     wide = data.astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    low, high = (finite.min(), finite.max()) if finite.size else (0.0, 1.0)
-    usual_low, usual_high = np.percentile(finite, (1, 99)) if finite.size else (0.0, 1.0)
-    if (
-        high - low > _FAR * (usual_high - usual_low) > 0
-    ):  # one broken pixel must not hide all others
-        low, high = usual_low, usual_high
-    scaled = ((wide - low) / ((high - low) or 1.0)).clip(0.0, 1.0)
-    scaled = np.nan_to_num(scaled, nan=0.0)
-    return np.round(255 * scaled).astype(np.uint8)
+    finite = wide[np.isfinite(wide)] if np.isfinite(wide).any() else np.zeros(1)
+    low, high = finite.min(), finite.max()
+    usual = np.percentile(finite, (1, 99))
+    if high - low > _FAR * np.ptp(usual) > 0:  # one broken pixel must not hide all others
+        low, high = usual
+    scaled = np.nan_to_num((wide - low) / ((high - low) or 1.0), nan=0.0)
+    return np.round(255 * scaled.clip(0.0, 1.0)).astype(np.uint8)
 
 
 def _sounds(data: NDArray[Any]) -> NDArray[np.int16]:
@@ -224,9 +218,8 @@ def _sounds(data: NDArray[Any]) -> NDArray[np.int16]:
     return np.round(32767 * wide / max(float(np.abs(wide).max(initial=0)), 1.0)).astype(np.int16)
 
 
-def _samples_text(media: Media) -> list[Line]:
-    rows = zip(*media.columns.values())
-    return [Line(tuple(media.columns)), *(Line(tuple(row)) for row in rows)]
+def _samples_text(media: Media) -> list[tuple[str, ...]]:
+    return [tuple(media.columns), *zip(*media.columns.values())]
 
 
 def _samples_html(media: Media) -> Markup:
@@ -235,7 +228,7 @@ def _samples_html(media: Media) -> Markup:
     for k, number in enumerate(media.columns["sample"]):
         caption = [f"{name} {media.columns[name][k]}" for name in names]
         label = f"sample {number}: {', '.join(caption)}"
-        parts = [*_bodies(media, k, label), tag("div", f"sample {number}", style=_QUIET)]
+        parts = [_body(media, k, label), tag("div", f"sample {number}", style=_QUIET)]
         parts += [tag("div", line) for line in caption]
         width = 300 if "text" in media.columns or "sounds" in media.arrays else 104
         style = f"width:{width}px;margin:0;font-size:12px;overflow-wrap:anywhere"
@@ -243,12 +236,12 @@ def _samples_html(media: Media) -> Markup:
     return tag("div", *cards, style="display:flex;flex-wrap:wrap;gap:12px;max-width:100%")
 
 
-def _bodies(media: Media, k: int, label: str) -> list[Markup]:
+def _body(media: Media, k: int, label: str) -> Markup:
     if "images" in media.arrays:
-        return [_image(media.arrays["images"][k], label, 96)]
+        return _image(media.arrays["images"][k], label, 96)
     if "sounds" in media.arrays:
-        return [_player(media.arrays["sounds"][k], int(media.facts["rate"]), label)]
-    return [tag("div", media.columns["text"][k], style="white-space:pre-wrap")]
+        return _player(media.arrays["sounds"][k], int(media.facts["rate"]), label)
+    return tag("div", media.columns["text"][k], style="white-space:pre-wrap")
 
 
 def _image(pixels: NDArray[np.uint8], label: str, side: int) -> Markup:
@@ -310,9 +303,8 @@ def confusion(predictions: Any, labels: Any, *, names: Sequence[str] = (), x: An
     arrays: dict[str, NDArray[Any]] = {"counts": counts}
     if x is not None:
         cells = true.astype(int) * size + predicted.astype(int)
-        chosen = np.array(
-            [k for cell in np.unique(cells) for k in np.flatnonzero(cells == cell)[:_PER_CELL]], int
-        )
+        shown = [np.flatnonzero(cells == cell)[:_PER_CELL] for cell in np.unique(cells)]
+        chosen = np.concatenate([np.zeros(0, int), *shown])
         arrays |= {"images": _images(np.asarray(x)[chosen]), "cells": cells[chosen]}
         arrays["indices"] = chosen
     titles = [plain(names[k] if k < len(names) else k, 24) for k in range(size)]
@@ -323,14 +315,14 @@ def _rates(counts: NDArray[np.integer]) -> NDArray[np.floating]:
     return counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
 
 
-def _confusion_text(media: Media) -> list[Line]:
+def _confusion_text(media: Media) -> list[tuple[str, ...]]:
     counts = media.arrays["counts"]
     rates = np.diagonal(_rates(counts))
     rows = [
-        Line((name, f"{rate:.0%}", *map(format_count, row.tolist())))
+        (name, f"{rate:.0%}", *map(format_count, row.tolist()))
         for name, row, rate in zip(media.names, counts, rates, strict=True)
     ]
-    return [Line((r"label \ prediction", "right", *media.names)), *rows]
+    return [(r"label \ prediction", "right", *media.names), *rows]
 
 
 def _confusion_html(media: Media) -> Markup:
@@ -345,34 +337,23 @@ def _confusion_html(media: Media) -> Markup:
     right = float(np.trace(counts)) / max(float(counts.sum()), 1.0)
     about = f"{format_count(int(counts.sum()))} samples, {right:.1%} right"
     style = "border-collapse:separate;border-spacing:2px;font-size:12px;text-align:center"
-    return tag(
-        "div",
-        tag("div", about),
-        tag("table", *rows, style=style),
-        style="overflow-x:auto;min-height:180px;max-width:100%",
-    )
+    parts = [tag("div", about), tag("table", *rows, style=style)]
+    return tag("div", *parts, style="overflow-x:auto;min-height:180px;max-width:100%")
 
 
 def _confusion_cell(media: Media, i: int, j: int, rate: float) -> Markup:
-    count = int(media.arrays["counts"][i, j])
-    color = LINES[0] if i == j else LINES[1]
-    share = round(65 * rate) if count else 0
-    style = f"padding:3px 8px;background:color-mix(in srgb, {color} {share}%, transparent)"
-    text = tag("span", format_count(count), tag("br"), tag("span", f"{rate:.0%}", style=_QUIET))
+    arrays, count = media.arrays, int(media.arrays["counts"][i, j])
     if not count:
         return tag("td", "·", style="opacity:.5")
-    if "images" not in media.arrays:
+    color = LINES[0] if i == j else LINES[1]
+    style = f"padding:3px 8px;background:color-mix(in srgb, {color} {65 * rate:.0f}%, transparent)"
+    text = tag("span", format_count(count), tag("br"), tag("span", f"{rate:.0%}", style=_QUIET))
+    if "images" not in arrays:
         return tag("td", text, style=style)
-    cell = i * len(media.names) + j
-    indices = media.arrays["indices"]
-    pictures = [
-        tag(
-            "span",
-            _image(media.arrays["images"][k], f"sample {indices[k]}", 72),
-            style="margin:3px",
-        )
-        for k in np.flatnonzero(media.arrays["cells"] == cell)
-    ]
+    pictures = []
+    for k in np.flatnonzero(arrays["cells"] == i * len(media.names) + j):
+        image = _image(arrays["images"][k], f"sample {arrays['indices'][k]}", 72)
+        pictures.append(tag("span", image, style="margin:3px"))
     label = f"label {media.names[i]}, prediction {media.names[j]}"
     box = "position:absolute;z-index:2;padding:6px;background:Canvas;color:CanvasText;"
     panel = tag("div", tag("div", label), *pictures, style=box + "border:1px solid;left:8px")
@@ -413,15 +394,14 @@ def embedding_map(
     chosen = np.unique(np.linspace(0, len(vectors) - 1, MOST_POINTS).round().astype(int))
     classes = _classes("labels", labels, len(vectors))
     facts: dict[str, float] = {"count": len(vectors)}
-    if method is not None:
-        plane = np.asarray(method(vectors), np.float64)
-    elif vectors.shape[1] <= 2:
-        plane = np.pad(vectors, ((0, 0), (0, 2 - vectors.shape[1])))
-    else:
+    plane = vectors if method is None else np.asarray(method(vectors), np.float64)
+    if method is None and vectors.shape[1] > 2:
         left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
-        plane = np.pad((left * sizes)[:, :2], ((0, 0), (0, max(0, 2 - len(sizes)))))
+        plane = (left * sizes)[:, :2]
         shares = np.pad(sizes**2 / max(float((sizes**2).sum()), 1e-300), (0, 2))
         facts |= {"first": float(shares[0]), "second": float(shares[1])}
+    if method is None:
+        plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
     if plane.shape != (len(vectors), 2):
         raise ArgumentError(f"method must return shape [n, 2], got {list(plane.shape)}.")
     arrays: dict[str, NDArray[Any]] = {"points": plane[chosen].astype(np.float32)}
@@ -442,45 +422,32 @@ def _about_points(media: Media) -> str:
     return text
 
 
-def _points_text(media: Media) -> list[Line]:
-    classes = [Line((f"classes: {', '.join(media.names[:12])}",))] if media.names else []
-    return [Line((_about_points(media),)), *classes]
-
-
-def _color_of(number: int, count: int) -> str:
-    """Return the color of a class: a named line color, or of many classes one hue each."""
-    if count <= len(LINES):
-        return LINES[number]
-    return f"hsl({360 * number / count:.0f} 65% {40 + 18 * (number % 2)}%)"
+def _points_text(media: Media) -> list[tuple[str, ...]]:
+    classes = [(f"classes: {', '.join(media.names[:12])}",)] if media.names else []
+    return [(_about_points(media),), *classes]
 
 
 def _points_html(media: Media) -> Markup:
     points = media.arrays["points"].astype(np.float64)
     classes = media.arrays.get("classes", np.zeros(len(points), int))
-    low, span = points.min(axis=0), np.ptp(points, axis=0)
-    scaled = (points - low) / np.where(span > 0, span, 1.0)
-    groups = []
+    span = np.ptp(points, axis=0)
+    scaled = (points - points.min(axis=0)) / np.where(span > 0, span, 1.0)
+    groups, legend = [], []
     for number in np.unique(classes).tolist():
         dots = [
             tag("circle", cx=f"{6 + 388 * x:.0f}", cy=f"{294 - 288 * y:.0f}", r="2.6")
             for x, y in scaled[classes == number].tolist()
         ]
-        label = [tag("title", media.names[number])] if media.names else []
-        color = _color_of(number, len(media.names))
-        groups.append(tag("g", *label, *dots, fill=color, fill_opacity=".75"))
+        color = CLASSES[number % len(CLASSES)]
+        if media.names:
+            name = media.names[number]
+            dots.insert(0, tag("title", name))
+            legend.append(tag("span", tag("span", "● ", style=f"color:{color}"), name))
+        groups.append(tag("g", *dots, fill=color, fill_opacity=".75"))
     about = _about_points(media)
-    drawing = tag(
-        "svg",
-        *groups,
-        viewBox="0 0 400 300",
-        role="img",
-        aria_label=about,
-        style=f"width:400px;max-width:100%;border:1px solid {_BORDER}",
-    )
-    legend = [
-        tag("span", tag("span", "● ", style=f"color:{_color_of(k, len(media.names))}"), name)
-        for k, name in enumerate(media.names)
-    ]
+    style = f"width:400px;max-width:100%;border:1px solid {_BORDER}"
+    box = {"viewBox": "0 0 400 300", "role": "img", "aria_label": about}
+    drawing = tag("svg", *groups, **box, style=style)
     row = tag("div", *legend, style="display:flex;flex-wrap:wrap;gap:10px;font-size:12px")
     return tag("div", tag("div", about, style="font-size:12px"), drawing, row)
 
@@ -490,7 +457,7 @@ _HTML: dict[str, Callable[[Media], Markup]] = {
     "confusion": _confusion_html,
     "points": _points_html,
 }
-_TEXT: dict[str, Callable[[Media], list[Line]]] = {
+_TEXT: dict[str, Callable[[Media], list[tuple[str, ...]]]] = {
     "samples": _samples_text,
     "confusion": _confusion_text,
     "points": _points_text,
