@@ -54,11 +54,11 @@ _HOMES: dict[str, str] = {
     "nbmodule.live.diagnosis.rule": "RuleVerdict rule",
     "nbmodule.live.diagnosis.judge": "Diagnosis mute_rule",
     "nbmodule.live.diagnosis.examine": "check_setup",
+    "nbmodule.live.runs.run": "last_run",
     "nbmodule.live.runs.run_comparison": "compare_runs",
     "nbmodule.live.runs.listing": "runs",
     "nbmodule.live.run_data.series": "no_improvement",
     "nbmodule.live.run_data.media": "Media confusion embedding_map samples",
-    "nbmodule.live.reporting.journal": "last_run",
     "nbmodule.live.controls.loop": "steps",
     "nbmodule.nn.batches": "batches",
     "nbmodule.nn.functional": (

@@ -110,7 +110,7 @@ from nbmodule.live.diagnosis.judge import mute_rule as mute_rule
 from nbmodule.live.diagnosis.rule import RuleVerdict as RuleVerdict
 from nbmodule.live.diagnosis.rule import rule as rule
 from nbmodule.live.live import Live as Live
-from nbmodule.live.reporting.journal import last_run as last_run
+from nbmodule.live.runs.run import last_run as last_run
 from nbmodule.live.run_data.media import Media as Media
 from nbmodule.live.run_data.media import confusion as confusion
 from nbmodule.live.run_data.media import embedding_map as embedding_map

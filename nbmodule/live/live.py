@@ -48,8 +48,8 @@ from nbmodule.scale.mesh import has_other_hosts, is_first_host
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis
     from nbmodule.live.replay.saved_state import StateSaver
-    from nbmodule.live.reporting.journal import LastRun
     from nbmodule.live.runs.resume import Resumed
+    from nbmodule.live.runs.run import RecordedRun
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
@@ -131,7 +131,7 @@ class Live(ReplayVerbs):
         journal: bool | str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
-        resume: LastRun | None = None,
+        resume: RecordedRun | None = None,
     ) -> None:
         if has_other_hosts():  # all must run the same programs at the same steps, and one shows
             returns, display, keep = None, display and is_first_host(), False

@@ -22,12 +22,12 @@ import nbmodule as nb
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.live import Live
 from nbmodule.live.reporting import journal
-from nbmodule.live.reporting.journal import LastRun, last_run
+from nbmodule.live.runs.run import RecordedRun, last_run
 
 ROOT = Path(__file__).parents[2]
 
 
-def written(folder, steps=50, **options) -> LastRun:
+def written(folder, steps=50, **options) -> RecordedRun:
     with Live(display=False, journal=folder, **options) as live:
         for k in live.steps(range(steps)):
             live.log(loss=1 / (k + 1), accuracy=np.float32(k))
@@ -77,7 +77,7 @@ def test_a_journal_that_is_cut_off_anywhere_gives_what_is_whole(tmp_path):
     data = whole.path.read_bytes()
     for length in range(10, len(data), 97):
         whole.path.write_bytes(data[:length])
-        run = LastRun(whole.path)
+        run = RecordedRun(whole.path)
         if "loss" in run.history:
             assert (
                 run.history.loss.values.tolist()
@@ -91,7 +91,7 @@ def test_a_damaged_byte_ends_the_reading_there(tmp_path):
     data = bytearray(whole.path.read_bytes())
     data[-20] ^= 255
     whole.path.write_bytes(data)
-    run = LastRun(whole.path)
+    run = RecordedRun(whole.path)
     assert not run.is_whole and run.state == "died"
     assert run.history.loss.values.tolist() == whole.history.loss.values.tolist()
 
@@ -188,9 +188,9 @@ def test_the_journal_of_a_run_that_goes_on_is_not_removed_by_others_and_says_tha
                 for _ in range(4):
                     written(tmp_path, steps=1)
         live._journal.write()
-        run = LastRun(live._journal.path)
+        run = RecordedRun(live._journal.path)
         assert run.state == "running" and repr(run).startswith("training: running at step 5")
-    assert LastRun(live._journal.path).state == "done"
+    assert RecordedRun(live._journal.path).state == "done"
     assert len(list(tmp_path.glob(f"*{journal.SUFFIX}"))) == 2
 
 
@@ -280,7 +280,7 @@ def test_a_forked_child_that_leaves_the_block_leaves_run_and_journal_to_its_pare
     code = f"""
         import os, time
         from nbmodule.live.live import Live
-        from nbmodule.live.reporting.journal import last_run
+        from nbmodule.live.runs.run import last_run
         with Live(display=False, journal={str(tmp_path)!r}) as live:
             for k in live.steps(range(6)):
                 live.log(loss=float(k))

@@ -22,29 +22,27 @@ import os
 import struct
 import threading
 import time
-import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.format import format_bytes, format_count, printable_repr
+from nbmodule.base.format import format_bytes
 from nbmodule.base.notebook import running_shell
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
-from nbmodule.errors import FileFormatError, NbModuleError
-from nbmodule.live.run_data.history import History
-from nbmodule.live.run_data.media import Media
+from nbmodule.errors import FileFormatError
 from nbmodule.live.run_data.state import RunState, origin
-from nbmodule.live.run_data.strips import Sample, Strips
+from nbmodule.live.run_data.strips import Sample
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.saved_state import SavedState
 
 FOLDER = ".nbmodule_runs"
-SUFFIX = ".nbrun"
+SUFFIX, NOTES = ".nbrun", ".notes.json"
+"""Endings of a journal, and of the file with tags and note that a user has set."""
 EVERY = 1.0
 """Seconds between two writes."""
 TRY_AGAIN = 5.0
@@ -58,7 +56,7 @@ _FRAME = struct.Struct("<cII")
 """Kind, length, checksum."""
 _POINTS = struct.Struct("<IIc")
 """Number of the series, how many points, NumPy's code of the values' dtype."""
-_BEAT = struct.Struct("<dqq")
+BEAT = struct.Struct("<dqq")
 """Time, steps that are done, step as the curves count."""
 _SNAPSHOT_EVERY = 5.0
 _MOST_MEDIA = 2**25
@@ -66,7 +64,7 @@ _MOST_MEDIA = 2**25
 _SNAPSHOT_SHARE = 0.01
 """Share of the time that writing snapshots may take."""
 _STAMP = "%Y%m%d-%H%M%S"
-_STEP, _DTYPES, _NOTES = "//step", "//dtypes", "//notes"
+_STEP, _DTYPES, _STATE = "//step", "//dtypes", "//notes"
 """Entries of a snapshot beside the variables."""
 
 
@@ -105,29 +103,23 @@ class Journal:
         drop_oldest(folder)
         self.path = folder / f"{time.strftime(_STAMP)}-{run.run_id}{SUFFIX}"
         self._process = os.getpid()
-        self._begin_file()
-        self.write()
-        threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
-
-    def _begin_file(self) -> None:
         self._numbers: dict[str, int] = {}
         """Number of each series."""
         self._written: dict[str, int] = {}
         """How many points of each series are in records."""
         self._samples: dict[str, int] = {}
         """Step of the newest sample that is in a record, by quantity."""
-        self._settings = dict(self._run.settings)
+        self._settings = dict(run.settings)
         self._media: dict[str, int] = {}
         """Step of the newest entry that is in a record, by name."""
         self._media_bytes = 0
         head = {
-            "name": self._run.name,
-            "run": self._run.run_id,
+            "name": run.name,
+            "run": run.run_id,
             "began": time.time(),
-            "process": self._process,
-            "settings": self._run.settings,
-            "tags": list(self._run.tags),
-            "parent": self._run.parent,
+            "settings": run.settings,
+            "tags": list(run.tags),
+            "parent": run.parent,
             **origin(),
         }
         self._pending = _MAGIC + _framed(b"H", json.dumps(head).encode())
@@ -136,6 +128,8 @@ class Journal:
         """Bytes of the file that are whole records."""
         self._file = open(self.path, "xb", buffering=0)  # noqa: SIM115 - open during the run
         hold(self._file)
+        self.write()
+        threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
 
     def _flush(self) -> None:
         """Append the pending records, in place of what a failed write has left."""
@@ -208,7 +202,7 @@ class Journal:
             self._settings = dict(run.settings)
             self._add(b"U", json.dumps(self._settings).encode())
         self._collect_media()
-        self._add(b"B", _BEAT.pack(time.time(), run.count.done, run.step))
+        self._add(b"B", BEAT.pack(time.time(), run.count.done, run.step))
         if self._end:
             self._add(b"E", json.dumps(self._end | {"time": time.time()}).encode())
 
@@ -221,8 +215,8 @@ class Journal:
                 data = item.value.encode() if item.kind == "text" else item.value.to_bytes()
                 self._media_bytes += len(data)
                 if self._media_bytes <= _MOST_MEDIA:
-                    head = json.dumps({"name": name, "step": item.step, "kind": item.kind}).encode()
-                    self._add(b"M", struct.pack("<I", len(head)) + head + data)
+                    head = {"name": name, "step": item.step, "kind": item.kind}
+                    self._add(b"M", _with_head(head, data))
             self._media[name] = items[-1].step
 
     def cut(self, step: int, forget: Callable[[], object]) -> None:
@@ -296,180 +290,28 @@ class Journal:
             )
 
 
-class LastRun:
-    """A run read from its journal, also after its kernel died.
-
-    Attributes:
-        name: Its title.
-        began: Start, in seconds since 1970.
-        history: All points that were written.
-        watched: Statistics of submodules, by quantity.
-        step: The last known step.
-        seen: When it was last alive, in seconds since 1970.
-        state: How it ended; `died` if its journal has no end, `running` if its process is alive.
-        reason: Why it ended, if known.
-        path: The journal.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name, self.began, self.state, self.reason, self.run_id = "", 0.0, "died", "", ""
-        self.step, self.seen, self.is_whole = 0, 0.0, True
-        self.history = History()
-        self.watched: dict[str, Strips] = {}
-        self._names: list[str] = []
-        is_running = is_held(path)
-        for record_type, payload in self._records():
-            try:
-                self._take(record_type, payload)
-            except Exception:  # noqa: BLE001 - a crafted or damaged record ends the reading there
-                self.is_whole = False
-                break
-        if self.state == "died" and is_running:
-            self.state, self.is_whole = "running", True  # its last record may be on its way
-
-    def _records(self) -> Iterator[tuple[bytes, bytes]]:
-        try:
-            with open(self.path, "rb") as file:
-                data = file.read()
-        except OSError as error:
-            raise FileFormatError(f"{self.path} cannot be read: {error.strerror}.") from error
-        if not data.startswith(_MAGIC):
-            raise FileFormatError(f"{self.path} is no journal of a run: it does not begin as one.")
-        start = len(_MAGIC)
-        while start + _FRAME.size <= len(data):
-            record_type, length, check = _FRAME.unpack_from(data, start)
-            start += _FRAME.size
-            payload = data[start : start + length]
-            is_valid = zlib.crc32(record_type + payload) == check
-            if len(payload) < length or not is_valid:
-                self.is_whole = False
-                return
-            start += length
-            yield record_type, payload
-        self.is_whole = self.is_whole and start == len(data)
-
-    def _take_head(self, head: dict[str, Any]) -> None:
-        """Read other entries of the head; `Run` reads settings and tags."""
-
-    def _take(self, record_type: bytes, payload: bytes) -> None:
-        if record_type == b"H":
-            head = json.loads(payload)
-            self.name, self.began = str(head.get("name", "")), float(head.get("began", 0.0))
-            self.seen, self.run_id = self.began, str(head.get("run", ""))
-            self._take_head(head)
-        elif record_type == b"N":
-            self._names.append(str(json.loads(payload)))
-        elif record_type == b"P":
-            number, steps, values = _unpack_points(payload)
-            self.history.extend(self._names[number], steps, values)
-        elif record_type == b"S":
-            sample = _unpack_sample(payload)
-            self.watched.setdefault(sample.quantity, Strips(sample.quantity)).add(sample)
-        elif record_type == b"M":
-            (length,) = struct.unpack_from("<I", payload)
-            head, data = json.loads(payload[4 : 4 + length]), payload[4 + length :]
-            value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
-            self.history.media.put(str(head["name"]), int(head["step"]), value)
-        elif record_type == b"B":
-            self.seen, _, self.step = _BEAT.unpack(payload)
-        elif record_type == b"C":
-            (step,) = struct.unpack("<q", payload)
-            self.history.cut(step)
-            for strips in self.watched.values():
-                strips.cut(step)
-        elif record_type == b"E":
-            ended = json.loads(payload)
-            self.state, self.reason = str(ended["state"]), str(ended["reason"])
-            self.seen = float(ended["time"])
-
-    @property
-    def snapshot(self) -> dict[str, Any] | None:
-        """The newest training state that went to disk: `step`, `model`, `optimizer`, `random` and
-        `controls`; None if there is none. `nb.Live(resume=run)` continues from there.
-
-        `model.load_state_dict(run.snapshot["model"])` and
-        `optimizer.load_state_dict(run.snapshot["optimizer"])` put them back. Of several models,
-        `run.snapshot["model"]` has a dict for each, under the name it was given with.
-
-        Raises:
-            FileFormatError: If it is damaged, or claims to be larger than 100 times its size and
-                256 MiB.
-        """
-        path = self.path.with_suffix(".npz")
-        if not path.is_file():
-            return None
-        from nbmodule.files import read_flat
-
-        try:
-            return _unpacked_values(read_flat(path))
-        except (KeyError, ValueError, TypeError) as error:
-            if isinstance(error, FileFormatError):
-                raise
-            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
-
-    @property
-    def when(self) -> str:
-        """The local time at which it was last alive, with the date if that is not today."""
-        seen = time.localtime(self.seen)
-        is_today = seen[:3] == time.localtime()[:3]
-        return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
-
-    @printable_repr
-    def __repr__(self) -> str:
-        how = f"{self.state} at step {format_count(self.step)}"
-        how += "" if self.state == "running" else f", {self.when}"
-        reason = f" ({self.reason})" if self.reason else ""
-        cut = "" if self.is_whole else "; the last record was cut off"
-        return f"{self.name}: {how}{reason}{cut}\n{self.history!r}"
-
-
-def last_run(folder: str | Path | None = None) -> LastRun:
-    """Read the newest run from its journal: what it logged, statistics, and the newest snapshot,
-    also after its kernel died.
-
-    Args:
-        folder: Where the journals are, as given to `nb.Live(journal=...)`; the one beside the
-            notebook if not given. Or the path of one journal. A file of the folder that cannot be
-            read is skipped with a warning.
-
-    Returns:
-        The run: `.history`, `.watched`, `.snapshot`, and how it ended.
+def read_records(path: Path) -> tuple[list[tuple[bytes, bytes]], bool]:
+    """Return type and content of the records of a journal that are whole, and whether all are.
 
     Raises:
-        NbModuleError: if there is no journal.
-        FileFormatError: if none can be read.
-
-    Example:
-        >>> import nbmodule as nb, tempfile
-        >>> folder = tempfile.mkdtemp()
-        >>> with nb.Live(display=False, journal=folder) as live:
-        ...     for i in live.steps(range(3)):
-        ...         live.log(loss=1 / (i + 1))
-        >>> nb.last_run(folder).history.loss.values.tolist()
-        [1.0, 0.5, 0.3333333333333333]
+        FileFormatError: If it cannot be read, or is another file.
     """
-    if folder is not None and Path(folder).is_file():
-        return LastRun(Path(folder))
-    folders = folders_of(folder)
-    paths = [path for each in folders for path in _journals(each) if _written_at(path)]
-    if not paths:
-        raise NbModuleError(
-            f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each "
-            "run writes one; elsewhere give nb.Live(..., journal='runs'), and nb.last_run('runs') "
-            "reads it."
-        )
-    errors: list[FileFormatError] = []
-    for path in sorted(paths, key=lambda path: (_written_at(path), path.name), reverse=True):
-        try:
-            run = LastRun(path)
-        except FileFormatError as error:
-            errors.append(error)
-            continue
-        for error in errors:
-            warnings.warn(f"skipped a journal: {error}", stacklevel=2)
-        return run
-    raise errors[0]
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
+    if not data.startswith(_MAGIC):
+        raise FileFormatError(f"{path} is no journal of a run: it does not begin as one.")
+    records, start = [], len(_MAGIC)
+    while start + _FRAME.size <= len(data):
+        record_type, length, check = _FRAME.unpack_from(data, start)
+        end = start + _FRAME.size + length
+        payload = data[start + _FRAME.size : end]
+        if len(payload) < length or zlib.crc32(record_type + payload) != check:
+            break
+        records.append((record_type, payload))
+        start = end
+    return records, start == len(data)
 
 
 def folders_of(folder: object = None) -> list[Path]:
@@ -487,31 +329,24 @@ def drop_oldest(folder: Path) -> None:
     that goes on.
     """
     remove_abandoned(folder, ".")  # snapshots whose writers were killed
-    paths = _journals(folder)
+    paths = journals_in(folder)
     ended = [path for path in paths if not is_held(path)]
     for path in ended[: max(len(paths) - _MOST_SNAPSHOTS + 1, 0)]:
         with contextlib.suppress(OSError):
             path.with_suffix(".npz").unlink(missing_ok=True)
     for path in ended[: max(len(paths) - MOST_RUNS + 1, 0)]:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+        for each in (path, path.with_suffix(NOTES)):
+            with contextlib.suppress(OSError):
+                each.unlink(missing_ok=True)
 
 
-def _journals(folder: Path) -> list[Path]:
+def journals_in(folder: Path) -> list[Path]:
+    """Return the journals of a folder, oldest first."""
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
 
 
 def _reason(error: Exception) -> str:
     return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-
-
-def _written_at(path: Path) -> int:
-    """Return the time of the last write; 0 for an empty or removed file."""
-    try:
-        status = path.stat()
-    except OSError:
-        return 0
-    return status.st_mtime_ns if status.st_size else 0
 
 
 def _packed_values(state: SavedState) -> dict[str, Any]:
@@ -525,17 +360,18 @@ def _packed_values(state: SavedState) -> dict[str, Any]:
     return {
         _STEP: np.int64(state.step),
         _DTYPES: np.str_(json.dumps(dtypes)),
-        _NOTES: np.str_(json.dumps(state.notes)),
+        _STATE: np.str_(json.dumps(state.notes)),
         **values,
     }
 
 
-def _unpacked_values(file: dict[str, Any]) -> dict[str, Any]:
+def unpack_state(file: dict[str, Any]) -> dict[str, Any]:
+    """Return a training state with its variables by part, and by model where there are several."""
     state: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
     dtypes = json.loads(str(file.get(_DTYPES, "{}")))
-    notes = json.loads(str(file.get(_NOTES, "{}")))
+    notes = json.loads(str(file.get(_STATE, "{}")))
     for key in file:
-        if key in (_STEP, _DTYPES, _NOTES):
+        if key in (_STEP, _DTYPES, _STATE):
             continue
         prefix, _, name = key.partition("/")
         part, _, model = prefix.partition(":")
@@ -556,7 +392,8 @@ def _pack_points(number: int, steps: Any, values: Any) -> bytes:
     return header + steps.astype("<i8").tobytes() + values.astype(f"<{code}").tobytes()
 
 
-def _unpack_points(payload: bytes) -> tuple[int, Any, Any]:
+def unpack_points(payload: bytes) -> tuple[int, Any, Any]:
+    """Return the number of a series, steps and values."""
     number, count, code = _POINTS.unpack_from(payload)
     steps = np.frombuffer(payload, "<i8", count, _POINTS.size)
     values = np.frombuffer(payload, f"<{code.decode()}", count, _POINTS.size + steps.nbytes)
@@ -564,13 +401,23 @@ def _unpack_points(payload: bytes) -> tuple[int, Any, Any]:
 
 
 def _pack_sample(quantity: str, step: int, paths: tuple[str, ...], values: Any) -> bytes:
-    facts = {"quantity": quantity, "step": step, "paths": paths, "shape": values.shape}
-    head = json.dumps(facts).encode()
-    return struct.pack("<I", len(head)) + head + values.astype("<f4").tobytes()
+    head = {"quantity": quantity, "step": step, "paths": paths, "shape": values.shape}
+    return _with_head(head, values.astype("<f4").tobytes())
 
 
-def _unpack_sample(payload: bytes) -> Sample:
-    (length,) = struct.unpack_from("<I", payload)
-    head = json.loads(payload[4 : 4 + length])
-    values = np.frombuffer(payload, "<f4", offset=4 + length).reshape(head["shape"])
+def unpack_sample(payload: bytes) -> Sample:
+    """Return statistics of submodules."""
+    head, data = split_head(payload)
+    values = np.frombuffer(data, "<f4").reshape(head["shape"])
     return Sample(head["step"], head["quantity"], tuple(head["paths"]), values)
+
+
+def _with_head(head: dict[str, Any], data: bytes) -> bytes:
+    packed = json.dumps(head).encode()
+    return struct.pack("<I", len(packed)) + packed + data
+
+
+def split_head(payload: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the description before the data of a record, and the data."""
+    (length,) = struct.unpack_from("<I", payload)
+    return json.loads(payload[4 : 4 + length]), payload[4 + length :]

@@ -200,7 +200,7 @@ class History:
         Raises:
             MissingDependencyError: If pandas is not installed.
         """
-        pandas = _imported("pandas", "history.to_pandas()")
+        pandas = load_extra("pandas", "history.to_pandas()")
         steps, columns = self.to_table()
         return pandas.DataFrame(columns, index=pandas.Index(steps, name="step"))
 
@@ -241,7 +241,7 @@ class History:
         Raises:
             MissingDependencyError: If tensorboardX is not installed.
         """
-        tensorboard = _imported("tensorboardX", "history.to_tensorboard()")
+        tensorboard = load_extra("tensorboardX", "history.to_tensorboard()")
         with tensorboard.SummaryWriter(str(folder)) as writer:
             for name, curve in self.to_numpy().items():
                 for step, value in zip(curve.steps.tolist(), curve.values.tolist(), strict=True):
@@ -255,21 +255,22 @@ class History:
             log: Whether the values are drawn on a logarithmic axis.
             columns: Horizontal detail; longer series are reduced without losing an extreme.
         """
-        figures = _imported("matplotlib.figure", "history.plot()")
-        groups = {
-            g: m for g, m in self.groups().items() if not names or g in names or set(m) & set(names)
-        }
+        figures = load_extra("matplotlib.figure", "history.plot()")
+        groups = self.groups()
         for name in names:
-            if name not in self and name not in self.groups():
+            if name not in self and name not in groups:
                 raise PathError(self._unknown(name))
-        figure = figures.Figure(
-            figsize=(min(4.5 * max(len(groups), 1), 13), 3), layout="constrained"
-        )
-        axes = figure.subplots(1, max(len(groups), 1), squeeze=False)[0]
+        if names:
+            groups = {
+                group: {n: s for n, s in members.items() if group in names or n in names}
+                for group, members in groups.items()
+            }
+            groups = {group: members for group, members in groups.items() if members}
+        count = max(len(groups), 1)
+        figure = figures.Figure(figsize=(min(4.5 * count, 13), 3), layout="constrained")
+        axes = figure.subplots(1, count, squeeze=False)[0]
         for axis, (group, members) in zip(axes, groups.items(), strict=False):
             for name, series in members.items():
-                if names and group not in names and name not in names:
-                    continue
                 curve = reduce_curve(series.since(0), columns)
                 style = _ROLE_STYLE[group_of(name)[1]]
                 axis.plot(curve.steps, curve.values, style, label=name, linewidth=1.2)
@@ -301,7 +302,12 @@ def json_number(value: float | None) -> float | str | None:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def _imported(module: str, needed_by: str) -> Any:
+def load_extra(module: str, needed_by: str) -> Any:
+    """Return a module that is not installed with the package.
+
+    Raises:
+        MissingDependencyError: If it is missing.
+    """
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
 
 from nbmodule.base.format import format_number, group_of, is_better_when_higher, plain
+from nbmodule.base.kinds import is_real
 from nbmodule.live.runs.page import MOST_POINTS, logged_series, outline_of
 from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views import html_of
@@ -21,23 +21,16 @@ LEAST_PLOTTED = 5
 """Runs from which on settings are plotted against a result."""
 _MOST_SERIES = 8
 _MOST_SETTINGS = 6
-_WIDTH, _HEIGHT = 640, 220
+_WIDTH, _TOP, _BOTTOM = 640, 40, 190
 
 
 def _curve_records(comparison: RunComparison, points: int) -> list[HistoryRecord]:
-    """One plot per series: that series of each run, without what leaves the range of most runs."""
+    """One plot per series: that series of each run."""
     records = []
     for name in list(comparison.best)[:_MOST_SERIES]:
-        limit, series = comparison.usual_limit(name), []
-        for run, (x, y) in comparison.curves(name).items():
-            if limit is not None:
-                is_beyond = np.isfinite(y) & (np.abs(y) > limit)
-                x, y = x[~is_beyond], y[~is_beyond]
-                run += f", then beyond {format_number(limit)}" if is_beyond.any() else ""
-            series.append(logged_series(run, x, y, plain(name), points))
-        about = comparison.about_limit(name, limit)
-        title = f"{plain(name)} ({plain(about, 200)})" if about else plain(name)
-        records.append(HistoryRecord(title, tuple(series)))
+        curves = comparison.drawn_curves(name)
+        series = [logged_series(run, x, y, plain(name), points) for run, (x, y) in curves.items()]
+        records.append(HistoryRecord(plain(name), tuple(series)))
     return records
 
 
@@ -45,7 +38,7 @@ def _comparison_table(comparison: RunComparison) -> DataTable:
     """A line per setting that differs and per result, a column per run."""
     (_, *names), rows = comparison.table()
     columns = tuple(
-        Column(name, [row[k] or None for row in rows]) for k, name in enumerate(_heads(names), 1)
+        Column(name, [row[k] or None for row in rows]) for k, name in enumerate(names, 1)
     )
     return DataTable(
         "comparison",
@@ -57,21 +50,6 @@ def _comparison_table(comparison: RunComparison) -> DataTable:
         label="setting",
         title=(f"{len(comparison.runs)} runs compared",),
     )
-
-
-def _heads(names: Sequence[str]) -> list[str]:
-    """Return the names of many runs without the words that all begin with: columns are narrow.
-
-    Example:
-        >>> _heads([f"resnet width {2**k}" for k in range(5)])
-        ['… 1', '… 2', '… 4', '… 8', '… 16']
-    """
-    words = [name.split(" ") for name in names]
-    columns = zip(*(row[:-1] for row in words), strict=False)
-    shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
-    if len(names) < LEAST_PLOTTED or not shared:
-        return list(names)
-    return [" ".join(["…", *row[shared:]]) for row in words]
 
 
 def comparison_html(comparison: RunComparison, *, points: int = MOST_POINTS) -> str:
@@ -97,75 +75,55 @@ def settings_plot(comparison: RunComparison) -> Markup:
     The result is the first validation series, else the first series. The best run is drawn
     strongest.
     """
-    best = comparison.best
+    best, settings = comparison.best, list(comparison.settings.items())[:_MOST_SETTINGS]
     result = next((name for name in best if group_of(name)[1] != "train"), next(iter(best), ""))
-    numbers = {
-        name: values
-        for name, values in comparison.settings.items()
-        if len({repr(value) for value in values}) > 1
-    }
-    if not numbers or not result:
+    if not settings or not result:
         return Markup("")
-    axes = [*list(numbers.items())[:_MOST_SETTINGS], (f"best {result}", best[result])]
-    places = [_positions(values) for _, values in axes]
-    gap = (_WIDTH - 140) / (len(axes) - 1)
-    order = np.argsort([_badness(result, value) for value in best[result]])[::-1].tolist()
-    parts = [_axis(name, values, 70 + k * gap) for k, (name, values) in enumerate(axes)]
-    for number in order:
-        points = " ".join(
-            f"{70 + k * gap:.0f},{heights[number]:.0f}"
-            for k, heights in enumerate(places)
-            if heights[number] is not None
-        )
-        is_best = number == order[-1]
-        line = {"stroke": LINES[1] if is_best else LINES[0], "stroke_width": 2.5 if is_best else 1}
-        opacity = 1 if is_best else 0.55
+    lines = [""] * len(comparison.runs)
+    parts = []
+    for k, (name, values) in enumerate([*settings, (f"best {result}", best[result])]):
+        x = 70 + k * (_WIDTH - 140) / len(settings)
+        levels = _levels(values)
+        parts.append(_axis(name, levels, x))
+        for number, value in enumerate(values):
+            if value is not None:
+                rank = [repr(level) for level in levels].index(repr(value))
+                y = _BOTTOM - rank / max(len(levels) - 1, 1) * (_BOTTOM - _TOP)
+                lines[number] += f"{x:.0f},{y:.0f} "
+    sign = -1 if is_better_when_higher(result) else 1
+    results = np.array([math.nan if v is None else sign * v for v in best[result]])
+    strongest = int(np.where(np.isfinite(results), results, np.inf).argmin())
+    for number in sorted(range(len(lines)), key=lambda number: number == strongest):
+        look = {"stroke": LINES[0], "stroke_width": 1, "stroke_opacity": 0.55}
+        if number == strongest:
+            look = {"stroke": LINES[1], "stroke_width": 2.5, "stroke_opacity": 1}
         label = tag("title", comparison.names[number])
-        parts.append(
-            tag("polyline", label, points=points, fill="none", stroke_opacity=opacity, **line)
-        )
+        parts.append(tag("polyline", label, points=lines[number], fill="none", **look))
     about = (
         f"settings against best {result}, each axis by rank; strongest: "
-        f"{comparison.names[order[-1]]}"
+        f"{comparison.names[strongest]}"
     )
     style = f"width:{_WIDTH}px;max-width:100%;font:11px sans-serif"
-    box = f"0 0 {_WIDTH} {_HEIGHT}"
+    box = f"0 0 {_WIDTH} {_BOTTOM + 30}"
     drawing = tag("svg", *parts, viewBox=box, role="img", aria_label=about, style=style)
     return tag("div", tag("div", about, style="font-size:12px"), drawing)
 
 
-def _badness(name: str, value: float | None) -> float:
-    if value is None or not math.isfinite(value):
-        return math.inf
-    return -value if is_better_when_higher(name) else value
-
-
-def _positions(values: Sequence[Any]) -> list[float | None]:
-    """Return heights on an axis: by order of value, equal values at one height."""
-    levels = _levels(values)
-    span = max(len(levels) - 1, 1)
-    height_of = {repr(v): _HEIGHT - 30 - k / span * (_HEIGHT - 70) for k, v in enumerate(levels)}
-    return [None if value is None else height_of[repr(value)] for value in values]
-
-
 def _levels(values: Sequence[Any]) -> list[Any]:
+    """Return the different values of an axis, lowest first; texts and others by their text."""
     by_text = {repr(value): value for value in values if value is not None}
-    is_number = all(
-        isinstance(v, (int, float)) and not isinstance(v, bool) for v in by_text.values()
-    )
-    return sorted(by_text.values(), key=float if is_number else str)
+    return sorted(by_text.values(), key=float if all(map(is_real, by_text.values())) else str)
 
 
-def _axis(name: str, values: Sequence[Any], x: float) -> Markup:
+def _axis(name: str, levels: Sequence[Any], x: float) -> Markup:
     """Draw an axis with its name, its lowest and its highest value."""
-    levels = _levels(values)
-    ends = [
-        format_number(v, 3) if isinstance(v, float) else plain(str(v), 12)
+    low, high = (
+        format_number(v, 3) if isinstance(v, float) else plain(v, 12)
         for v in (levels[0], levels[-1])
-    ]
-    line = tag("line", x1=x, x2=x, y1=40, y2=_HEIGHT - 30, stroke="currentColor", opacity=".5")
-    texts = [(plain(name, 22), 14), (ends[1], 32), (ends[0], _HEIGHT - 14)]
+    )
+    line = tag("line", x1=x, x2=x, y1=_TOP, y2=_BOTTOM, stroke="currentColor", opacity=".5")
     labels = [
-        tag("text", text, x=x, y=y, text_anchor="middle", fill="currentColor") for text, y in texts
+        tag("text", text, x=x, y=y, text_anchor="middle", fill="currentColor")
+        for text, y in ((plain(name, 22), 14), (high, 32), (low, _BOTTOM + 16))
     ]
     return tag("g", line, *labels)

@@ -7,15 +7,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
-from nbmodule.base.format import format_count, format_number, format_seconds, plain, printable_repr
+from nbmodule.base.format import (
+    format_count,
+    format_number,
+    format_seconds,
+    is_better_when_higher,
+    plain,
+    printable_repr,
+)
+from nbmodule.base.kinds import is_real
 from nbmodule.errors import NbModuleError, PathError
-from nbmodule.live.reporting.journal import SUFFIX, folders_of
+from nbmodule.live.reporting.journal import folders_of, journals_in
 from nbmodule.live.run_data.epochs import text_table, when
+from nbmodule.live.run_data.history import load_extra
 from nbmodule.live.run_data.in_memory import kept_runs
 from nbmodule.live.runs.run import (
     RecordedRun,
     RunInMemory,
-    data_frame,
     series_names,
     varying_settings,
     write_parquet,
@@ -23,6 +31,8 @@ from nbmodule.live.runs.run import (
 from nbmodule.live.runs.run_comparison import RunComparison, compare_runs
 
 _MOST_SHOWN = 60
+MOST_JUDGED = 100
+"""Runs whose findings stand in the list; beyond, `runs[k].diagnosis` has them."""
 
 
 class Runs(Sequence[RecordedRun]):
@@ -75,17 +85,14 @@ class Runs(Sequence[RecordedRun]):
         Raises:
             PathError: If no run has such a series or setting.
         """
-        from nbmodule.base.format import is_better_when_higher
-
-        sortable = [run for run in self._runs if by in run.best or by in run.settings]
-        if not sortable:
+        is_series = any(by in run.best for run in self._runs)
+        if not is_series and not any(by in run.settings for run in self._runs):
             raise PathError(f"no run has a series or setting {by!r}.")
-        sign = -1 if any(by in run.best for run in sortable) and is_better_when_higher(by) else 1
+        sign = -1 if is_series and is_better_when_higher(by) else 1
 
         def key(run: RecordedRun) -> tuple[bool, float, str]:
             value = run.best.get(by, run.settings.get(by))
-            is_number = isinstance(value, (int, float))
-            return value is None, sign * float(value) if is_number else 0.0, str(value)
+            return value is None, sign * value if is_real(value) else 0.0, str(value)
 
         return Runs(sorted(self._runs, key=key), self.errors)
 
@@ -125,7 +132,7 @@ class Runs(Sequence[RecordedRun]):
         Raises:
             MissingDependencyError: If pandas is missing.
         """
-        return data_frame(self.to_records())
+        return load_extra("pandas", "to_pandas").DataFrame(self.to_records())
 
     def to_parquet(self, path: str | Path) -> None:
         """Write a Parquet file with a row per run; settings of several types are written as text.
@@ -145,33 +152,31 @@ class Runs(Sequence[RecordedRun]):
         number = next((k for k, other in enumerate(self) if other.run_id == run.parent), None)
         return run.parent if number is None else f"{self._runs[number].name} [{number}]"
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and the first rows of the list: settings that differ, best values, findings."""
-        settings, series = self.varying[:4], self.series[:4]
-        head = ["run", "began", "ran", "ended", "step", *settings, *(f"best {s}" for s in series)]
-        head.append("findings")
-        rows = []
-        for run in self._runs[:_MOST_SHOWN]:
-            best = run.best
-            rows.append(
-                [
-                    plain(run.name, 32),
-                    when(run.began),
-                    format_seconds(run.seconds),
-                    run.state,
-                    format_count(run.step),
-                    *(plain(str(run.settings.get(name, "")), 16) for name in settings),
-                    *(format_number(best[name], 4) if name in best else "" for name in series),
-                    ", ".join(run.diagnosis.names),
-                ]
-            )
-        return head, rows
+    def columns(self, most: int) -> dict[str, list[Any]]:
+        """Return the list as columns with a value per run, with at most so many settings that
+        differ, and series. Findings are of the first `MOST_JUDGED` runs.
+        """
+        runs, settings, series = self._runs, self.varying[:most], self.series[:most]
+        findings = [", ".join(run.diagnosis.names) for run in runs[:MOST_JUDGED]]
+        return {
+            "began": [when(run.began) for run in runs],
+            "ran": [format_seconds(run.seconds) for run in runs],
+            "ended": [run.state for run in runs],
+            "steps": [run.step for run in runs],
+            **{name: [run.settings.get(name) for run in runs] for name in settings},
+            **{f"best {name}": [run.best.get(name) for run in runs] for name in series},
+            "findings": findings + ["not judged"] * len(runs[MOST_JUDGED:]),
+        }
 
     @printable_repr
     def __repr__(self) -> str:
         if not self._runs and not self.errors:
             return "no runs"
-        lines = [text_table(*self.table())]
+        shown = self[:_MOST_SHOWN]
+        columns = {"run": [run.name for run in shown], **shown.columns(4)}
+        lines = [
+            text_table(list(columns), [list(map(_text, row)) for row in zip(*columns.values())])
+        ]
         if len(self) > _MOST_SHOWN:
             lines.append(f"... {len(self) - _MOST_SHOWN} more: runs[{_MOST_SHOWN}:]")
         lines += [f"{path.name}: {plain(error, 120)}" for path, error in self.errors.items()]
@@ -182,6 +187,14 @@ class Runs(Sequence[RecordedRun]):
         from nbmodule.views import mimebundle
 
         return mimebundle(self)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return format_number(value, 4)
+    return format_count(value) if is_real(value) else plain(str(value), 32)
 
 
 def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
@@ -208,7 +221,7 @@ def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
     recorded: list[RecordedRun] = []
     errors: dict[Path, str] = {}
     for directory in folders_of(location):
-        for path in directory.glob(f"*{SUFFIX}"):
+        for path in journals_in(directory):
             try:
                 recorded.append(RecordedRun(path))
             except (NbModuleError, OSError, ValueError, KeyError, TypeError) as error:

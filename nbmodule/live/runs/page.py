@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from nbmodule.base.format import format_count, format_seconds, group_of, plain
@@ -68,46 +69,46 @@ def report_page(run: RecordedRun) -> str:
         "ended": run.state + (f": {run.reason}" if run.reason else ""),
         "tags": " ".join(run.tags),
         "note": run.note,
-        "notebook": f"{run.notebook} [{run.cell}]" if run.notebook or run.cell else "",
+        "notebook": run.origin,
         "commit": run.commit,
     }
-    facts = {name: value for name, value in facts.items() if value}
-    parts = [f"<h1>{escape(plain(run.name, 200))}</h1>", _facts(facts)]
-    if run.settings:
-        parts += ["<h2>Settings</h2>", _facts(run.settings)]
-    parts += ["<h2>Findings</h2>", run.diagnosis.html()]
-    parts += ["<h2>Curves</h2>", *map(html_of, run_curves(run))]
-    parts += ["<h2>Epochs</h2>", str(run.epochs().html())]
-    media = run.history.media
-    for name in media:
-        newest = media[name][-1]
-        body = newest.value.html() if newest.kind == "media" else escape(plain(newest.value, 2000))
-        parts.append(f"<h2>{escape(plain(name, 80))}, step {format_count(newest.step)}</h2>{body}")
-    parts += ["<h2>Model</h2>", html_of(run.model)] if run.model is not None else []
-    if run.code:
-        parts += ["<h2>Code of the cell</h2>", f"<pre>{escape(run.code)}</pre>"]
-    parts += ["<h2>Environment</h2>", _facts(environment())]
-    head = (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f"<title>{escape(plain(run.name, 200))}</title>"
+    sections: dict[str, Any] = {
+        "Settings": run.settings and _facts(run.settings),
+        "Findings": run.diagnosis.html(),
+        "Curves": "".join(map(html_of, run_curves(run))),
+        "Epochs": run.epochs().html(),
+    }
+    for name, items in run.history.media.items():
+        newest = items[-1]
+        title = f"{plain(name, 80)}, step {format_count(newest.step)}"
+        is_media = newest.kind == "media"
+        sections[title] = newest.value.html() if is_media else escape(plain(newest.value, 2000))
+    sections |= {
+        "Model": run.model is not None and html_of(run.model),
+        "Code of the cell": run.code and f"<pre>{escape(run.code)}</pre>",
+        "Environment": _facts(environment()),
+    }
+    parts = [f"<h2>{escape(title)}</h2>{body}" for title, body in sections.items() if body]
+    title = escape(plain(run.name, 200))
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}</style>"
+        f"<style>{_STYLE}</style><body><h1>{title}</h1>{_facts(facts)}{''.join(parts)}"
+        "</body></html>"
     )
-    return f"{head}<body>{''.join(parts)}</body></html>"
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
     rows = (
         f"<dt>{escape(plain(k, 80))}</dt><dd>{escape(plain(str(v), 300))}</dd>"
         for k, v in facts.items()
+        if v != ""
     )
     return f"<dl>{''.join(rows)}</dl>"
 
 
 def environment() -> dict[str, str]:
     """Versions of this process: a journal does not keep those of its own."""
-    import jax
-
     return {
         "report written with": f"nbmodule {__version__}, JAX {jax.__version__}",
         "Python": f"{platform.python_version()} on {sys.platform}",

@@ -7,6 +7,8 @@ import functools
 import json
 import os
 import struct
+import time
+import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,41 +16,113 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependencyError
+from nbmodule.base.format import format_count, printable_repr
+from nbmodule.base.whole_file import is_held, whole_file
+from nbmodule.errors import (
+    ArgumentTypeError,
+    FileFormatError,
+    MissingDependencyError,
+    NbModuleError,
+)
 from nbmodule.live.diagnosis.evidence import Evidence, logged_curves, number_or_none
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
-from nbmodule.live.reporting.journal import LastRun
+from nbmodule.live.reporting.journal import (
+    BEAT,
+    NOTES,
+    folders_of,
+    journals_in,
+    read_records,
+    split_head,
+    unpack_points,
+    unpack_sample,
+    unpack_state,
+)
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
+from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.in_memory import KeptRun, branch_of, rewound
+from nbmodule.live.run_data.media import Media
+from nbmodule.live.run_data.strips import Strips
 
-_NOTES = "notes.json"
 
+class RecordedRun:
+    """A run read from its journal, also after its kernel died.
 
-class RecordedRun(LastRun):
-    """A run read from its journal.
-
-    Attributes beyond those of `nb.last_run()`:
+    Attributes:
+        name: Its title.
+        run_id: Its identifier.
+        began: Start, in seconds since 1970.
+        seen: When it was last alive, in seconds since 1970.
+        state: How it ended; `died` if its journal has no end, `running` if its process is alive.
+        reason: Why it ended, if known.
+        step: The last known step.
+        history: All points that were written.
+        watched: Statistics of submodules, by quantity.
         settings: What `nb.Live(config=...)` was given, and what was known of optimizer and model.
         parent: Identifier of the run it continues, empty if none.
+        branches: The branches that rewinds cut off.
         notebook: File name of its notebook, empty if unknown.
         cell: Number of its cell, 0 if unknown.
         code: Text of that cell.
         commit: Git commit of the working folder, empty if there is none.
+        path: The journal.
+        is_whole: False if the journal was damaged or cut off.
     """
 
     def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = self.run_id = self.reason = self.parent = ""
+        self.notebook = self.code = self.commit = ""
+        self.began, self.seen, self.state, self.step, self.cell = 0.0, 0.0, "died", 0, 0
+        self.history = History()
+        self.watched: dict[str, Strips] = {}
         self.settings: dict[str, Any] = {}
-        self._tags: tuple[str, ...] = ()
-        self.parent = self.notebook = self.code = self.commit = ""
-        self.cell = 0
-        self._beats: list[tuple[float, int]] = []
         self.branches: list[KeptRun] = []
-        """The branches that rewinds cut off."""
-        super().__init__(path)
+        self._tags: tuple[str, ...] = ()
+        self._beats: list[tuple[float, int]] = []
+        self._names: list[str] = []
+        is_running = is_held(path)
+        records, self.is_whole = read_records(path)
+        try:
+            for record_type, payload in records:
+                self._take(record_type, payload)
+        except Exception:  # noqa: BLE001 - a crafted or damaged record ends the reading there
+            self.is_whole = False
+        if self.state == "died" and is_running:
+            self.state, self.is_whole = "running", True  # its last record may be on its way
+
+    def _take(self, record_type: bytes, payload: bytes) -> None:
+        """Read one record."""
+        if record_type == b"H":
+            self._take_head(json.loads(payload))
+        elif record_type == b"N":
+            self._names.append(str(json.loads(payload)))
+        elif record_type == b"P":
+            number, steps, values = unpack_points(payload)
+            self.history.extend(self._names[number], steps, values)
+        elif record_type == b"S":
+            sample = unpack_sample(payload)
+            self.watched.setdefault(sample.quantity, Strips(sample.quantity)).add(sample)
+        elif record_type == b"M":
+            head, data = split_head(payload)
+            value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
+            self.history.media.put(str(head["name"]), int(head["step"]), value)
+        elif record_type == b"B":
+            self.seen, _, self.step = BEAT.unpack(payload)
+        elif record_type == b"C":
+            self._cut(*struct.unpack("<q", payload))
+        elif record_type == b"U":
+            self._take_settings(json.loads(payload))
+        elif record_type == b"E":
+            ended = json.loads(payload)
+            self.state, self.reason = str(ended["state"]), str(ended["reason"])
+            self.seen = float(ended["time"])
+        if record_type in (b"H", b"B", b"E"):
+            self._beats.append((self.seen, self.step))
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
         tags, cell = head.get("tags"), head.get("cell")
+        self.began = self.seen = float(head.get("began", 0.0))
+        self.name, self.run_id = str(head.get("name", "")), str(head.get("run", ""))
         self._take_settings(head.get("settings"))
         self._tags = tuple(map(str, tags)) if isinstance(tags, list) else ()
         self.cell = cell if isinstance(cell, int) else 0
@@ -58,29 +132,62 @@ class RecordedRun(LastRun):
     def _take_settings(self, settings: Any) -> None:
         self.settings |= settings if isinstance(settings, dict) else {}
 
-    def _take(self, record_type: bytes, payload: bytes) -> None:
-        if record_type == b"C":
-            self.branches.append(self._branch(*struct.unpack("<q", payload)))
-        super()._take(record_type, payload)
-        if record_type in (b"H", b"B", b"E"):
-            self._beats.append((self.seen, self.step))
-        elif record_type == b"U":
-            self._take_settings(json.loads(payload))
-
-    def _branch(self, back_to: int) -> KeptRun:
-        """Return the run as it was before a rewind cut it off."""
+    def _cut(self, step: int) -> None:
+        """Go back to a step; the run as it was before is a branch."""
         last = max((int(s.steps[-1]) for s in self.history if len(s)), default=0)
-        label, number = rewound(back_to, last), len(self.branches)
+        label, number = rewound(step, last), len(self.branches)
         curves = self.history.to_numpy()
         branch = branch_of(self.run_id, self.name, self.settings, label, curves, number)
         branch.began, branch.seen, branch.tags = self.began, self.seen, self._tags
-        return branch
+        self.branches.append(branch)
+        for kept in (self.history, *self.watched.values()):
+            kept.cut(step)
+
+    @property
+    def snapshot(self) -> dict[str, Any] | None:
+        """The newest training state that went to disk: `step`, `model`, `optimizer`, `random` and
+        `controls`; None if there is none. `nb.Live(resume=run)` continues from there.
+
+        `model.load_state_dict(run.snapshot["model"])` and
+        `optimizer.load_state_dict(run.snapshot["optimizer"])` put them back. Of several models,
+        `run.snapshot["model"]` has a dict for each, under the name it was given with.
+
+        Raises:
+            FileFormatError: If it is damaged, or claims to be larger than 100 times its size and
+                256 MiB.
+        """
+        path = self.path.with_suffix(".npz")
+        if not path.is_file():
+            return None
+        from nbmodule.files import read_flat
+
+        try:
+            return unpack_state(read_flat(path))
+        except FileFormatError:
+            raise
+        except (KeyError, ValueError, TypeError) as error:
+            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
+
+    @property
+    def when(self) -> str:
+        """The local time at which it was last alive, with the date if that is not today."""
+        seen = time.localtime(self.seen)
+        is_today = seen[:3] == time.localtime()[:3]
+        return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
+
+    @printable_repr
+    def __repr__(self) -> str:
+        how = f"{self.state} at step {format_count(self.step)}"
+        how += "" if self.state == "running" else f", {self.when}"
+        reason = f" ({self.reason})" if self.reason else ""
+        cut = "" if self.is_whole else "; the last record was cut off"
+        return f"{self.name}: {how}{reason}{cut}\n{self.history!r}"
 
     @property
     def tags(self) -> tuple[str, ...]:
         """Words to find the run by: those of `nb.Live(tags=...)` until others are set.
 
-        Setting `tags` or `note` writes to a file beside the journals; the journal stays as it is.
+        Setting `tags` or `note` writes to a file beside the journal, which stays as it is.
 
         Example:
             >>> import nbmodule as nb, tempfile
@@ -93,8 +200,8 @@ class RecordedRun(LastRun):
             >>> nb.runs(folder)[0].tags, nb.runs(folder)[0].note
             (('kept',), 'the baseline')
         """
-        found = self._read_notes().get("tags")
-        return tuple(map(str, found)) if isinstance(found, list) else self._tags
+        words = self._read_notes().get("tags")
+        return tuple(map(str, words)) if isinstance(words, list) else self._tags
 
     @tags.setter
     def tags(self, words: Sequence[str]) -> None:
@@ -114,26 +221,20 @@ class RecordedRun(LastRun):
         self._write_note("note", text)
 
     def _read_notes(self) -> dict[str, Any]:
-        """Return tags and note of this run; nothing where the file is missing or damaged."""
-        folder = self.path.parent
+        """Return tags and note of this run; nothing where their file is missing or damaged."""
         with contextlib.suppress(OSError, ValueError):
-            status = os.stat(folder / _NOTES)
-            kept = _all_notes(folder, status.st_mtime_ns, status.st_size, status.st_ino)
-            found = kept.get(self.path.name)
-            return found if isinstance(found, dict) else {}
+            notes = json.loads(self.path.with_suffix(NOTES).read_text(encoding="utf-8"))
+            return notes if isinstance(notes, dict) else {}
         return {}
 
     def _write_note(self, name: str, value: Any) -> None:
-        file = self.path.parent / _NOTES
-        try:
-            notes = dict(_all_notes.__wrapped__(file.parent)) if file.exists() else {}
-        except ValueError as error:
-            raise FileFormatError(
-                f"{file} cannot be read, so nothing is written to it: {error}. Repair or delete it."
-            ) from error
-        notes[self.path.name] = {**self._read_notes(), name: value}
-        with whole_file(file) as out:
-            out.write(json.dumps(notes, indent=1).encode())
+        with whole_file(self.path.with_suffix(NOTES)) as file:
+            file.write(json.dumps({**self._read_notes(), name: value}).encode())
+
+    @property
+    def origin(self) -> str:
+        """Its notebook and cell, empty if unknown."""
+        return f"{self.notebook} {f'[{self.cell}]' if self.cell else ''}".strip()
 
     @property
     def seconds(self) -> float:
@@ -236,32 +337,76 @@ class RunInMemory(RecordedRun):
     Its `path` is None and its `snapshot` None: `live.best` and `live.at` have states of its model.
     """
 
-    @property
-    def snapshot(self) -> None:
-        """None: no training state is on disk."""
-
     def __init__(self, kept: KeptRun) -> None:
         kept.update()
-        self.path: Any = None
-        self._kept, self.name, self.run_id, self.history = (
-            kept,
-            kept.name,
-            kept.run_id,
-            kept.history,
-        )
+        self._kept, self.path, self.is_whole = kept, None, True
+        self.name, self.run_id, self.history = kept.name, kept.run_id, kept.history
         self.began, self.seen, self.step = kept.began, kept.seen, kept.step
-        self.state, self.reason, self.is_whole = kept.state, kept.reason, True
-        self.settings, self._tags, self.parent = kept.settings, kept.tags, kept.parent
+        self.state, self.reason, self.parent = kept.state, kept.reason, kept.parent
+        self.settings, self._tags = kept.settings, kept.tags
         self.watched, self.branches = dict(kept.watched), []
         self.notebook, self.code = (str(kept.origin.get(n, "")) for n in ("notebook", "code"))
         self.cell, self.commit = int(kept.origin.get("cell", 0)), ""
         self._beats = [(kept.began, 0), (kept.seen, kept.step)]
+
+    @property
+    def snapshot(self) -> None:
+        """None: no training state is on disk."""
 
     def _read_notes(self) -> dict[str, Any]:
         return self._kept.notes
 
     def _write_note(self, name: str, value: Any) -> None:
         self._kept.notes[name] = value
+
+
+def last_run(folder: str | Path | None = None) -> RecordedRun:
+    """Read the newest run from its journal: what it logged, statistics, and the newest snapshot,
+    also after its kernel died.
+
+    Args:
+        folder: Where the journals are, as given to `nb.Live(journal=...)`; the one beside the
+            notebook if not given. Or the path of one journal. A file of the folder that cannot be
+            read is skipped with a warning.
+
+    Returns:
+        The run: `.history`, `.watched`, `.snapshot`, and how it ended.
+
+    Raises:
+        NbModuleError: if there is no journal.
+        FileFormatError: if none can be read.
+
+    Example:
+        >>> import nbmodule as nb, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with nb.Live(display=False, journal=folder) as live:
+        ...     for i in live.steps(range(3)):
+        ...         live.log(loss=1 / (i + 1))
+        >>> nb.last_run(folder).history.loss.values.tolist()
+        [1.0, 0.5, 0.3333333333333333]
+    """
+    if folder is not None and Path(folder).is_file():
+        return RecordedRun(Path(folder))
+    folders = folders_of(folder)
+    written = [(path.stat(), path) for each in folders for path in journals_in(each)]
+    newest = sorted((-status.st_mtime_ns, path) for status, path in written if status.st_size)
+    errors: list[FileFormatError] = []
+    for _, path in newest:
+        try:
+            run = RecordedRun(path)
+        except FileFormatError as error:
+            errors.append(error)
+            continue
+        for error in errors:
+            warnings.warn(f"skipped a journal: {error}", stacklevel=2)
+        return run
+    if errors:
+        raise errors[0]
+    raise NbModuleError(
+        f"there is no journal of a run in {' or '.join(map(str, folders))}. In a notebook each "
+        "run writes one; elsewhere give nb.Live(..., journal='runs'), and nb.last_run('runs') "
+        "reads it."
+    )
 
 
 def varying_settings(runs: Sequence[RecordedRun]) -> list[str]:
@@ -276,20 +421,6 @@ def series_names(runs: Sequence[RecordedRun]) -> list[str]:
     return [name for name, _ in counts.most_common()]
 
 
-def data_frame(data: Any) -> Any:
-    """Return a `pandas.DataFrame`.
-
-    Raises:
-        MissingDependencyError: If pandas is missing.
-    """
-    try:
-        import pandas
-    except ImportError as error:
-        message = "a DataFrame needs pandas: `pip install pandas`. `.to_records()` needs nothing."
-        raise MissingDependencyError(message) from error
-    return pandas.DataFrame(data)
-
-
 def write_parquet(data: Any, path: str | Path, about: Mapping[str, Any]) -> None:
     """Write a table as a Parquet file; pandas reads `about` back as `attrs` of the frame.
 
@@ -297,7 +428,7 @@ def write_parquet(data: Any, path: str | Path, about: Mapping[str, Any]) -> None
         MissingDependencyError: If pandas or pyarrow is missing.
     """
     try:
-        frame = data_frame(data)
+        frame = load_extra("pandas", "to_parquet").DataFrame(data)
         frame.attrs = dict(about)
         packed = frame.to_parquet()
     except ImportError as error:
@@ -307,14 +438,3 @@ def write_parquet(data: Any, path: str | Path, about: Mapping[str, Any]) -> None
         ) from error
     with whole_file(path) as file:
         file.write(packed)
-
-
-@functools.lru_cache(8)
-def _all_notes(folder: Path, *version: int) -> dict[str, Any]:
-    """The notes of a folder in one version of their file: a list of runs reads it once."""
-    if (folder / _NOTES).stat().st_size >= 2**24:
-        raise ValueError("too large")
-    notes = json.loads((folder / _NOTES).read_text(encoding="utf-8"))
-    if not isinstance(notes, dict):
-        raise ValueError("no table of notes")
-    return notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -100,48 +101,53 @@ class RunComparison:
                 continue
             curve = run.history[series]
             values = curve.values.astype(np.float64)
-            curves[name] = (_axis(run, curve.steps, by), _running_mean(values, smooth))
+            curves[name] = (
+                _axis(run, curve.steps, by),
+                values if smooth == 1 else _running_mean(values, smooth),
+            )
         if not curves:
             raise PathError(
                 f"no run has logged {series!r}; logged: {', '.join(series_names(self.runs))}."
             )
         return curves
 
-    def usual_limit(self, series: str) -> float | None:
-        """Return the absolute value above which one series is cut off in a plot, so that a run that
-        diverged does not flatten the others; None if nothing has to be cut.
+    def drawn_curves(
+        self, series: str, *, by: str = "step", smooth: int = 1
+    ) -> dict[str, tuple[Any, Any]]:
+        """Return the curves as a plot shows them: a run that diverged must not flatten the others.
 
-        It is ten times the largest value of the median run; of an even number the lower one.
+        Values beyond ten times the largest of the median run (of an even number the lower one) are
+        left out, and the name of the run says so.
         """
-        tops = sorted(_largest(y) for _, y in self.curves(series).values())
-        usual = tops[(len(tops) - 1) // 2]
-        return 10 * usual if 0 < 10 * usual < tops[-1] else None
+        curves = self.curves(series, by=by, smooth=smooth)
+        tops = {name: np.abs(y[np.isfinite(y)]).max(initial=0) for name, (_, y) in curves.items()}
+        limit = 10 * sorted(tops.values())[(len(tops) - 1) // 2] or math.inf
+        drawn = {}
+        for name, (x, y) in curves.items():
+            if tops[name] > limit:
+                is_within = ~(np.abs(y) > limit)
+                name, x, y = (
+                    f"{name}, then beyond {format_number(limit)}",
+                    x[is_within],
+                    y[is_within],
+                )
+            drawn[name] = (x, y)
+        return drawn
 
     def plot(self, series: str, *, by: str = "step", smooth: int = 1, log: bool = False) -> Any:
         """Draw one series of all runs with matplotlib and return the figure.
 
-        Without `log`, values of a run that diverged are cut off, which the title says.
+        Without `log`, values of a run that diverged are left out, which its label says.
         """
         from matplotlib.figure import Figure
 
         figure = Figure(figsize=(7, 3.2), layout="constrained")
-        axes = figure.add_subplot()
-        limit = None if log else self.usual_limit(series)
-        for name, (x, y) in self.curves(series, by=by, smooth=smooth).items():
+        axes = figure.add_subplot(xlabel=by, ylabel=series, yscale="log" if log else "linear")
+        curves = (self.curves if log else self.drawn_curves)(series, by=by, smooth=smooth)
+        for name, (x, y) in curves.items():
             axes.plot(x, y, label=name)
-        axes.set(xlabel=by, ylabel=series, title=self.about_limit(series, limit))
-        axes.set_yscale("log" if log else "linear")
-        if limit is not None:
-            axes.set_ylim(top=limit)
         axes.legend()
         return figure
-
-    def about_limit(self, series: str, limit: float | None) -> str:
-        """Say which runs leave the range of a plot that is cut off; '' if none does."""
-        if limit is None:
-            return ""
-        beyond = [n for n, (_, y) in self.curves(series).items() if _largest(y) > limit]
-        return f"cut off at {format_number(limit)}; beyond: {', '.join(beyond)}"
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Head and rows: settings that differ first, then results; a column for each run."""
@@ -149,17 +155,16 @@ class RunComparison:
             [name, *(plain(str(value), 24) for value in values)]
             for name, values in self.settings.items()
         ]
-        for name, values in self.best.items():
-            last = [run.last.get(name) for run in self.runs]
-            for word, each in (("best", values), ("last", last)):
-                cells = ["" if value is None else format_number(value, 4) for value in each]
+        for name in self.best:
+            for word in ("best", "last"):
+                values = (getattr(run, word).get(name) for run in self.runs)
+                cells = ("" if value is None else format_number(value, 4) for value in values)
                 rows.append([f"{word} {name}", *cells])
         rows.append(["steps", *(format_count(run.step) for run in self.runs)])
         rows.append(["ran", *(format_seconds(run.seconds) for run in self.runs)])
         rows.append(["ended", *(run.state for run in self.runs)])
-        findings = [", ".join(names) for names in self.findings.values()]
-        rows += [["findings", *findings]] if any(findings) else []
-        return ["", *self.names], rows
+        rows.append(["findings", *map(", ".join, self.findings.values())])
+        return ["", *self.names], [row for row in rows if any(row[1:])]
 
     @printable_repr
     def __repr__(self) -> str:
@@ -205,22 +210,18 @@ def _distinct_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     they began, behind it, as few as tell them apart.
     """
     names = [run.name or "run" for run in runs]
-    for name in {name for name in names if names.count(name) > 1}:
-        places = [k for k, other in enumerate(names) if other == name]
-        alike = [runs[k] for k in places]
-        facts = [
-            [f" {setting}={plain(str(run.settings.get(setting)), 16)}" for run in alike]
-            for setting in varying_settings(alike)
+    for name in set(names):
+        alike = [k for k, other in enumerate(names) if other == name]
+        began = [time.strftime(" %H:%M:%S", time.localtime(runs[k].began)) for k in alike]
+        endings = [
+            [f" {setting}={plain(str(runs[k].settings.get(setting)), 16)}" for k in alike]
+            for setting in varying_settings([runs[k] for k in alike])
         ]
-        facts.append([time.strftime(" %H:%M:%S", time.localtime(run.began)) for run in alike])
-        for column in facts:
-            if len({names[k] for k in places}) < len(places):
-                for k, fact in zip(places, column):
-                    names[k] += fact
-    seen: dict[str, int] = {}
-    for k, name in enumerate(names):
-        seen[name] = seen.get(name, 0) + 1
-        names[k] = name if seen[name] == 1 else f"{name} ({seen[name]})"
+        numbers = [f" ({number})" for number in range(1, len(alike) + 1)]
+        for column in (*endings, began, numbers):
+            if len({names[k] for k in alike}) < len(alike):
+                for k, ending in zip(alike, column):
+                    names[k] += ending
     return tuple(names)
 
 
@@ -234,15 +235,8 @@ def _axis(run: RecordedRun, steps: Any, by: str) -> Any:
     return steps / max(run.step, 1) if by == "share" else steps.astype(np.float64)
 
 
-def _largest(values: Any) -> float:
-    finite = np.abs(values[np.isfinite(values)])
-    return float(finite.max(initial=0))
-
-
 def _running_mean(values: Any, width: int) -> Any:
-    if width == 1 or not len(values):
-        return values
     sums = np.cumsum(np.insert(values, 0, 0.0))
-    begin = np.maximum(np.arange(1, len(values) + 1) - width, 0)
     ends = np.arange(1, len(values) + 1)
+    begin = np.maximum(ends - width, 0)
     return (sums[ends] - sums[begin]) / (ends - begin)
