@@ -168,7 +168,7 @@ def test_new_samples_of_submodules_are_sent_once():
 class Line:
     """Stands for the widget; pages answer as they are told to."""
 
-    def __init__(self, run, hear, record, shown=None):
+    def __init__(self, run, hear, shown=None):
         self.hear, self.sent, self.bytes, self.shows = hear, [], 0, 0
         self.is_shown, self.closed = bool(shown), False
         Line.last = self

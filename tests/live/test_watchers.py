@@ -224,7 +224,8 @@ def test_strips_stay_small_and_keep_the_newest():
 def test_the_cost_is_a_share_of_the_busy_time_of_the_last_seconds(monkeypatch):
     clock = FakeTime()
     monkeypatch.setattr("nbmodule.live.run_data.progress.time", clock)
-    meter = CostMeter(busy=lambda: clock.now / 2)  # half of the time goes to other processes
+    meter = CostMeter()
+    meter.busy = lambda: clock.now / 2  # half of the time goes to other processes
     meter.start()
     clock.now += 4.0
     meter.note(1.0)
@@ -289,7 +290,8 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
 def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, left):
     run = RunState("training", budget=0.02)
     busy = [40.0]  # the process is older than the run
-    run.cost = CostMeter(busy=lambda: busy[0])
+    run.cost = CostMeter()
+    run.cost.busy = lambda: busy[0]
     run.cost.start()
     busy[0] += 100 * 0.01  # 100 steps of 10 ms
     run.cost.note_each_step(100 * each_step)

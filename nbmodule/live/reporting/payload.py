@@ -21,7 +21,7 @@ from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import format_count, format_number, group_of, plain
 from nbmodule.live.diagnosis.rule import RuleVerdict
 from nbmodule.live.reporting.verdicts import findings_of, recent_verdicts, verdicts_of
-from nbmodule.live.run_data.epochs import epoch_table
+from nbmodule.live.run_data.epochs import epoch_table, text_table
 from nbmodule.live.run_data.history import MOST_SERIES, MediaItem, json_number
 from nbmodule.live.run_data.series import Series
 from nbmodule.live.run_data.state import RunState
@@ -111,16 +111,11 @@ def small_parts_of(run: RunState) -> dict[str, Any]:
         "about": [plain(text, 300) for text in run.notes()],
         "findings": [_described(verdict) for verdict in recent_verdicts(run)],
         "earlier": [
-            {"ended": plain(past.ended), "series": _curves_of(past.curves)}
-            for past in run.pale_curves
+            {"ended": plain(p.ended), "series": _curves_of(p.curves)} for p in run.pale_curves
         ],
         "branches": [
-            {
-                "label": plain(branch.label),
-                "note": plain(branch.note),
-                "series": _curves_of(branch.curves),
-            }
-            for branch in run.branches
+            {"label": plain(b.label), "note": plain(b.note), "series": _curves_of(b.curves)}
+            for b in run.branches
         ],
     }
 
@@ -178,21 +173,20 @@ def strips_of(strips: Strips) -> dict[str, Any]:
     """Return the statistics per submodule over the steps, sampled evenly, the newest included."""
     count = len(strips)
     samples = np.unique(np.linspace(count - 1, 0, min(_STRIP_SAMPLES, count)).round().astype(int))
-    rows = list(range(min(len(strips.paths), STRIP_ROWS)))
-    values = strips.values[samples][:, rows]
+    paths = strips.paths[:STRIP_ROWS]
+    values = strips.values[samples, : len(paths)]
     newest = strips.newest_bins
     out = {
-        "paths": [plain(strips.paths[row]) for row in rows],
+        "paths": list(map(plain, paths)),
         "fields": list(FIELDS) if values.shape[-1] == len(FIELDS) else ["ratio"],
         "steps": base64_of(strips.steps[samples], "f8"),
         "values": base64_of(to_float32(values), "f4"),
-        "left": strips.left_out + len(strips.paths) - len(rows),
+        "left": strips.left_out + len(strips.paths) - len(paths),
     }
     if newest is not None:
-        out["bins"] = base64_of(heights_of(newest[rows]), "u1")
+        out["bins"] = base64_of(heights_of(newest[: len(paths)]), "u1")
         out["over"] = {
-            plain(path): bins_over_steps(strips, path, samples)
-            for path in (strips.paths[row] for row in rows[:_DETAIL_ROWS])
+            plain(path): bins_over_steps(strips, path, samples) for path in paths[:_DETAIL_ROWS]
         }
     return out
 
@@ -206,21 +200,22 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
     """Return verdicts with their evidence, the table per epoch, and the newest texts, arrays and
     pictures of each name.
     """
-    media, tables = run.history.media, {}
-    if run.verdicts:
-        tables["what is wrong"] = run.verdicts.html()
-    if has_validation(run):
-        tables["epochs"] = epoch_table(run.history).html()
+    media = run.history.media
+    tables = {
+        "what is wrong": run.verdicts and run.verdicts.html(),
+        "epochs": has_validation(run) and epoch_table(run.history).html(),
+    }
     return [
         {"name": name, "n": 1, "entries": [{"step": run.step, "kind": "media", "html": str(html)}]}
         for name, html in tables.items()
+        if html
     ] + [
         {
             "name": plain(name),
-            "n": len(media[name]),
-            "entries": _newest_entries(media[name], MEDIA_BYTES // len(media)),
+            "n": len(items),
+            "entries": _newest_entries(items, MEDIA_BYTES // len(media)),
         }
-        for name in media
+        for name, items in media.items()
     ]
 
 
@@ -264,16 +259,10 @@ def history_record(run: RunState) -> HistoryRecord:
     drawn = list(run.history)[:MOST_SERIES]
     columns = _TEXT_POINTS // max(2 * len(drawn), 2)
     curves = [(series.name, reduce_curve(series.since(0), columns)) for series in drawn]
-    errors = [message.text for message in run.messages if message.kind != "note"][-3:]
-    return HistoryRecord(
-        plain(run.name),
-        tuple(
-            SeriesRecord(n, tuple(c.steps.tolist()), tuple(c.values.tolist())) for n, c in curves
-        ),
-        str(run.progress),
-        notes=tuple(plain(error, 300) for error in errors),
-        findings=findings_of(run),
-    )
+    series = (SeriesRecord(n, tuple(c.steps.tolist()), tuple(c.values.tolist())) for n, c in curves)
+    errors = [plain(message.text, 300) for message in run.messages if message.kind != "note"]
+    more = {"notes": tuple(errors[-3:]), "findings": findings_of(run)}
+    return HistoryRecord(plain(run.name), tuple(series), str(run.progress), **more)
 
 
 def plain_form(run: RunState) -> Markup:
@@ -298,17 +287,11 @@ def _strip_lines(run: RunState) -> list[str]:
     newest = None if strips is None else strips.newest
     if strips is None or newest is None:
         return []
-    order = sorted(range(len(strips.paths)), key=lambda row: -np.nan_to_num(newest[row, 4]))
-    names = {row: plain(strips.paths[row]) or "model" for row in order[:_TEXT_ROWS]}
-    width = max(len("module"), *map(len, names.values()))
-    head = f"{'module':<{width}}  weight @{format_count(int(strips.steps[-1]))}"
-    return [head, *(f"{names[row]:<{width}}  {_figures(newest[row])}" for row in names)]
-
-
-def _figures(row: NDArray[np.float32]) -> str:
-    """Write mean, deviation and the count that is not finite; a dash for a row not measured."""
-    mean, std, _, _, bad, _ = row.tolist()
-    if math.isnan(bad):
-        return "—"
-    text = f"{format_number(mean, 3)} ± {format_number(std, 3)}"
-    return text + (f"  <- non-finite {bad:,.0f}" if bad else "")
+    rows = []
+    for row in np.argsort(-np.nan_to_num(newest[:, 4]), kind="stable")[:_TEXT_ROWS]:
+        mean, std, _, _, bad, _ = newest[row].tolist()
+        figures = f"{format_number(mean, 3)} ± {format_number(std, 3)}"
+        figures += f"  <- non-finite {bad:,.0f}" if bad else ""
+        rows.append([strips.paths[row] or "model", "—" if math.isnan(bad) else figures])
+    head = ("module", f"weight @{format_count(int(strips.steps[-1]))}")
+    return text_table(head, rows).splitlines()

@@ -50,10 +50,8 @@ class Stream:
         """Return the changes as content, buffers and size in bytes; about as large as `room` if
         that suffices.
         """
-        run = self._run
         parts: list[np.ndarray] = []
-        content: dict[str, Any] = {"kind": "tick", "t": round(time.monotonic() - self._begun, 3)}
-        content |= progress_of(run)
+        content: dict[str, Any] = {"kind": "tick", "t": self._clock(), **progress_of(self._run)}
         content["strips"] = self._new_strips(parts)
         used = sum(part.nbytes for part in parts)
         content["series"] = self._new_points(max(room - used - _LEAST_ROOM, _LEAST_ROOM), parts)
@@ -61,14 +59,16 @@ class Stream:
         buffers = [np.concatenate(parts).astype("<f4", copy=False).tobytes()] if parts else []
         return content, buffers, len(json.dumps(content)) + sum(map(len, buffers))
 
-    def snapshot(self, page: str) -> tuple[dict[str, Any], list[bytes], int]:
+    def snapshot(self, page: str) -> dict[str, Any]:
         """Return the whole run for one page; the cursors move to the end, so call `tick` for the
         others before.
         """
         self.skip()
-        content = {"kind": "snapshot", "page": page, "t": round(time.monotonic() - self._begun, 3)}
-        content["record"] = record_of(self._run)
-        return content, [], len(json.dumps(content))
+        record = record_of(self._run)
+        return {"kind": "snapshot", "page": page, "t": self._clock(), "record": record}
+
+    def _clock(self) -> float:
+        return round(time.monotonic() - self._begun, 3)
 
     def skip(self) -> None:
         """Move all cursors to the end."""
@@ -102,11 +102,8 @@ class Stream:
                 continue
             values = strips.newest[:STRIP_ROWS]
             parts.append(to_float32(values).ravel())
-            entry: dict[str, Any] = {
-                "quantity": quantity,
-                "step": newest,
-                "shape": list(values.shape),
-            }
+            entry: dict[str, Any] = {"quantity": quantity, "step": newest}
+            entry["shape"] = list(values.shape)
             if strips.paths != paths:
                 entry["paths"] = [plain(path) for path in strips.paths[:STRIP_ROWS]]
                 entry["left"] = strips.left_out + max(len(strips.paths) - STRIP_ROWS, 0)

@@ -113,9 +113,7 @@ class NotebookView:
 
     def _join(self, shown: bool | None = None) -> None:
         """Open the connection to the pages."""
-        self._link = RunLink(
-            self._run.run_id, self._hear, lambda: json.dumps(record_of(self._run)), shown
-        )
+        self._link = RunLink(self._run, self._hear, shown)
         if self._link.is_shown:
             self._link.show()
 
@@ -135,21 +133,14 @@ class NotebookView:
             self._link_at = None
             self._in_main(self._join)
         self._refresh_output(clock)
-        cell = self._cell
-        if cell is not None:
-            self._in_main(lambda: cell.update(clock))
+        if self._cell is not None:
+            self._in_main(lambda: self._cell.update(clock))
         self._run.updates_per_second = self.sender.rate(clock)
         if self._link is None or not self.sender.may_send(clock):
             return
         run = self._run
-        state = (
-            run.count.state,
-            run.step,
-            run.controls.version,
-            run.messages.version,
-            run.route.kind,
-            tuple(run.notes()),
-        )
+        versions = run.controls.version, run.messages.version, run.route.kind
+        state = (run.count.state, run.step, *versions, run.notes())
         if state == self._sent_state and clock - self._sent_at < _HEARTBEAT:
             return
         self._sent_state, self._sent_at = state, clock
@@ -162,25 +153,19 @@ class NotebookView:
             if self.sender.awake(clock):
                 self._send_tick(clock)
             self.sender.hello(page, clock)
-            content, buffers, _ = self._stream.snapshot(page)
-            self._send(content | {"n": self.sender.sent}, buffers)
+            self._send_run(page)
         elif action == "ack" and isinstance(message.get("n"), int):
             self.sender.acknowledge(page, message["n"], clock)
         elif action == "bye":
             self.sender.leave(page)
         elif action == "detail":
-            self._send(
-                self._detail(
-                    page, str(message.get("path", "")), str(message.get("quantity", "weight"))
-                ),
-                [],
-            )
+            path, quantity = message.get("path", ""), message.get("quantity", "weight")
+            self._send(self._detail(page, str(path), str(quantity)), [])
 
     def tell_all(self, clock: float) -> None:
         """Send the whole run to all pages, after a rewind."""
         for page in list(self.sender.pages):
-            content, buffers, _ = self._stream.snapshot(page)
-            self._send(content | {"n": self.sender.sent}, buffers)
+            self._send_run(page)
 
     def show_step(self, step: int, page: str) -> None:
         """Repeat a step and send it, or the error, to the page that asked."""
@@ -193,10 +178,7 @@ class NotebookView:
 
     def hear_after(self, message: dict[str, Any]) -> None:
         """Act on a message of a page after the run, when no cell runs."""
-        if self._loop is None:
-            guard("answering a page", self._answer, message)
-        else:
-            self._loop.add_callback(guard, "answering a page", self._answer, message)
+        _call_when_idle(self._loop, guard, "answering a page", self._answer, message)
 
     def _answer(self, message: dict[str, Any]) -> None:
         action, page = message.get("kind"), str(message.get("page", ""))[:64]
@@ -221,13 +203,16 @@ class NotebookView:
         if link is None:
             return
         if self._run.can_repeat:
-            weakref.finalize(self._run, _close_link, self._loop, link).atexit = False
+            weakref.finalize(self._run, _call_when_idle, self._loop, link.close).atexit = False
             return
         self._link = None
         if self._loop is None or self.sender.pages:
             link.close()
         else:
             self._loop.call_later(_GRACE, link.close)
+
+    def _send_run(self, page: str) -> None:
+        self._send(self._stream.snapshot(page) | {"n": self.sender.sent}, [])
 
     def _send_tick(self, clock: float) -> None:
         content, buffers, size = self._stream.tick(self.sender.room(clock))
@@ -242,12 +227,8 @@ class NotebookView:
     def _detail(self, page: str, path: str, quantity: str) -> dict[str, Any]:
         """Return the histograms of one submodule over the steps, and a picture of it."""
         run = self._run
-        detail: dict[str, Any] = {
-            "kind": "detail",
-            "page": page,
-            "path": plain(path),
-            "quantity": quantity,
-        }
+        detail: dict[str, Any] = {"kind": "detail", "page": page, "path": plain(path)}
+        detail["quantity"] = quantity
         strips = run.watched.get(quantity)
         if strips is not None and path in strips.paths:
             row = strips.paths.index(path)
@@ -259,41 +240,38 @@ class NotebookView:
             }
         array = run.picture(path, quantity)
         if array is not None:
-            detail["picture"] = picture_payload(
-                picture_of(array, side=48, weights=quantity == "weight")
-            )
+            picture = picture_of(array, side=48, weights=quantity == "weight")
+            detail["picture"] = picture_payload(picture)
         return detail
 
     def _refresh_output(self, clock: float) -> None:
         if self._handle is None or clock < self._refresh_at:
             return
-        if self.sender.awake(clock) and self._refresh < _FIRST_SAVE:
-            self._refresh = _FIRST_SAVE
-            self._refresh_at = clock + self._refresh
-            return
-        self._refresh = min(2 * self._refresh, _LAST_REFRESH)
+        is_early = self.sender.awake(clock) and self._refresh < _FIRST_SAVE
+        self._refresh = _FIRST_SAVE if is_early else min(2 * self._refresh, _LAST_REFRESH)
         self._refresh_at = clock + self._refresh
+        if is_early:
+            return
         bundle = bundle_of(self._run)
         if self._cell is not None:
             bundle = self._cell.form(self._run.run_id, bundle)
         self._in_main(lambda: self._handle.update(bundle, raw=True))
 
-    def _in_main(self, act: Callable[[], None]) -> None:
+    def _in_main(self, act: Callable[[], object]) -> None:
         """Act in the main thread: kernels do not take messages from other threads reliably."""
-        if self._loop is None or threading.current_thread() is threading.main_thread():
+        if threading.current_thread() is threading.main_thread():
             act()
         else:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel is going down
-                self._loop.add_callback(act)
+            _call_when_idle(self._loop, act)
 
 
-def _close_link(loop: Any, link: Any) -> None:
-    """Close the connection of a run that was collected; in the main thread."""
+def _call_when_idle(loop: Any, act: Callable[..., object], *arguments: object) -> None:
+    """Call a function in the main thread when no cell runs; at once where no kernel is known."""
     if loop is None:
-        link.close()
+        act(*arguments)
         return
     with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel is going down
-        loop.add_callback(link.close)
+        loop.add_callback(act, *arguments)
 
 
 def _whole(step: Any) -> int:
@@ -307,8 +285,7 @@ class MarimoView(NotebookView):
         """Put the widget into the output of the cell."""
         import marimo  # pyright: ignore[reportMissingImports]
 
-        record = json.dumps(record_of(self._run))
-        self._link = RunLink(self._run.run_id, self._hear, lambda: record, shown=True)
+        self._link = RunLink(self._run, self._hear, shown=True)
         self._link.show(marimo.output.append)
 
     def show_widget(self) -> None:
@@ -320,16 +297,14 @@ class MarimoView(NotebookView):
 
 
 # -- the connection to the pages --
-_DRAW = "\n".join(
-    [
-        "const show = ({ model, el }) => {",
-        "  const page = globalThis;",
-        "  const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });",
-        '  const data = JSON.parse(model.get("record"));',
-        "  return render(el, data, live.channels.get(data.run) ?? null);",
-        "};",
-    ]
-)
+_DRAW = """
+const show = ({ model, el }) => {
+  const page = globalThis;
+  const live = (page.nbmLive ??= { channels: new Map(), views: new Map() });
+  const data = JSON.parse(model.get("record"));
+  return render(el, data, live.channels.get(data.run) ?? null);
+};
+"""
 
 
 @functools.cache
@@ -346,30 +321,20 @@ class RunLink:
     """Messages to and from the views of one run.
 
     Args:
-        run: Identifier of the run, which the views carry too.
+        run: The run.
         hear: Called with each message of a page, in any thread; it must only store it.
-        record: Returns the run as JSON, where the widget itself draws.
         shown: Whether the widget itself draws; where this is needed if not given.
     """
 
-    def __init__(
-        self,
-        run: str,
-        hear: Callable[[dict[str, Any]], None],
-        record: Callable[[], str],
-        shown: bool | None = None,
-    ) -> None:
+    def __init__(self, run: RunState, hear: Hear, shown: bool | None = None) -> None:
         self.is_shown = needs_second_output() if shown is None else shown
-        self._widget: Any = _widget_class(self.is_shown)(
-            hear, run=run, record=record() if self.is_shown else ""
-        )
+        record = json.dumps(record_of(run)) if self.is_shown else ""
+        self._widget: Any = _widget_class(self.is_shown)(hear, run=run.run_id, record=record)
 
     def show(self, display: Callable[[Any], object] | None = None) -> None:
         """Display the widget, with IPython's function if none is given."""
         if display is None:
-            from IPython.display import display as in_notebook
-
-            display = in_notebook
+            from IPython.display import display
         display(self._widget)
 
     def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:

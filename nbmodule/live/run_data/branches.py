@@ -44,12 +44,9 @@ class Branch:
 
     @printable_repr
     def __repr__(self) -> str:
-        ends = ", ".join(
-            f"{name} {format_number(float(curve.values[-1]))}"
-            for name, curve in self.curves.items()
-            if len(curve.values)
-        )
-        count = max((len(curve.values) for curve in self.curves.values()), default=0)
+        logged = {name: curve.values for name, curve in self.curves.items() if len(curve.values)}
+        ends = ", ".join(f"{name} {format_number(float(v[-1]))}" for name, v in logged.items())
+        count = max(map(len, logged.values()), default=0)
         return f"Branch({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"
 
 

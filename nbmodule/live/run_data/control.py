@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, SupportsFloat
+from typing import Any, SupportsFloat
 
 from nbmodule.base.format import printable_repr
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
@@ -74,23 +74,10 @@ class CommandQueue:
     def take(self) -> list[Command]:
         """Return all commands that have come, oldest first."""
         self.arrived.clear()
-        commands = []
-        while self._commands:
-            commands.append(self._commands.popleft())
-        return commands
+        return [self._commands.popleft() for _ in range(len(self._commands))]
 
     def __bool__(self) -> bool:
         return bool(self._commands)
-
-
-class Settable(Protocol):
-    """State that a control sets and no variable holds, such as an attribute of a layer."""
-
-    def set(self, value: Any, /) -> None:
-        """Set it as the control does."""
-
-    def settle(self) -> None:
-        """Leave its final form after the run."""
 
 
 @dataclass
@@ -113,8 +100,10 @@ class Control:
     details: Mapping[str, Any] = field(default_factory=dict)
     """Further facts for the view, such as the limits of a slider."""
     error: str | None = None
-    again: Settable | None = None
-    """Set while steps are repeated; None where `apply` changes variables alone."""
+    again: Any = None
+    """State that no variable holds, such as an attribute of a layer: its `set` is called while
+    steps are repeated, `settle` after the run. None where `apply` changes variables alone.
+    """
 
     def describe(self) -> dict[str, Any]:
         """Return the data that a view draws."""
@@ -166,13 +155,12 @@ class Controls:
             group: Controls of one group are drawn together.
             least: Smallest value that code may set; `low` if not given.
         """
+        limits = f"got low={low}, high={high}."
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ArgumentError(
-                f"slider {name!r}: low must be below high, got low={low}, high={high}."
-            )
+            raise ArgumentError(f"slider {name!r}: low must be below high, {limits}")
         if log and low <= 0:
             raise ArgumentError(
-                f"slider {name!r}: a logarithmic scale must begin above 0, got low={low}."
+                f"slider {name!r}: a logarithmic scale must begin above 0, {limits}"
             )
         smallest = low if least is None else least
 
@@ -253,11 +241,10 @@ class Controls:
         control.value, control.error = checked, None
 
     def __getitem__(self, name: str) -> Control:
-        try:
+        if name in self._controls:
             return self._controls[name]
-        except KeyError:
-            names = ", ".join(map(repr, self._controls)) or "none"
-            raise PathError(f"no control is called {name!r}; there are: {names}.") from None
+        names = ", ".join(map(repr, self._controls)) or "none"
+        raise PathError(f"no control is called {name!r}; there are: {names}.")
 
     def __contains__(self, name: object) -> bool:
         return name in self._controls
@@ -278,10 +265,8 @@ class Controls:
 
 
 def _number(name: str, value: str | SupportsFloat) -> float:
-    if isinstance(value, bool):
-        raise ArgumentTypeError(f"{name!r} must be a number, got {value!r}.")
     try:
-        number = float(value)
+        number = float("" if isinstance(value, bool) else value)
     except (TypeError, ValueError):
         raise ArgumentTypeError(f"{name!r} must be a number, got {value!r}.") from None
     if not math.isfinite(number):

@@ -73,8 +73,7 @@ class Meter:
 
     def update(self, done: int, clock: float) -> None:
         """Note the number of steps that are done."""
-        self.done = done
-        clock = (clock if self._paused_since is None else self._paused_since) - self._pauses
+        self.done, clock = done, self._at_work(clock)
         self._marks.append((clock, done))
         while len(self._marks) > 2 and clock - self._marks[1][0] > WINDOW:
             self._marks.popleft()
@@ -86,8 +85,7 @@ class Meter:
 
     def pause(self, clock: float) -> None:
         """Stop the clock."""
-        if self._paused_since is None:
-            self._paused_since = clock
+        self._paused_since = clock if self._paused_since is None else self._paused_since
 
     def resume(self, clock: float) -> None:
         """Continue the clock."""
@@ -97,8 +95,11 @@ class Meter:
 
     def elapsed(self, clock: float) -> float:
         """Return the seconds of work so far."""
-        end = clock if self._paused_since is None else self._paused_since
-        return end - self._pauses - self.started
+        return self._at_work(clock) - self.started
+
+    def _at_work(self, clock: float) -> float:
+        """Return a clock that stands still in a pause."""
+        return (clock if self._paused_since is None else self._paused_since) - self._pauses
 
     @property
     def rate(self) -> float | None:
@@ -156,18 +157,11 @@ class StepCount:
     @property
     def progress(self) -> Progress:
         """The state of the loop."""
-        meter, ended = self.meter, self.has_ended
-        return Progress(
-            self.state,
-            self.done,
-            meter.total,
-            self.epoch,
-            self.epochs,
-            meter.rate,
-            None if ended else meter.remaining,
-            self.elapsed if ended else meter.elapsed(time.monotonic()),
-            self.reason,
-        )
+        meter = self.meter
+        counts = (self.state, self.done, meter.total, self.epoch, self.epochs, meter.rate)
+        if self.has_ended:
+            return Progress(*counts, None, self.elapsed, self.reason)
+        return Progress(*counts, meter.remaining, meter.elapsed(time.monotonic()), self.reason)
 
 
 class ScannedSteps:
@@ -242,9 +236,6 @@ class CostMeter:
     machine changes nothing; with an accelerator it is wall time. Work is counted in the time of its
     thread.
 
-    Args:
-        busy: Returns seconds of training and watching; chosen at `start` if not given.
-
     Example:
         >>> meter = CostMeter()
         >>> meter.start()
@@ -254,9 +245,10 @@ class CostMeter:
         True
     """
 
-    def __init__(self, busy: Callable[[], float] | None = None) -> None:
-        self.busy: Callable[[], float] = busy or time.process_time
-        self._is_chosen = busy is not None
+    def __init__(self) -> None:
+        is_on_host = jax.default_backend() == "cpu"
+        self.busy: Callable[[], float] = time.process_time if is_on_host else time.monotonic
+        """Returns seconds of training and watching."""
         self._spans: deque[tuple[float, float, float]] = deque()
         """Wall time, busy time and cost of each piece of work in the last seconds."""
         self._from = 0.0
@@ -269,8 +261,6 @@ class CostMeter:
 
     def start(self) -> None:
         """Begin to count after setting up."""
-        if not self._is_chosen and jax.default_backend() != "cpu":
-            self.busy = time.monotonic
         self._spans.clear()
         self._from = self._each_step_noted = self.busy()
 

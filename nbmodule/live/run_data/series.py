@@ -219,9 +219,7 @@ class Outlier(NamedTuple):
 def _usual(before: Any) -> tuple[float, float]:
     """Return the median of losses, and the largest value that does not stand out."""
     before = before[np.isfinite(before)]
-    if not len(before):
-        return math.nan, math.inf
-    middle = float(np.median(before))
+    middle = float(np.median(before)) if len(before) else math.nan
     if len(before) < PART // 2:
         return middle, math.inf
     spread = 1.4826 * float(np.median(np.abs(before - middle)))
@@ -268,21 +266,18 @@ class Outliers:
         if not len(values) or (len(values) < PART and not self.is_over):
             return []
         new: dict[int, float] = {}
-        begin = int(np.searchsorted(steps, self._judged, "right"))
-        while begin < len(values):
-            start = begin - begin % PART
+        first = int(np.searchsorted(steps, self._judged, "right"))
+        for start in range(first - first % PART, len(values), PART):
+            begin = max(start, first)
             part = values[begin : start + PART]
             # the first ones have none before them: they are compared with each other
             usual, limit = _usual(values[max(start - WINDOW, 0) : start or PART])
-            finite = np.isfinite(
-                np.concatenate([values[begin - 1 : begin] if begin else [0], part])
-            )
+            finite = np.isfinite([values[begin - 1] if begin else 0.0, *part])
             # of losses that are not finite only the first: later ones were made from it
             for i in np.flatnonzero((finite[:-1] & ~finite[1:]) | (part > limit)).tolist():
                 step, value = int(steps[begin + i]), float(part[i])
                 self._unkept[step] = (value, usual)
                 new[step] = value - usual if math.isfinite(value) else math.inf
-            begin += len(part)
         self._judged = int(steps[-1])
         return sorted(sorted(new, key=lambda step: -new[step])[:MOST_OUTLIERS])
 
@@ -316,11 +311,9 @@ class Outliers:
 
     @printable_repr
     def __repr__(self) -> str:
-        if not self._outliers:
-            return "no step stands out"
-        verb = "stands" if len(self._outliers) == 1 else "stand"
-        rows = ", ".join(map(repr, self._outliers))
-        return f"{count_noun(len(self._outliers), 'step')} {verb} out: {rows}"
+        count = len(self)
+        verb, rows = "stands" if count == 1 else "stand", ", ".join(map(repr, self))
+        return f"{count_noun(count, 'step')} {verb} out: {rows}" if count else "no step stands out"
 
 
 def _badness(outlier: Outlier) -> tuple[bool, float]:

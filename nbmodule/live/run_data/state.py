@@ -159,11 +159,8 @@ class RunState:
         """The reason why no step can be repeated, known after the first step; else ''."""
         if self.tape is None:
             return "its steps are not kept (keep=False)"
-        if self.tape.refusal:
-            return self.tape.refusal
-        if self.count.done < 2 or self.tape.functions:
-            return ""
-        return self.no_calls
+        is_fine = self.count.done < 2 or self.tape.functions
+        return self.tape.refusal or ("" if is_fine else self.no_calls)
 
     @property
     def pale_curves(self) -> list[EarlierRun]:
@@ -172,20 +169,14 @@ class RunState:
 
     def nonfinite_input(self, step: int) -> str:
         """Return where the inputs of a step hold NaN or Inf; '' if nowhere, or not kept."""
-        if self.tape is None or step < 1:
-            return ""
-        if step not in self._input_faults:
+        if self.tape is not None and step >= 1 and step not in self._input_faults:
             self._input_faults[step] = self.tape.input_fault(self.iteration_of(step))
-        return self._input_faults[step]
+        return self._input_faults.get(step, "")
 
     def first_bad_step(self) -> int | None:
         """Return the first step whose training loss is not finite; None if there is none."""
-        steps = [
-            series.first_nonfinite[0]
-            for series in self.history
-            if series.first_nonfinite is not None and is_training_loss(series.name)
-        ]
-        return min(steps, default=None)
+        losses = (series for series in self.history if is_training_loss(series.name))
+        return min((s.first_nonfinite[0] for s in losses if s.first_nonfinite), default=None)
 
     def bad_input(self, step: int) -> tuple[int, str] | None:
         """Return the step, this or the one before, with inputs that are not finite, and where."""
@@ -198,9 +189,8 @@ class RunState:
 
     def iteration_of(self, step: int) -> int:
         """Return the iteration that made a step."""
-        if not self.scanned:
-            return step
-        return bisect_left(range(self.count.done + 1), step, key=self.step_of)
+        done = range(self.count.done + 1)
+        return bisect_left(done, step, key=self.step_of) if self.scanned else step
 
     def notes(self) -> list[str]:
         """Return the footer of the view: what is not watched or repeated, and why."""
@@ -209,8 +199,8 @@ class RunState:
             notes.append(f"no step can be repeated: {self.why_not_repeatable}")
         notes += [watcher.about for watcher in self.watchers or ()]
         if self.scanned:
-            count = self.scanned.each
-            notes.append(f"each iteration of the loop makes {count} steps; the curves count steps")
+            each = f"each iteration of the loop makes {self.scanned.each} steps"
+            notes.append(f"{each}; the curves count steps")
         hidden = len(self.history) - MOST_SERIES
         if hidden > 0:
             notes.append(f"{hidden:,} more series than are drawn: live.history")
@@ -262,27 +252,25 @@ def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.generic) or (
-        hasattr(value, "item") and getattr(value, "shape", None) == ()
-    ):
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
-    if isinstance(value, (bool, int, float, str)) or value is None:
-        return value[:_LONGEST] if isinstance(value, str) else value
+    if isinstance(value, (bool, int, float)) or value is None:
+        return value
     if isinstance(value, (list, tuple)) and len(value) <= 32:
         return [_plain(part) for part in value]
-    return repr(value)[:_LONGEST]
+    return (value if isinstance(value, str) else repr(value))[:_LONGEST]
 
 
 def notebook_cell() -> dict[str, Any]:
     """Return number and code of the running cell and the notebook's name, where they are known."""
-    facts: dict[str, Any] = {}
-    if running_shell() is not None:
-        names = names_of_notebook()
-        cells = names.get("In") or [""]
-        facts |= {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
-        notebook = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__")
-        if notebook:  # set by Jupyter's server and VS Code
-            facts["notebook"] = os.path.basename(str(notebook))
+    if running_shell() is None:
+        return {}
+    names = names_of_notebook()
+    cells = names.get("In") or [""]
+    facts = {"cell": len(cells) - 1, "code": str(cells[-1])[:_MOST_CODE]}
+    notebook = os.environ.get("JPY_SESSION_NAME") or names.get("__vsc_ipynb_file__")
+    if notebook:  # set by Jupyter's server and VS Code
+        facts["notebook"] = os.path.basename(str(notebook))
     return facts
 
 

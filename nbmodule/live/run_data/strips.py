@@ -86,10 +86,9 @@ def grouped(step: int, quantity: str, names: list[str], arrays: Sequence[Statist
         names: Dotted names of the arrays, such as `features.0.weight`.
         arrays: Their statistics.
     """
-    groups = {path: [arrays[i] for i in members] for path, members in groups_of(names).items()}
-    return one_each(
-        step, quantity, {path: join_statistics(parts) for path, parts in groups.items()}
-    )
+    groups = groups_of(names).items()
+    joined = {path: join_statistics([arrays[i] for i in members]) for path, members in groups}
+    return one_each(step, quantity, joined)
 
 
 def groups_of(names: list[str]) -> dict[str, list[int]]:
@@ -146,10 +145,9 @@ class Strips:
         """Keep a sample; rows are matched by path, new ones are added at the end."""
         paths = tuple(dict.fromkeys((*self.paths, *sample.paths)))
         self.paths, self.left_out = paths[:MOST_ROWS], len(paths[MOST_ROWS:])
+        values = np.asarray(sample.values, np.float32)
         bins = None if sample.bins is None else np.asarray(sample.bins, np.float32)
-        self._samples.append(
-            sample._replace(values=np.asarray(sample.values, np.float32), bins=bins)
-        )
+        self._samples.append(sample._replace(values=values, bins=bins))
 
     def cut(self, step: int) -> None:
         """Forget the samples of this step and later ones."""
@@ -178,9 +176,8 @@ class Strips:
     def bins(self, path: str) -> NDArray[np.float32]:
         """Return `[samples, BINS]` of one row, NaN where there is none."""
         blank = np.empty((0, BINS), np.float32)
-        samples = [
-            (s.paths, s.bins) if s.bins is not None else ((), blank) for s in self._samples.items
-        ]
+        kept = self._samples.items
+        samples = [(s.paths, s.bins) if s.bins is not None else ((), blank) for s in kept]
         return _table(samples, (path,)).reshape(-1, BINS)
 
     @property
@@ -210,7 +207,6 @@ def _table(samples: Sequence[tuple[Any, Any]], paths: tuple[str, ...]) -> NDArra
             place[:] = values
             continue
         rows = {path: row for row, path in enumerate(own)}
-        for k, path in enumerate(paths):
-            if path in rows:
-                place[k] = values[rows[path]]
+        known = [k for k, path in enumerate(paths) if path in rows]
+        place[known] = values[[rows[paths[k]] for k in known]]
     return table
