@@ -4,21 +4,21 @@ widget draws it.
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 import time
 import types
 
 from nbmodule.live.live import Live
+from nbmodule.live.reporting.payload import record_of
 
 
 def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch):
     shown = []
 
     class Widget:
-        def __init__(self, run, hear, record, shown):
-            self.hear, self.record, self.sent, self.closed = hear, json.loads(record()), [], False
+        def __init__(self, run, hear, shown):
+            self.hear, self.record, self.sent, self.closed = hear, record_of(run), [], False
 
         def show(self, display):
             display(self)

@@ -236,7 +236,6 @@ def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
 def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
     comparison = nb.runs(folder).sort("lr").compare()
     assert comparison.settings == {"lr": [0.01, 0.1, 0.3]}
-    assert comparison.common == {"data.size": 8, "seed": 0}
     assert comparison.names == ("demo lr=0.01", "demo lr=0.1", "demo lr=0.3")
     steps, values = comparison.curves("loss")["demo lr=0.1"]
     np.testing.assert_array_equal(steps, np.arange(1, 41))

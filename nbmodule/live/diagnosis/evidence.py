@@ -191,7 +191,6 @@ class Evidence:
         labels: Class labels of the batches seen so far, one array for each batch.
         digests: A digest of each batch seen so far.
         items_vary: Whether the loop received different items for these batches.
-        is_finished: Whether the run has ended.
         input_fault: The recorded step whose inputs are not finite, and where; None if there is
             none.
         rate: The learning rate, None where it is not known or follows a schedule.
@@ -203,7 +202,6 @@ class Evidence:
     labels: Sequence[Array] = ()
     digests: Sequence[int] = ()
     items_vary: bool = False
-    is_finished: bool = False
     input_fault: tuple[int, str] | None = None
     rate: float | None = None
     new_shapes: Sequence[tuple[int, str]] = ()

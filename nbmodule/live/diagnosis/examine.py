@@ -361,10 +361,10 @@ class Examiner:
         except Exception as error:  # noqa: BLE001 watching must never end the user's loop
             self.error = f"{type(error).__name__}: {error}"
 
-    def evidence(self, curves: Mapping[str, LoggedCurve], **more: Any) -> Evidence:
+    def evidence(self, curves: Mapping[str, LoggedCurve]) -> Evidence:
         """Everything collected so far, with the logged series."""
         seen = tuple(self.snapshots), tuple(self.labels), tuple(self.digests)
-        return Evidence(curves, *seen, len(self._items) > 1, **more)
+        return Evidence(curves, *seen, len(self._items) > 1)
 
 
 def check_setup(

@@ -254,12 +254,17 @@ def _entry_of(entry: MediaItem) -> dict[str, Any]:
 # -- text and plain HTML --
 
 
+def series_record(name: str, curve: Curve, columns: int, unit: str = "") -> SeriesRecord:
+    """Return a curve as the record that text and HTML are made from, reduced."""
+    steps, values = reduce_curve(curve, columns)
+    return SeriesRecord(plain(name), tuple(steps.tolist()), tuple(values.tolist()), unit)
+
+
 def history_record(run: RunState) -> HistoryRecord:
     """Return the run as the record that text and plain HTML are made from."""
     drawn = list(run.history)[:MOST_SERIES]
     columns = _TEXT_POINTS // max(2 * len(drawn), 2)
-    curves = [(series.name, reduce_curve(series.since(0), columns)) for series in drawn]
-    series = (SeriesRecord(n, tuple(c.steps.tolist()), tuple(c.values.tolist())) for n, c in curves)
+    series = (series_record(series.name, series.since(0), columns) for series in drawn)
     errors = [plain(message.text, 300) for message in run.messages if message.kind != "note"]
     more = {"notes": tuple(errors[-3:]), "findings": findings_of(run)}
     return HistoryRecord(plain(run.name), tuple(series), str(run.progress), **more)

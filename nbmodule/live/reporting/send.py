@@ -63,9 +63,9 @@ class Sender:
 
     def hello(self, page: str, clock: float) -> None:
         """Note a page that begins or restarts: it gets the whole run, and counts from now."""
-        if page not in self.pages:
-            self._forget_old_pages()
         self.pages[page] = Page(self.sent, heard=clock)
+        if len(self.pages) > _MOST_PAGES:
+            del self.pages[min(self.pages, key=lambda name: self.pages[name].heard)]
 
     def acknowledge(self, page: str, number: int, clock: float) -> None:
         """Note that a message has arrived at a page."""
@@ -102,21 +102,15 @@ class Sender:
         self._debt = self._debt_at(clock) + size + ENVELOPE
         self._paid_at, self._next = clock, clock + _INTERVAL
         self._times.append(clock)
-        awake = self.awake(clock)
         self.sent += 1
-        for page in awake:
+        for page in self.awake(clock):
             page.on_the_way.append((self.sent, clock))
         return self.sent
 
     def rate(self, clock: float) -> float:
         """Return the recent rate in messages per second."""
-        recent = [t for t in self._times if clock - t < 2.0]
-        return len(recent) / 2.0
+        return sum(clock - time < 2.0 for time in self._times) / 2.0
 
     def _debt_at(self, clock: float) -> float:
         """Return the bytes sent beyond `bytes_per_second`."""
         return max(self._debt - self.bytes_per_second * (clock - self._paid_at), 0.0)
-
-    def _forget_old_pages(self) -> None:
-        while len(self.pages) >= _MOST_PAGES:
-            del self.pages[min(self.pages, key=lambda name: self.pages[name].heard)]

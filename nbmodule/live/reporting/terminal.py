@@ -53,11 +53,10 @@ class ProgressLine:
 
     def _report(self, messages: Iterable[Message]) -> None:
         for message in messages:
-            if message.number > self._reported:
-                self._reported = message.number
-                if message.kind != "note":
-                    text = plain(message.text, 600)
-                    self._write(f"{message.kind}, step {format_count(message.step)}: {text}", "\n")
+            if message.number > self._reported and message.kind != "note":
+                text = f"step {format_count(message.step)}: {plain(message.text, 600)}"
+                self._write(f"{message.kind}, {text}", "\n")
+            self._reported = max(self._reported, message.number)
 
     def _write(self, text: str, end: str) -> None:
         if self._is_terminal:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -54,13 +53,14 @@ def diagnose(run: RunState) -> Diagnosis:
     """Judge a run by all rules: its curves, and the steps that were observed."""
     curves = logged_curves(run.history)
     bad_step = run.first_bad_step()
-    fault = None if bad_step is None else run.bad_input(bad_step)
-    more: dict[str, Any] = {"is_finished": run.has_ended, "input_fault": fault}
-    more |= {"rate": number_or_none(run.settings.get("lr")), "new_shapes": _new_shapes_of(run)}
-    evidence = Evidence(curves, **more)
-    if run.examiner is not None:
-        evidence = run.examiner.evidence(curves, **more)
-    evidence = replace(evidence, snapshots=evidence.snapshots or _snapshots_of_updates(run))
+    evidence = Evidence(curves) if run.examiner is None else run.examiner.evidence(curves)
+    evidence = replace(
+        evidence,
+        snapshots=evidence.snapshots or _snapshots_of_updates(run),
+        input_fault=None if bad_step is None else run.bad_input(bad_step),
+        rate=number_or_none(run.settings.get("lr")),
+        new_shapes=_new_shapes_of(run),
+    )
     return Diagnosis(replace(v, button=_button_of(run, v)) for v in judge(evidence))
 
 

@@ -44,19 +44,18 @@ class EpochTable:
     @property
     def columns(self) -> list[str]:
         """`step`, then the series in the order in which they first have a value."""
-        names = dict.fromkeys(name for row in self.rows for name in row)
-        return ["step", *(name for name in names if name != "step")]
+        return list(dict.fromkeys(["step", *(name for row in self.rows for name in row)]))
 
     @property
     def best(self) -> dict[str, int]:
         """For each series the row with its best value."""
-        rows_by_series = {}
-        for name in self.columns[1:]:
-            values = [row.get(name, math.nan) for row in self.rows]
-            if name != "seconds" and not all(map(math.isnan, values)):
-                pick = np.nanargmax if is_better_when_higher(name) else np.nanargmin
-                rows_by_series[name] = int(pick(values))
-        return rows_by_series
+        best = {}
+        for name in [name for name in self.columns if name not in ("step", "seconds")]:
+            sign = -1 if is_better_when_higher(name) else 1
+            values = np.array([sign * row.get(name, math.nan) for row in self.rows])
+            if not np.isnan(values).all():
+                best[name] = int(np.nanargmin(values))
+        return best
 
     def cells(self) -> list[list[str]]:
         """The table as text, without its head; the best of each column ends in `*`."""
@@ -70,10 +69,8 @@ class EpochTable:
         """Return the newest rows as a plain HTML table."""
         style = "padding:1px 10px;text-align:right"
         head = tag("tr", *(tag("th", plain(name, 40), style=style) for name in self.columns))
-        rows = [
-            tag("tr", *(tag("td", cell, style=style) for cell in row))
-            for row in self.cells()[-_MOST_ROWS:]
-        ]
+        cells = [[tag("td", cell, style=style) for cell in row] for row in self.cells()]
+        rows = [tag("tr", *row) for row in cells[-_MOST_ROWS:]]
         table = tag("table", head, *rows, style="border-collapse:collapse;font-size:12px")
         return tag("div", table, "* best", style="overflow-x:auto;max-width:100%")
 
@@ -102,29 +99,23 @@ def epoch_table(history: History, beats: Sequence[tuple[float, int]] = ()) -> Ep
         history: The logged series. Without a validation series there are ten rows of equal length.
         beats: Pairs of (seconds since 1970, step), which give the time of each row.
     """
-    validation = [s for s in history if group_of(s.name)[1] != "train"]
-    training = [s for s in history if group_of(s.name)[1] == "train"]
-    if validation:
-        ends = sorted({int(step) for series in validation for step in series.steps})
-    else:
-        last = max((int(s.steps[-1]) for s in training if len(s)), default=0)
+    curves = [(s.name, *s.since(0)) for s in history if len(s)]
+    held = {name for name, *_ in curves if group_of(name)[1] != "train"}
+    ends = sorted({int(step) for name, steps, _ in curves if name in held for step in steps})
+    if not held:
+        last = max((int(steps[-1]) for _, steps, _ in curves), default=0)
         ends = sorted({math.ceil(last * k / _PARTS) for k in range(1, _PARTS + 1)} - {0})
     times = times_of(beats, [0, *ends])
-    rows, begin = [], -1
-    for k, end in enumerate(ends):
+    rows = []
+    for k, (begin, end) in enumerate(zip([-1, *ends], ends)):
         row: dict[str, float] = {"step": end}
         if times is not None:
             row["seconds"] = float(times[k + 1] - times[k])
-        for series in training:
-            inside = series.values[(series.steps > begin) & (series.steps <= end)]
+        for name, steps, values in curves:
+            inside = values[(steps > (end - 1 if name in held else begin)) & (steps <= end)]
             if len(inside):
-                row[series.name] = float(np.mean(inside, dtype=np.float64))
-        for series in validation:
-            at = np.flatnonzero(series.steps == end)
-            if len(at):
-                row[series.name] = float(series.values[at[-1]])
+                row[name] = float(inside[-1] if name in held else np.mean(inside, dtype=float))
         rows.append(row)
-        begin = end
     return EpochTable(rows)
 
 

@@ -19,6 +19,7 @@ from nbmodule.base.format import (
     is_better_when_higher,
     printable_repr,
 )
+from nbmodule.base.kinds import is_whole
 from nbmodule.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ def no_improvement(
         >>> live.step
         9
     """
-    if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
+    if not is_whole(patience) or patience < 1:
         raise ArgumentError(f"patience must be at least 1 (points), got {patience!r}.")
     sign = -1.0 if is_better_when_higher(series) else 1.0
 

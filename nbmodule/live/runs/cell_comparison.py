@@ -15,8 +15,8 @@ from nbmodule.views.renderers.html import Markup, tag
 Bundle = dict[str, str]
 
 MOST_COMPARED = 8
-_POINTS = 200
-"""Points of each curve: the comparison is sent anew every few seconds."""
+_COLUMNS = 100
+"""Detail across each curve: the comparison is sent anew every few seconds."""
 _EVERY = 5.0
 """Seconds between two updates while a run goes on."""
 _COST = 50.0
@@ -36,7 +36,7 @@ class CellComparison:
         self._handle: Any = None
         self._update_at = 0.0
         self._first: tuple[Any, str, Bundle] | None = None
-        """Handle, run and final form of the first view, until it is folded."""
+        """Handle, run and final form of the first view."""
 
     def begin(self, run_id: str, bundle: Bundle) -> Bundle:
         """Return the form in which the view of a run begins."""
@@ -46,7 +46,6 @@ class CellComparison:
             if self._first is not None:
                 handle, first, final = self._first
                 handle.update(self._folded(first, final), raw=True)
-                self._first = None
             self._handle = display(self._bundle(), raw=True, display_id=True)
         return self.form(run_id, bundle)
 
@@ -65,8 +64,8 @@ class CellComparison:
         if "text/html" not in bundle:
             return bundle
         runs = self._runs()
-        names = zip((run.run_id for run in runs), RunComparison(runs).names)
-        summary = tag("summary", f"view of {dict(names).get(run_id, 'a run')}")
+        names = dict(zip((run.run_id for run in runs), RunComparison(runs).names))
+        summary = tag("summary", f"view of {names.get(run_id, 'a run')}")
         return bundle | {"text/html": str(tag("details", summary, Markup(bundle["text/html"])))}
 
     def update(self, clock: float) -> None:
@@ -80,13 +79,9 @@ class CellComparison:
 
     def _runs(self) -> list[RecordedRun]:
         """Return the runs of this execution, oldest first."""
-        runs: list[RecordedRun] = []
-        for kept in kept_runs():
-            if self.execution and kept.execution == self.execution:
-                run = self._ended.get(kept.run_id) or RunInMemory(kept)
-                if kept.ended:
-                    self._ended[kept.run_id] = run
-                runs.append(run)
+        own = [k for k in kept_runs() if self.execution and k.execution == self.execution]
+        runs = [self._ended.get(kept.run_id) or RunInMemory(kept) for kept in own]
+        self._ended = {kept.run_id: run for kept, run in zip(own, runs) if kept.ended}
         return runs
 
     def _bundle(self) -> Bundle:
@@ -96,7 +91,7 @@ class CellComparison:
         comparison = RunComparison(runs[-MOST_COMPARED:])
         if chosen_form() == "text":
             return {"text/plain": repr(comparison)}
-        html = comparison_html(comparison, points=_POINTS)
+        html = comparison_html(comparison, columns=_COLUMNS)
         if len(runs) > MOST_COMPARED:
             about = f"the last {MOST_COMPARED} of {count_noun(len(runs), 'run')}: nb.runs() has all"
             html = f"{tag('div', about)}{html}"

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.base.curves import Curve
 from nbmodule.base.format import format_number, group_of, is_better_when_higher, plain
 from nbmodule.base.kinds import is_real
-from nbmodule.live.runs.page import MOST_POINTS, logged_series, outline_of
+from nbmodule.live.reporting.payload import series_record
+from nbmodule.live.runs.page import MOST_COLUMNS, outline_of
 from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views import html_of
 from nbmodule.views.records.records import Column, DataTable, HistoryRecord
@@ -24,12 +26,12 @@ _MOST_SETTINGS = 6
 _WIDTH, _TOP, _BOTTOM = 640, 40, 190
 
 
-def _curve_records(comparison: RunComparison, points: int) -> list[HistoryRecord]:
+def _curve_records(comparison: RunComparison, columns: int) -> list[HistoryRecord]:
     """One plot per series: that series of each run."""
     records = []
     for name in list(comparison.best)[:_MOST_SERIES]:
         curves = comparison.drawn_curves(name)
-        series = [logged_series(run, x, y, plain(name), points) for run, (x, y) in curves.items()]
+        series = [series_record(run, Curve(*c), columns, plain(name)) for run, c in curves.items()]
         records.append(HistoryRecord(plain(name), tuple(series)))
     return records
 
@@ -52,17 +54,17 @@ def _comparison_table(comparison: RunComparison) -> DataTable:
     )
 
 
-def comparison_html(comparison: RunComparison, *, points: int = MOST_POINTS) -> str:
+def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -> str:
     """The table, settings against a result, a plot for each series, and the code that differs.
 
     Args:
         comparison: The runs.
-        points: Points of each curve, at most.
+        columns: Detail across each curve.
     """
     parts = [html_of(_comparison_table(comparison))]
     if len(comparison.runs) > LEAST_PLOTTED:
         parts.append(str(settings_plot(comparison)))
-    parts += map(html_of, _curve_records(comparison, points))
+    parts += map(html_of, _curve_records(comparison, columns))
     if comparison.code:
         code = tag("pre", comparison.code, style="font:12px/1.45 monospace;overflow-x:auto")
         parts.append(tag("details", tag("summary", "code that differs"), code))

@@ -15,7 +15,7 @@ from nbmodule.base.format import (
     plain,
     printable_repr,
 )
-from nbmodule.base.kinds import is_real
+from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import NbModuleError, PathError
 from nbmodule.live.reporting.journal import folders_of, journals_in
 from nbmodule.live.run_data.epochs import text_table, when
@@ -194,7 +194,7 @@ def _text(value: Any) -> str:
         return ""
     if isinstance(value, float):
         return format_number(value, 4)
-    return format_count(value) if is_real(value) else plain(str(value), 32)
+    return format_count(value) if is_whole(value) else plain(str(value), 32)
 
 
 def runs(folder: str | os.PathLike[str] | None = None) -> Runs:

@@ -8,18 +8,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
-from nbmodule.base.format import format_count, format_seconds, group_of, plain
+from nbmodule.base.format import format_count, format_seconds, plain
 from nbmodule.base.version import __version__
+from nbmodule.live.reporting.payload import series_record
 from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.run import RecordedRun
 from nbmodule.views import html_of
 from nbmodule.views.records.outline import Outline
-from nbmodule.views.records.records import HistoryRecord, SeriesRecord
+from nbmodule.views.records.records import HistoryRecord
 from nbmodule.views.renderers.html import escape
 
-MOST_POINTS = 1000
+MOST_COLUMNS = 500
 
 
 def outline_of(labels: Sequence[str]) -> Outline:
@@ -29,23 +29,13 @@ def outline_of(labels: Sequence[str]) -> Outline:
     return lines
 
 
-def logged_series(
-    name: str, x: Any, y: Any, unit: str = "", points: int = MOST_POINTS
-) -> SeriesRecord:
-    every = max(1, -(-len(x) // points))
-    chosen = np.unique(np.r_[0 : len(x) : every, len(x) - 1]) if len(x) else np.empty(0, int)
-    steps, values = tuple(x[chosen].tolist()), tuple(np.asarray(y, float)[chosen].tolist())
-    return SeriesRecord(plain(name), steps, values, unit)
-
-
 def run_curves(run: RecordedRun) -> list[HistoryRecord]:
     """One plot per group of series: training and validation of one measure together."""
-    groups: dict[str, list[SeriesRecord]] = {}
-    for series in run.history:
-        groups.setdefault(group_of(series.name)[0], []).append(
-            logged_series(series.name, series.steps.astype(float), series.values)
-        )
-    return [HistoryRecord(plain(name), tuple(members)) for name, members in groups.items()]
+    records = []
+    for group, members in run.history.groups().items():
+        series = (series_record(n, s.since(0), MOST_COLUMNS) for n, s in members.items())
+        records.append(HistoryRecord(plain(group), tuple(series)))
+    return records
 
 
 _STYLE = """

@@ -35,22 +35,24 @@ class Resumed:
             raise ArgumentTypeError(
                 f"resume must be a run of nb.last_run() or nb.runs(), got {type(before).__name__}."
             )
+        self._run, self._loop, self._before = run, loop, before
         if before.state == "running":
-            raise ArgumentError(f"cannot resume {before.name!r}: its process still runs.")
+            raise self._refusal("its process still runs")
         state = before.snapshot
         if state is None or "items" not in state:
-            raise ArgumentError(
-                f"cannot resume {before.name!r}: its journal holds no state of model and "
-                "optimizer. Give both to nb.Live(model, optimizer)."
+            raise self._refusal(
+                "its journal holds no state of model and optimizer. Give both to "
+                "nb.Live(model, optimizer)"
             )
-        self._run, self._loop, self._before, self._state = run, loop, before, state
+        self._state = state
         self.step: int = state["step"]
         self._items: int = state["items"]
         if self.step != self._items and state["counts_from_one"]:
-            raise ArgumentError(
-                f"cannot resume {before.name!r}: each turn of its loop makes several steps."
-            )
+            raise self._refusal("each turn of its loop makes several steps")
         run.parent = before.run_id
+
+    def _refusal(self, why: str) -> ArgumentError:
+        return ArgumentError(f"cannot resume {self._before.name!r}: {why}.")
 
     def begin(self) -> None:
         """Continue curves, state and step."""
@@ -68,11 +70,8 @@ class Resumed:
         else:  # a loop without live.steps begins its items itself
             self._put_stream_back()
             run.count.done = self._items + 1
-        run.messages.add(
-            self.step,
-            "note",
-            f"resumed from step {format_count(self.step)} of the run of {before.when}",
-        )
+        text = f"resumed from step {format_count(self.step)} of the run of {before.when}"
+        run.messages.add(self.step, "note", text)
 
     def unlogged(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the resumed run had not logged at the present step."""
@@ -91,12 +90,11 @@ class Resumed:
         self._put_back()
         self._put_stream_back()
         if digest_of_item(item) != self._state["digest"]:
-            self._run.messages.add(
-                self.step,
-                "warning",
+            text = (
                 f"step {format_count(self.step)} of the resumed run had another batch than this "
-                "loop gives: seed the order of the batches to continue with the same ones",
+                "loop gives: seed the order of the batches to continue with the same ones"
             )
+            self._run.messages.add(self.step, "warning", text)
 
     def _put_back(self) -> None:
         state, loaded = self._state, []
@@ -105,9 +103,7 @@ class Resumed:
                 part, _, which = prefix.partition(":")
                 values = state[part].get(which) if which else state[part]
                 if not values:
-                    raise ArgumentError(
-                        f"cannot resume {self._before.name!r}: it saved no state of {prefix!r}."
-                    )
+                    raise self._refusal(f"it saved no state of {prefix!r}")
                 loaded.append((root, root.state_dict()))
                 root.load_state_dict(values)
         except Exception:  # all of them or none

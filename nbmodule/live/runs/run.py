@@ -275,9 +275,8 @@ class RecordedRun:
     @functools.cached_property
     def diagnosis(self) -> Diagnosis:
         """The verdicts of the rules for curves; see `nb.rule`."""
-        curves = logged_curves(self.history)
         rate = number_or_none(self.settings.get("lr"))
-        return judge(Evidence(curves, is_finished=self.state != "running", rate=rate))
+        return judge(Evidence(logged_curves(self.history), rate=rate))
 
     def epochs(self) -> EpochTable:
         """Return one row per validation: the means of training series since the one before, and the

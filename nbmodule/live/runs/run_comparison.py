@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number, format_seconds, plain, printable_repr
+from nbmodule.base.kinds import is_whole
 from nbmodule.errors import ArgumentError, PathError
 from nbmodule.live.run_data.epochs import text_table
 from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
@@ -33,12 +34,6 @@ class RunComparison:
         """For each setting that differs its value in each run."""
         names = varying_settings(self.runs)
         return {name: [run.settings.get(name) for run in self.runs] for name in names}
-
-    @property
-    def common(self) -> dict[str, Any]:
-        """Settings that all runs share."""
-        differing = set(self.settings)
-        return {n: v for n, v in self.runs[0].settings.items() if n not in differing}
 
     @property
     def best(self) -> dict[str, list[float | None]]:
@@ -68,13 +63,11 @@ class RunComparison:
         """
         from nbmodule.calls import diff
 
-        states = []
-        for name, run in zip(self.names[:2], self.runs):
-            snapshot = run.snapshot
-            if not snapshot or not snapshot.get("model"):
+        before, after = (run.model for run in self.runs[:2])
+        for name, model in zip(self.names, (before, after)):
+            if model is None:
                 raise ArgumentError(f"{name!r} saved no variables: give nb.Live its model.")
-            states.append(snapshot["model"])
-        return diff(*states)
+        return diff(before, after)
 
     def curves(
         self, series: str, *, by: str = "step", smooth: int = 1
@@ -93,7 +86,7 @@ class RunComparison:
         """
         if by not in ("step", "epoch", "share", "time"):
             raise ArgumentError(f"by must be 'step', 'epoch', 'share' or 'time', got {by!r}.")
-        if isinstance(smooth, bool) or not isinstance(smooth, int) or smooth < 1:
+        if not is_whole(smooth) or smooth < 1:
             raise ArgumentError(f"smooth must be at least 1 (points), got {smooth!r}.")
         curves = {}
         for name, run in zip(self.names, self.runs):
