@@ -121,9 +121,10 @@ class Boundary:
         if self._line is None or not is_marimo():
             return
         from nbmodule.live.reporting.view import MarimoView
+        from nbmodule.live.runs.cell_comparison import cell_comparison
 
-        self._line = None
-        self._view = MarimoView(self._run, hear=self._verbs.hear, at=self._verbs.at)
+        hear, at, cell = self._verbs.hear, self._verbs.at, cell_comparison()
+        self._line, self._view = None, MarimoView(self._run, hear=hear, at=at, cell=cell)
         self._guarded("the view", self._view.open, time.monotonic())
 
     def close_view(self) -> None:

@@ -22,6 +22,7 @@ from nbmodule.live.reporting.payload import plain_form, record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.reporting.view import NotebookView, bundle_of
 from nbmodule.live.run_data.strips import FIELDS, Sample
+from nbmodule.live.runs.cell_comparison import CellComparison
 
 
 def quiet(**options) -> Live:
@@ -29,7 +30,8 @@ def quiet(**options) -> Live:
 
 
 def view_of(live: Live, kernel: object = None) -> NotebookView:
-    return NotebookView(live._state, kernel, hear=live._hear, at=live.at)
+    cell = CellComparison("")
+    return NotebookView(live._state, kernel, hear=live._hear, at=live.at, cell=cell)
 
 
 def floats(text: str, dtype: str = "<f4") -> list[float]:

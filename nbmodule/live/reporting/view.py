@@ -75,7 +75,7 @@ class NotebookView:
         kernel: The kernel that the cell runs in; None if unknown.
         hear: Called with each message of a page, in any thread. The connection holds it while open.
         at: Repeats a step, for a page that opens it.
-        cell: The comparison of the runs of the cell; None where there is none.
+        cell: The comparison of the runs of the cell.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class NotebookView:
         *,
         hear: Hear,
         at: Callable[[int], ReplayedStep],
-        cell: Any = None,
+        cell: Any,
     ) -> None:
         self.sender = Sender()
         self._run, self._hear, self._at = run, hear, at
@@ -103,9 +103,7 @@ class NotebookView:
         """Show the run, which has not begun."""
         from IPython.display import display
 
-        bundle = bundle_of(self._run)
-        if self._cell is not None:
-            bundle = self._cell.begin(self._run.run_id, bundle)
+        bundle = self._cell.begin(self._run.run_id, bundle_of(self._run))
         self._handle = display(bundle, raw=True, display_id=True)
         self._refresh_at = clock + self._refresh
         if chosen_form() == "auto":
@@ -133,8 +131,7 @@ class NotebookView:
             self._link_at = None
             self._in_main(self._join)
         self._refresh_output(clock)
-        if self._cell is not None:
-            self._in_main(lambda: self._cell.update(clock))
+        self._in_main(lambda: self._cell.update(clock))
         self._run.updates_per_second = self.sender.rate(clock)
         if self._link is None or not self.sender.may_send(clock):
             return
@@ -191,9 +188,7 @@ class NotebookView:
         """Send the last changes, and leave the static form in the output."""
         if self._link is not None and self.sender.pages:
             self._send_tick(clock)
-        bundle = bundle_of(self._run)
-        if self._cell is not None:
-            bundle = self._cell.end(self._handle, self._run.run_id, bundle)
+        bundle = self._cell.end(self._handle, self._run.run_id, bundle_of(self._run))
         self._in_main(lambda: self._finish(bundle))
 
     def _finish(self, bundle: dict[str, str]) -> None:
@@ -252,9 +247,7 @@ class NotebookView:
         self._refresh_at = clock + self._refresh
         if is_early:
             return
-        bundle = bundle_of(self._run)
-        if self._cell is not None:
-            bundle = self._cell.form(self._run.run_id, bundle)
+        bundle = self._cell.form(self._run.run_id, bundle_of(self._run))
         self._in_main(lambda: self._handle.update(bundle, raw=True))
 
     def _in_main(self, act: Callable[[], object]) -> None:
