@@ -99,28 +99,21 @@ def keep_run(run: RunState) -> KeptRun:
 
 def keep_branch(run: RunState, label: str, curves: Mapping[str, Curve], state: str) -> None:
     """Keep a branch of a run: what a rewind left behind, or the steps of a what-if."""
-    branch = branch_of(run.run_id, run.name, run.settings, label, curves, next(_numbers))
-    branch.tags, branch.state = run.tags, state
+    branch = branch_of(run, label, curves, next(_numbers))
+    branch.state = state
     parents = (kept for kept in _runs if kept.run_id == run.run_id)
     branch.began = next((kept.began for kept in parents), branch.began)
     keep(branch)
 
 
-def branch_of(
-    parent: str,
-    name: str,
-    settings: Mapping[str, Any],
-    label: str,
-    curves: Mapping[str, Curve],
-    number: int,
-) -> KeptRun:
+def branch_of(run: Any, label: str, curves: Mapping[str, Curve], number: int) -> KeptRun:
     """Return a branch of a run, which differs from its parent in the setting `branch`."""
-    history = History()
-    for series, (steps, values) in curves.items():
-        history.extend(series, steps, values)
-    branch = KeptRun(f"{parent}.{number}", name, history, {**settings, "branch": label})
-    branch.parent, branch.is_pale, branch.state = parent, False, "rewound"
-    branch.step = max((int(s.since(0).steps[-1]) for s in history if len(s)), default=0)
+    history, settings = History(), {**run.settings, "branch": label}
+    for name, (steps, values) in curves.items():
+        history.extend(name, steps, values)
+    branch = KeptRun(f"{run.run_id}.{number}", run.name, history, settings, run.tags, run.run_id)
+    branch.is_pale, branch.state = False, "rewound"
+    branch.step = max((int(steps[-1]) for steps, _ in curves.values() if len(steps)), default=0)
     return branch
 
 

@@ -179,12 +179,8 @@ class ScannedSteps:
     """
 
     def __init__(self) -> None:
-        self._begin = 0
-        """The first iteration that made several steps."""
         self._ends: list[int] = []
-        """Last step of the iteration before that one and of each from it on; empty while each
-        iteration makes one step.
-        """
+        """Last step of each iteration, from 0 on; empty while each iteration makes one step."""
         self._names: set[str] = set()
         self.each = 1
         """Number of steps that the newest iteration makes."""
@@ -194,11 +190,10 @@ class ScannedSteps:
 
     def at(self, iteration: int) -> int:
         """Return the last step of an iteration."""
-        number = iteration - self._begin + 1
-        if not self._ends or number < 1:
+        if not self._ends:
             return iteration
-        known = min(number, len(self._ends) - 1)
-        return self._ends[known] + (number - known) * self.each
+        beyond = max(iteration - len(self._ends) + 1, 0)
+        return self._ends[iteration - beyond] + beyond * self.each
 
     def first(
         self, name: str, iteration: int, count: int, *, may_begin: bool = False
@@ -206,24 +201,21 @@ class ScannedSteps:
         """Return the first of the steps that `count` values of an iteration belong to; None if
         they are no values of steps.
         """
-        if not self._ends:
-            if not may_begin:
-                return None
-            end = iteration * count if iteration else count - 1
-            self._begin, self.each, self._ends = iteration, count, [end - count, end]
-        number, ends = iteration - self._begin + 1, self._ends
-        if number < 1:
+        ends = self._ends
+        if not ends and may_begin:  # earlier iterations logged nothing, and made as many steps
+            self.each = count
+            ends += [k * count for k in range(iteration + 1)] if iteration else [count - 1]
+        is_new = iteration >= len(ends)
+        if not ends or (is_new and count != self.each and name not in self._names):
             return None
-        is_new = number >= len(ends)
-        if is_new and (count == self.each or name in self._names):
-            while len(ends) < number:
-                ends.append(ends[-1] + self.each)
+        if is_new:
+            ends += [self.at(k) for k in range(len(ends), iteration)]
             ends.append(ends[-1] + count)
             self.each = count
-        elif is_new or ends[number] - ends[number - 1] != count:
+        elif ends[iteration] - (ends[iteration - 1] if iteration else -1) != count:
             return None
         self._names.add(name)
-        return ends[number] - count + 1
+        return ends[iteration] - count + 1
 
 
 # -- the cost of watching --

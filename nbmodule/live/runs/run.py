@@ -134,11 +134,9 @@ class RecordedRun:
 
     def _cut(self, step: int) -> None:
         """Go back to a step; the run as it was before is a branch."""
-        last = max((int(s.steps[-1]) for s in self.history if len(s)), default=0)
-        label, number = rewound(step, last), len(self.branches)
-        curves = self.history.to_numpy()
-        branch = branch_of(self.run_id, self.name, self.settings, label, curves, number)
-        branch.began, branch.seen, branch.tags = self.began, self.seen, self._tags
+        branch = branch_of(self, "", self.history.to_numpy(), len(self.branches))
+        branch.settings["branch"] = rewound(step, branch.step)
+        branch.began, branch.seen = self.began, self.seen
         self.branches.append(branch)
         for kept in (self.history, *self.watched.values()):
             kept.cut(step)
