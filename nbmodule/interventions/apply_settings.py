@@ -21,9 +21,6 @@ from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.interventions.targets import PartAxis, Target, home_of
 from nbmodule.interventions.values import Setting
 
-FROM_RUN = frozenset({"example", "freeze"})
-"""Kinds that need values of another run."""
-
 
 def kind_of(setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
     """Return what a compiled function depends on: all of a setting but its numbers."""
@@ -35,59 +32,51 @@ def kind_of(setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
 def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> list[Any]:
     """Return the numbers of a setting, in the order of `Dials.variables`."""
     indices = [np.asarray(at, np.int32) for _, at in setting.parts]
-    return [
-        np.asarray(on),
-        np.float32(setting.number),
-        np.uint32(setting.seed),
-        *indices,
-        *(values or ()),
-    ]
+    number, seed = np.float32(setting.number), np.uint32(setting.seed)
+    return [np.asarray(on), number, seed, *indices, *(values or ())]
 
 
 class Dials:
     """The numbers of one setting, as variables.
 
     Attributes:
+        variables: All of them, in one order.
         on: Whether the setting applies.
         number: Its factor or deviation.
         seed: Of its noise.
         at: For each part the indices.
-        values: What is put in place of the return, one variable for each array; None for kinds
-            that put nothing.
+        values: What is put in place of the return, one variable for each array.
+
+    Args:
+        setting: The setting, of which the number of parts counts.
+        numbers: As `numbers_of` gives them.
     """
 
-    __slots__ = ("at", "is_taken", "met", "number", "on", "seed", "values")
-
-    def __init__(self, setting: Setting, values: list[Any] | None) -> None:
-        self.on = Buffer(True)
-        self.number = Buffer(1.0, dtype=jnp.float32)
-        self.seed = Buffer(np.uint32(0))
-        self.at = [Buffer(np.zeros(len(at), np.int32)) for _, at in setting.parts]
-        self.values = (
-            None if values is None else [Buffer(np.zeros(x.shape, x.dtype)) for x in values]
-        )
+    def __init__(self, setting: Setting, numbers: list[Any]) -> None:
+        self.variables = [Buffer(number) for number in numbers]
+        self.on, self.number, self.seed, *others = self.variables
+        count = len(setting.parts)
+        self.at, self.values = others[:count], others[count:]
         self.is_taken = False
         self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
 
-    def set(self, setting: Setting, values: list[Any] | None = None) -> None:
-        """Take over the numbers of a setting."""
-        numbers = zip(self.variables, numbers_of(setting, values), strict=True)
-        write_all(self.variables, [variable.admitted(number) for variable, number in numbers])
-
-    @property
-    def variables(self) -> list[Buffer]:
-        """All of them, in one order."""
-        return [self.on, self.number, self.seed, *self.at, *(self.values or ())]
+    def set(self, numbers: list[Any]) -> None:
+        """Take over other numbers."""
+        pairs = zip(self.variables, numbers, strict=True)
+        write_all(self.variables, [variable.admitted(number) for variable, number in pairs])
 
 
 def dials_for(setting: Setting, target: Target, values: list[Any] | None) -> Dials:
-    """Return dials of a module for one kind of setting: unused ones, else new ones."""
+    """Return dials of a module with the numbers of a setting: unused ones, else new ones."""
     key = (target.tap, target.receiver is None, *kind_of(setting, values))
     existing = target.module._nbm.dials.setdefault(key, [])
+    numbers = numbers_of(setting, values)
     free = next((dials for dials in existing if not dials.is_taken), None)
     if free is None:
-        free = Dials(setting, values)
+        free = Dials(setting, numbers)
         existing.append(free)
+    else:
+        free.set(numbers)
     return free
 
 
@@ -105,7 +94,7 @@ class Intervention:
         self.place, self.at_input, self.parts = home_of(target, setting)
         self.largest = tuple(at[-1] for _, at in setting.parts)
         if dials.met:  # what is compiled already checks nothing
-            self.check(max(dials.met))
+            check_parts(self.target.name, self.parts, self.largest, max(dials.met))
 
     @property
     def key(self) -> tuple[Any, ...]:
@@ -139,7 +128,7 @@ class Intervention:
         if self.kind == "skip":
             first = next(iter(jax.tree.leaves(supplied)), jnp.zeros(0))
             return self._fitting(first, old, "is given")
-        if dials.values is not None:
+        if dials.values:
             value = dials.values[number].value
             return old + value if self.kind == "add" else self._fitting(value, old, "is to return")
         return jnp.broadcast_to(mean_of(old, self.parts), old.shape)
@@ -156,7 +145,7 @@ class Intervention:
         )
 
     def _mask(self, old: Any) -> Any:
-        self.check(old.shape)
+        check_parts(self.target.name, self.parts, self.largest, old.shape)
         self.dials.met.add(tuple(old.shape))
         mask = self.dials.on.value
         for part, variable in zip(self.parts, self.dials.at):
@@ -166,20 +155,22 @@ class Intervention:
             mask = mask & chosen.reshape([-1 if i == axis else 1 for i in range(old.ndim)])
         return mask
 
-    def check(self, shape: tuple[int, ...]) -> None:
-        """Raise if a part is not there."""
-        for part, largest in zip(self.parts, self.largest):
-            if -part.axis > len(shape):
-                raise ArgumentError(
-                    f'"{self.target.name}" returns {list(shape)}, which has no axis for '
-                    f"{part.name}s."
-                )
-            count = shape[part.axis] // part.width
-            if largest >= count:
-                raise ArgumentError(
-                    f'"{self.target.name}" has {count} {part.name}s, counted from 0: there is no '
-                    f"{part.name} {largest}."
-                )
+
+def check_parts(
+    name: str, parts: Iterable[PartAxis], largest: Iterable[int], shape: tuple[int, ...]
+) -> None:
+    """Raise if an array of this shape lacks one of the parts."""
+    for part, index in zip(parts, largest):
+        if -part.axis > len(shape):
+            raise ArgumentError(
+                f'"{name}" returns {list(shape)}, which has no axis for {part.name}s.'
+            )
+        count = shape[part.axis] // part.width
+        if index >= count:
+            raise ArgumentError(
+                f'"{name}" has {count} {part.name}s, counted from 0: there is no '
+                f"{part.name} {index}."
+            )
 
 
 class Interventions:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,12 +16,11 @@ from nbmodule.base.foreign import received
 from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown
-from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, PathError, ShapeError
-from nbmodule.interventions.apply_settings import Dials, numbers_of
+from nbmodule.interventions.apply_settings import is_floating, numbers_of
 from nbmodule.interventions.patch import watched_at
-from nbmodule.interventions.run import Metric, Run, Template, ask, program
+from nbmodule.interventions.run import Metric, Run, ask, observed
 from nbmodule.interventions.targets import Target, heads_of, names_of, targets
 from nbmodule.interventions.values import Setting
 
@@ -166,44 +166,33 @@ def _by_gradient(
     run: Run, method: str, baseline: object, steps: int, labels: Sequence[str]
 ) -> Attribution:
     modules, repeated = _called_once(run)
-    first = next(
-        (i for i, leaf in enumerate(run.arrays) if jnp.issubdtype(leaf.dtype, jnp.inexact)), None
-    )
-    is_input = first == 0
+    is_input = is_floating(run.arrays[0])
     source = "" if is_input else _embedding(run, modules)
     point = run.arrays[0] if is_input else run.before.returns[source]
-    start = (
-        jnp.zeros_like(point)
-        if baseline is None
-        else jnp.asarray(received(baseline, "baseline"), point.dtype)
-    )
+    start = 0 if baseline is None else jnp.asarray(received(baseline, "baseline"), point.dtype)
     try:
-        start = jnp.broadcast_to(start, point.shape)
+        start = jnp.broadcast_to(jnp.asarray(start, point.dtype), point.shape)
     except ValueError:
         raise ShapeError(
             f"baseline must fit the input {list(point.shape)}, got {describe(baseline)}."
         ) from None
-    gradients = _Gradients(run, [target.name for target in modules if target.name], source)
+    names = [target.name for target in modules if target.name]
     notes = [f"called several times, and left out: {', '.join(repeated)}"] if repeated else []
+    along = point - start
     if method == "integrated":
-        inputs, of_modules = _integrated(gradients, start, point - start, steps)
-        gradients.along(start, point - start)
-        notes += _completeness(
-            float(inputs.sum()), float(run.before.metric) - float(gradients.metric), steps
-        )
+        inputs, of_modules = _integrated(run, names, source, start, along, steps)
+        first = _gradients(run, names, source, start, along).metric
+        notes += _completeness(float(inputs.sum()), float(run.before.metric - first), steps)
     else:
-        at_point, by_module = gradients(point)
-        inputs = at_point * (point - start)
-        of_modules = {
-            name: (by_module[name] * run.before.returns[name]).sum() for name in by_module
-        }
-    inputs = np.asarray(inputs if is_input else inputs.sum(-1))
+        found = _gradients(run, names, source, point, along)
+        inputs = found.by_point * along
+        of_modules = [(by * run.before.returns[n]).sum() for n, by in zip(names, found.by_return)]
     return Attribution(
         type(run.model).__name__,
         method,
         float(run.before.metric),
-        inputs,
-        {name: float(result) for name, result in of_modules.items()},
+        np.asarray(inputs if is_input else inputs.sum(-1)),
+        {name: float(result) for name, result in zip(names, of_modules)},
         of=source,
         labels=labels,
         notes=notes,
@@ -211,17 +200,18 @@ def _by_gradient(
 
 
 def _integrated(
-    gradients: _Gradients, start: Any, along: Any, steps: int
-) -> tuple[Any, dict[str, Any]]:
+    run: Run, names: list[str], source: str, start: Any, along: Any, steps: int
+) -> tuple[Any, list[Any]]:
     """Return what the inputs add to the metric on the straight way from `start`, and what goes
     through each module: its conductance.
     """
     nodes, weights = np.polynomial.legendre.leggauss(steps)
-    mean, through = jnp.zeros_like(start), dict.fromkeys(gradients.names, jnp.zeros(()))
+    mean, through = jnp.zeros_like(start), [jnp.zeros(())] * len(names)
     for node, weight in zip((nodes + 1) / 2, weights / 2):
-        by_point, by_module = gradients.along(start + float(node) * along, along)
-        mean = mean + float(weight) * by_point
-        through = {name: through[name] + float(weight) * by_module[name] for name in through}
+        found = _gradients(run, names, source, start + float(node) * along, along)
+        mean = mean + float(weight) * found.by_point
+        gained = [(by * moved).sum() for by, moved in zip(found.by_return, found.moved)]
+        through = [total + float(weight) * gain for total, gain in zip(through, gained)]
     return mean * along, through
 
 
@@ -263,86 +253,55 @@ def _embedding(run: Run, modules: list[Target]) -> str:
     )
 
 
-class _Gradients:
-    """The gradient of the metric by the input (or by what stands for it) and by the returns of some
-    modules, by name.
+class _Found(NamedTuple):
+    """The gradient of the metric at one point.
+
+    Attributes:
+        metric: The metric there.
+        by_point: Its gradient by the input, or by what stands for it.
+        by_return: Its gradient by the return of each module.
+        moved: How each return moves where the point moves in the direction.
     """
 
-    def __init__(self, run: Run, names: list[str], source: str) -> None:
-        self.run, self.source, self.names = run, source, names
-        self.zeros = [jnp.zeros_like(run.before.returns[name]) for name in names]
-        self.metric: Any = None
+    metric: Any
+    by_point: Any
+    by_return: list[Any]
+    moved: list[Any]
 
-    def __call__(self, point: object) -> tuple[Any, dict[str, Any]]:
-        """The gradient at a point: by it, and by module."""
-        return self._asked("gradients", point)
 
-    def along(self, point: object, direction: object) -> tuple[Any, dict[str, Any]]:
-        """The gradient at a point, and for each module what the metric gains through its return
-        where the point moves in a direction.
-        """
-        return self._asked("gains", point, direction)
+def _gradients(run: Run, names: list[str], source: str, point: Any, direction: Any) -> _Found:
+    """Return the gradient at a point, which is the input, or the return of `source`."""
+    zeros = [jnp.zeros_like(run.before.returns[name]) for name in names]
+    make = functools.partial(_gradient_function, run, names, source)
+    return run.call(("gradients", source, *names), make, (point, zeros), direction)
 
-    def _asked(
-        self, category: str, point: object, *direction: object
-    ) -> tuple[Any, dict[str, Any]]:
-        run = self.run
-        shapes = tuple((x.shape, x.dtype) for x in self.zeros)
-        compiled, _ = program(
-            (category, *self.names, shapes, self.source, *run._static),
-            lambda: self._compiled(category),
-        )
-        self.metric, by_point, by_names = run._run(
-            compiled, (point, self.zeros), *direction, run.model, run.arrays, run.target
-        )
-        return by_point, dict(zip(self.names, by_names))
 
-    def _compiled(self, category: str) -> tuple[Any, list[Dials]]:
-        names, looked, dials = self.names, *self._looked()
-        at = names.index(self.source) if self.source else None
+def _gradient_function(run: Run, names: list[str], source: str) -> Callable[..., _Found]:
+    question, arguments = run.question, run.arguments
+    settings = [(name, Setting("example" if name == source else "add")) for name in names]
 
-        def gradients(supplied: Any, *remaining: Any) -> Any:
-            (metric, _), (by_point, by_adds) = jax.value_and_grad(looked, has_aux=True)(
-                supplied, *remaining
-            )
-            return (
-                metric,
-                by_point,
-                [by_point if number == at else by for number, by in enumerate(by_adds)],
-            )
-
-        def gains(supplied: Any, direction: object, *remaining: Any) -> Any:
+    def gradients(
+        model: CoreModule, arrays: list[Any], target: Any, supplied: Any, direction: Any
+    ) -> _Found:
+        def seen(supplied: Any) -> tuple[Any, list[Any]]:
+            """The metric, and the returns, by the point and what is added to each return."""
             point, adds = supplied
-            moved = jax.jvp(
-                lambda point: looked((point, adds), *remaining)[1], (point,), (direction,)
-            )[1]
-            metric, by_point, by_names = gradients(supplied, *remaining)
-            return metric, by_point, [(by * moved[name]).sum() for name, by in zip(names, by_names)]
-
-        return jit({"gradients": gradients, "gains": gains}[category]), dials
-
-    def _looked(self) -> tuple[Callable[..., Any], list[Dials]]:
-        """Return the metric, and the returns, as a function of the point and of what is added to
-        each return.
-        """
-        names, source = self.names, self.source
-        question, arguments = self.run.question, self.run.arguments
-        modules = names_of(self.run.model)
-        chosen = [
-            (Target(name, modules[name]), Setting("example" if name == source else "add"))
-            for name in names
-        ]
-        settings = Template(chosen, [[x] for x in self.zeros])
-
-        def looked(supplied: Any, model: CoreModule, arrays: list[Any], target: Any) -> Any:
-            point, adds = supplied
-            values = [point if name == source else add for name, add in zip(names, adds)]
-            numbers = [numbers_of(s, [x]) for (_, s), x in zip(chosen, values)]
+            numbers = [
+                numbers_of(setting, [point if name == source else add])
+                for (name, setting), add in zip(settings, adds)
+            ]
             inputs = arguments(arrays if source else [point, *arrays[1:]])
-            output, returns = settings.observed(model, inputs, numbers)
-            return ask(question, output, target), {name: returns[name] for name in names}
+            output, returns = observed(model, inputs, settings, numbers)
+            return ask(question, output, target), [returns[name] for name in names]
 
-        return looked, settings.dials
+        (metric, _), (by_point, by_return) = jax.value_and_grad(seen, has_aux=True)(supplied)
+        point, adds = supplied
+        moved = jax.jvp(lambda point: seen((point, adds))[1], (point,), (direction,))[1]
+        if source:
+            by_return[names.index(source)] = by_point
+        return _Found(metric, by_point, by_return, moved)
+
+    return gradients
 
 
 def _direct(
@@ -368,11 +327,9 @@ def _direct(
             "the stream, or all of its components, did not run: there is no component to attribute "
             "to."
         )
-    is_floating = jnp.issubdtype(run.arrays[0].dtype, jnp.inexact)
-    gradient = _Gradients(run, [reader.name], "" if is_floating else reader.name)
-    by_return = gradient(run.before.returns[reader.name] if gradient.source else run.arrays[0])[1][
-        reader.name
-    ]
+    source = "" if is_floating(run.arrays[0]) else reader.name
+    point = run.before.returns[source] if source else run.arrays[0]
+    (by_return,) = _gradients(run, [reader.name], source, point, point).by_return
     supplied = _given(run, reader, [writers[name] for name in chosen])
     r = supplied[reader.name]
     through = _linear_part(reader.module, r)

@@ -16,7 +16,6 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.calls.track import track
 from nbmodule.core.recording.tracker import (
     Ending,
     Tracker,
@@ -25,13 +24,12 @@ from nbmodule.core.recording.tracker import (
     wants_none,
 )
 from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.naming import entries_of, find_modules
-from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.structure.naming import entries_of
+from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 from nbmodule.interventions.apply_settings import (
-    FROM_RUN,
     Intervention,
     by_place,
     dials_for,
@@ -39,7 +37,7 @@ from nbmodule.interventions.apply_settings import (
     mean_of,
 )
 from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
-from nbmodule.interventions.values import Setting
+from nbmodule.interventions.values import Setting, from_example
 
 
 class Patch(NamedTuple):
@@ -105,35 +103,11 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
     clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
     if is_foreign(model):
         return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
-    modules = [
-        module for entry in entries_of("path", path) for module in find_modules(model, entry)
-    ]
-    if model in modules:
-        raise ArgumentError("nb.patch replaces returns of submodules, got the model itself.")
-    names = {module: plan_of(model).modules[module].name for module in modules}
+    settings = dict.fromkeys(entries_of("path", path), from_example(*clean))
     with untracked():
-        with track(model, only=list(names), inputs=False) as calls:
-            first = model(*clean)
-        replacement = {
-            name: _only(calls.find(lambda call, name=name: call.path == name), name)
-            for name in names.values()
-        }
-        return Patch(first, model(*corrupt), model(*corrupt, replace_submod_rets=replacement))
-
-
-def _only(calls: Any, name: str) -> Any:
-    if not len(calls):
-        raise PathError(
-            f'"{name}" did not run on the clean input, so it has no return to patch with.'
-        )
-    if len(calls) > 1:
-        raise ArgumentError(
-            f'"{name}" runs {len(calls)} times in one call, and one return would replace all of '
-            f"them. Use replace_submod_rets with a function."
-        )
-    if not jax.tree.leaves(calls[0].returns):
-        raise ArgumentError(f'"{name}" returned no array to patch with.')
-    return calls[0].returns
+        with Patching(model, settings):
+            patched = model(*corrupt)
+        return Patch(model(*clean), model(*corrupt), patched)
 
 
 class Patching:
@@ -208,13 +182,8 @@ class Patching:
         finally:
             block.close()
         self._forget(block)
-        missing = sorted(
-            {
-                intervention.target.name or type(self.model).__name__
-                for intervention in interventions
-                if not block.seen.has_met(intervention.place)
-            }
-        )
+        unmet = [each.target for each in interventions if each.place not in block.seen.met]
+        missing = sorted({target.name or type(self.model).__name__ for target in unmet})
         if error is None and missing:
             warnings.warn(
                 f"nb.patch changed nothing at {', '.join(missing)}: it was not called in the "
@@ -271,8 +240,8 @@ class _Block:
 
 
 class Seen(Log):
-    """A log that keeps nothing but which modules and taps were met, and hands the calls on to the
-    tracker around it.
+    """A log that keeps nothing but which modules, and (module, name) of taps, were met, and hands
+    the calls on to the tracker around it.
 
     When an outermost call ends, what went along edges in it is forgotten.
     """
@@ -284,10 +253,6 @@ class Seen(Log):
         self.notes = notes
         self.outer: Log | None = None if outer is None else outer.log
         self.met: set[Any] = set()
-
-    def has_met(self, place: object) -> bool:
-        """Return True if a module, or (module, name) of a tap, was called."""
-        return place in self.met
 
     def end(
         self,
@@ -324,13 +289,11 @@ def interventions_for(
     the model
     on these.
     """
-    values = values_for(model, chosen, foreign)
     interventions: list[Intervention] = []
     try:
-        for (target, setting), result in zip(chosen, values):
+        for (target, setting), result in zip(chosen, values_for(model, chosen, foreign)):
             dials = dials_for(setting, target, result)
             interventions.append(Intervention(target, setting, dials))
-            dials.set(setting, result)
             dials.is_taken = True
     except BaseException:
         let_go(interventions)
@@ -348,41 +311,34 @@ def values_for(
     model: Any, chosen: list[tuple[Target, Setting]], foreign: Any = None
 ) -> list[list[Any] | None]:
     """For each setting the arrays that are put in place of the return; None where none are."""
-    runs: dict[tuple[int, ...], dict[Any, list[Any]]] = {}
-    results: list[list[Any] | None] = []
+    examples: dict[Any, tuple[Any, ...]] = {}
+    places: dict[Any, set[Any]] = {}
     for target, setting in chosen:
-        if setting.example is None:
-            if setting.kind in FROM_RUN:
-                raise ArgumentError(
-                    f'"{target.name}": nb.freeze() needs the example input here; write '
-                    "nb.freeze(x)."
-                )
-            results.append(None)
-            continue
-        key = tuple(map(id, setting.example))
-        if key not in runs:
-            places = [
-                home_of(s, t)
-                for s, t in chosen
-                if t.example is not None and tuple(map(id, t.example)) == key
-            ]
-            runs[key] = watched_at(
-                model,
-                foreign,
-                setting.example,
-                {(location, at_input) for location, at_input, _ in places},
+        if setting.example is not None:
+            key = tuple(map(id, setting.example))
+            examples[key] = setting.example
+            places.setdefault(key, set()).add(home_of(target, setting)[:2])
+    runs = {key: watched_at(model, foreign, examples[key], places[key]) for key in examples}
+    return [_value_for(target, setting, runs) for target, setting in chosen]
+
+
+def _value_for(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> list[Any] | None:
+    if setting.example is None:
+        if setting.kind == "freeze":
+            raise ArgumentError(
+                f'"{target.name}": nb.freeze() needs the example input here; write nb.freeze(x).'
             )
-        location, at_input, parts = home_of(target, setting)
-        met = runs[key].get((location, at_input), [])
-        if len(met) != 1:
-            times = "did not run" if not met else f"runs {len(met)} times in one call"
-            raise (ArgumentError if met else PathError)(
-                f'"{target.name}" {times} on the example, so no single value can replace it. Name '
-                "another target, or give each call its own module."
-            )
-        arrays = met[0][:1] if parts else met[0]
-        results.append([mean_of(x, parts) for x in arrays] if setting.kind == "mean" else arrays)
-    return results
+        return None
+    location, at_input, parts = home_of(target, setting)
+    met = runs[tuple(map(id, setting.example))].get((location, at_input), [])
+    if len(met) != 1:
+        times = "did not run" if not met else f"runs {len(met)} times in one call"
+        raise (ArgumentError if met else PathError)(
+            f'"{target.name}" {times} on the example, so no single value can replace it. Name '
+            "another target, or give each call its own module."
+        )
+    arrays = met[0][:1] if parts else met[0]
+    return [mean_of(x, parts) for x in arrays] if setting.kind == "mean" else arrays
 
 
 def _floating(tree: object) -> list[Any]:

@@ -24,7 +24,6 @@ from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.structure import Static
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
@@ -34,6 +33,7 @@ from nbmodule.interventions.apply_settings import (
     Dials,
     Intervention,
     by_place,
+    check_parts,
     is_floating,
     kind_of,
     numbers_of,
@@ -42,9 +42,9 @@ from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.targets import ARROW, Target, home_of, names_of, values_by_target
 from nbmodule.interventions.values import Setting
 
-MOST_PROGRAMS = 64
 Metric = Callable[[Any], Any] | int | tuple[Any, ...] | None
 Chosen = list[tuple[Target, Setting]]
+Bare = Sequence[tuple[str, Setting]]
 
 
 class Looked(NamedTuple):
@@ -97,9 +97,20 @@ class Run:
         self.asked = {"target": target, "loss": loss, "metric": metric}
         self.target = None if target is None else jnp.asarray(received(target, "target"))
         self.question = question_of(target is not None, loss, metric)
-        leaves, self.tree = jax.tree.flatten((args, kwargs))
-        self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
-        self.fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
+        leaves, tree = jax.tree.flatten((args, kwargs))
+        where = [i for i, leaf in enumerate(leaves) if is_traced_leaf(leaf)]
+        self.arrays = [received(leaves[i], "an argument") for i in where]
+        fixed = [None if is_traced_leaf(leaf) else leaf for leaf in leaves]
+        self._programs: dict[Any, Jit[Any, Any]] = {}
+
+        def arguments(arrays: list[Any]) -> tuple[Any, Any]:
+            made = list(fixed)
+            for i, array in zip(where, arrays):
+                made[i] = array
+            return jax.tree.unflatten(tree, made)
+
+        self.arguments: Callable[[list[Any]], tuple[Any, Any]] = arguments
+        """The arguments of the model again, from their arrays."""
         self.renew()
 
     @property
@@ -112,17 +123,13 @@ class Run:
 
     def renew(self) -> None:
         """Run the model as it is now, without settings."""
-        self.before: Looked = self._clean()
+        self.before: Looked = self.call("clean", self._clean)
         self._seen = [weak_value(variable) for variable in plan_of(self.model).variables]
 
     def again(self, model: Any = None, **requested: Any) -> Run:
         """The same input on another model, or with another question."""
-        return Run(
-            self.model if model is None else model,
-            self.args,
-            self.kwargs,
-            **(requested or self.asked),
-        )
+        model = self.model if model is None else model
+        return Run(model, self.args, self.kwargs, **(requested or self.asked))
 
     def row(self, number: int) -> tuple[Any, ...]:
         """The arguments with one row of each array that has as many as the first."""
@@ -145,40 +152,23 @@ class Run:
         """
         return list(self.before.returns)
 
-    def _clean(self) -> Looked:
-        compiled, _ = program(("clean", *self._static), lambda: (self._compiled_clean(), []))
-        return self._run(compiled, self.model, self.arrays, self.target)
-
-    @property
-    def _static(self) -> tuple[Any, ...]:
-        return self.tree, self.fixed, self.question, self.target is None
-
-    def _run(self, compiled: Jit[Any, Any], *supplied: object) -> Any:
+    def call(self, key: Any, make: Callable[..., Any], *supplied: object) -> Any:
+        """Call a compiled function of the model, the arrays of its input, the target, and what else
+        is supplied. `make` makes it at the first call with this key.
+        """
+        if key not in self._programs:
+            self._programs[key] = jit(make())
         with unchanged([self.model]), untracked():
-            return compiled(*supplied)
+            return self._programs[key](self.model, self.arrays, self.target, *supplied)
 
-    def _compiled_clean(self) -> Any:
+    def _clean(self) -> Callable[..., Looked]:
         question, arguments = self.question, self.arguments
 
         def clean(model: CoreModule, arrays: list[Any], target: Any) -> Looked:
-            args, kwargs = arguments(arrays)
-            output, result = observed(model, args, kwargs)
+            output, result = observed(model, arguments(arrays))
             return Looked(output, ask(question, output, target), result)
 
-        return jit(clean)
-
-    @property
-    def arguments(self) -> Callable[[list[Any]], tuple[Any, Any]]:
-        """The arguments of the model again, from their arrays."""
-        tree, fixed = self.tree, self.fixed
-
-        def made(arrays: list[Any]) -> tuple[Any, Any]:
-            supplied = iter(arrays)
-            return jax.tree.unflatten(
-                tree, [next(supplied) if item is None else item.value for item in fixed]
-            )
-
-        return made
+        return clean
 
     def chosen(self, settings: object) -> Chosen:
         """Settings by place, those of this very input given it."""
@@ -186,13 +176,16 @@ class Run:
         for target, setting in values_by_target(self.model, settings):
             if setting.kind == "freeze" and setting.example is None:
                 setting = setting._replace(example=self.args, said="x")
-            home_of(target, setting)
             location = target.name.partition(f" {ARROW} ")[0]
             if location not in self.before.returns:
                 raise PathError(
                     f'"{location}" did not run on this input, or returned no floating '
                     f"array{hint(location, self.calls)}"
                 )
+            place, at_input, parts = home_of(target, setting)
+            shape = self.before.returns[location].shape
+            shape = (*shape[:-1], place.in_features) if at_input else shape
+            check_parts(target.name, parts, [at[-1] for _, at in setting.parts], shape)
             results.append((target, setting))
         return results
 
@@ -202,25 +195,20 @@ class Run:
         """Run with these settings, of which only some may be on; compared with `before`, by default
         this very model without them.
         """
-        before_returns = (before or self.before).returns
         values = values_for(self.model, chosen)
-        kinds = kinds_of(chosen, values)
-        shapes = tuple((name, x.shape) for name, x in before_returns.items())
-        compiled, dials = program(
-            ("changed", kinds, shapes, *self._static),
-            lambda: self._compiled_changed(chosen, values),
-        )
-        for item, dial in zip(chosen, dials):
-            Intervention(*item, dial)  # whether there are such parts
         on = [True] * len(chosen) if on is None else on
         numbers = [
             numbers_of(setting, result, flag)
             for (_, setting), result, flag in zip(chosen, values, on)
         ]
-        return self._run(compiled, self.model, self.arrays, self.target, numbers, before_returns)
+        return self.call(
+            ("changed", *kinds_of(chosen, values)),
+            lambda: self._changed(bare(chosen)),
+            numbers,
+            (before or self.before).returns,
+        )
 
-    def _compiled_changed(self, chosen: Chosen, values: list[Any]) -> tuple[Any, list[Dials]]:
-        settings = Template(chosen, values)
+    def _changed(self, settings: Bare) -> Callable[..., Looked]:
         question, arguments = self.question, self.arguments
 
         def changed(
@@ -230,7 +218,7 @@ class Run:
             numbers: list[Any],
             before: dict[str, Any],
         ) -> Looked:
-            output, result = settings.observed(model, arguments(arrays), numbers)
+            output, result = observed(model, arguments(arrays), settings, numbers)
             off = OrderedDict(
                 (name, relative(before[name], x))
                 for name, x in result.items()
@@ -238,7 +226,7 @@ class Run:
             )
             return Looked(output, ask(question, output, target), off)
 
-        return jit(changed), settings.dials
+        return changed
 
 
 def kinds_of(chosen: Chosen, values: list[Any]) -> tuple[Any, ...]:
@@ -249,61 +237,28 @@ def kinds_of(chosen: Chosen, values: list[Any]) -> tuple[Any, ...]:
     )
 
 
-class Template:
-    """Settings at paths whose numbers are inputs of a compiled run.
-
-    Attributes:
-        dials: The variables that stand for the numbers.
-    """
-
-    def __init__(self, chosen: Chosen, values: list[Any]) -> None:
-        self.dials = [Dials(setting, result) for (_, setting), result in zip(chosen, values)]
-        self._settings = [(target.name, item._replace(example=None)) for target, item in chosen]
-
-    def observed(
-        self, model: Any, arguments: tuple[Any, Any], numbers: list[Any]
-    ) -> tuple[Any, dict[str, Any]]:
-        """Call a model, which may be another one of the same structure, with these numbers; see
-        `observed`.
-        """
-        interventions = []
-        for (name, setting), dials in zip(self._settings, self.dials):
-            ((target, _),) = values_by_target(model, {name: setting})
-            interventions.append(Intervention(target, setting, dials))
-        pairs = [
-            pair for dials, item in zip(self.dials, numbers) for pair in zip(dials.variables, item)
-        ]
-        return observed(model, *arguments, interventions, pairs)
-
-
-_programs: OrderedDict[Any, tuple[Any, list[Dials]]] = OrderedDict()
-
-
-def program(key: object, make: Callable[[], tuple[Any, list[Dials]]]) -> tuple[Any, list[Dials]]:
-    """A compiled run with its dials; the last ones are remembered."""
-    if key not in _programs:
-        _programs[key] = make()
-        if len(_programs) > MOST_PROGRAMS:
-            _programs.popitem(last=False)
-    _programs.move_to_end(key)
-    return _programs[key]
+def bare(chosen: Chosen) -> Bare:
+    """Return settings by path, without their examples."""
+    return [(target.name, setting._replace(example=None)) for target, setting in chosen]
 
 
 def observed(
     model: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    interventions: Sequence[Intervention] = (),
-    pairs: Sequence[tuple[Any, Any]] = (),
+    arguments: tuple[Any, Any],
+    settings: Bare = (),
+    numbers: Sequence[list[Any]] = (),
 ) -> tuple[Any, dict[str, Any]]:
-    """Call a model with interventions in their places; gives the first array that it returned, and
-    what each
-    call returned.
+    """Call a model, which is being traced, with settings at their paths and these numbers; gives
+    the first array that it returned, and what each call returned.
     """
-    log = Log()
-    tracker = Tracker(_everything, _kept, ("look", object()), changes=by_place(list(interventions)))
-    with tracker:
-        output = framed(lambda frame: model(*args, **kwargs), pairs, log=log)
+    interventions = []
+    for (name, setting), item in zip(settings, numbers):
+        ((target, _),) = values_by_target(model, {name: setting})
+        interventions.append(Intervention(target, setting, Dials(setting, item)))
+    log, (args, kwargs) = Log(), arguments
+    changes = by_place(interventions)
+    with Tracker(_everything, _kept, ("look", object()), changes=changes):
+        output = framed(lambda frame: model(*args, **kwargs), log=log)
     let_go()
     return first_array(output, model), _named(model, log)
 

@@ -15,20 +15,20 @@ import numpy as np
 from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown
-from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.interventions.apply_settings import FROM_RUN, Dials, numbers_of
+from nbmodule.interventions.apply_settings import numbers_of
 from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.run import (
+    Bare,
     Chosen,
     Metric,
     Run,
-    Template,
     ask,
+    bare,
     kinds_of,
     noun_of,
-    program,
+    observed,
 )
 from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
 from nbmodule.interventions.values import Setting, zero
@@ -297,29 +297,40 @@ def swept(
 ) -> Sweep:
     """Run all of a sweep; see `sweep`."""
     _check(run, over, setting, block, chunk)
-    block, chunk = int(block), int(chunk)
-    part = OVER[over]
-    repeated = _repeated(run, setting) if only is None else set()
+    block, chunk, part = int(block), int(chunk), OVER[over]
+    tried = setting
+    if setting.kind == "freeze" and setting.example is None:
+        tried = setting._replace(example=run.args)
+    repeated = set()
+    if only is None and tried.example is not None:  # another run has no one value for them
+        repeated = {name.partition("#")[0] for name in run.calls if "#" in name}
     modules, counts = _swept_over(run, over, only, repeated)
-    starts = list(range(0, max(counts), block)) if part else [0]
+    starts = range(0, max(counts), block)
     cells = [
-        (r, c)
-        for r, count in enumerate(counts)
-        for c, start in enumerate(starts)
-        if not part or start < count
+        (r, c) for r, count in enumerate(counts) for c, start in enumerate(starts) if start < count
     ]
-    metrics = _metrics(
-        run, modules, setting, part, block, [(r, starts[c]) for r, c in cells], counts, chunk
-    )
+    chosen: Chosen = [
+        (target, tried._replace(parts=((part, tuple(range(min(block, n)))),) if part else ()))
+        for target, n in zip(modules, counts)
+    ]
+    results = values_for(run.model, chosen)
+    on = np.zeros((len(cells), len(modules)), bool)
+    on[np.arange(len(cells)), [r for r, _ in cells]] = True
     values = np.full((len(modules), len(starts)), np.nan)
-    values[tuple(zip(*cells))] = metrics
+    values[tuple(zip(*cells))] = run.call(
+        ("sweep", chunk, part, *kinds_of(chosen, results)),
+        lambda: _sweeping(run, bare(chosen), part, chunk),
+        [numbers_of(item, result) for (_, item), result in zip(chosen, results)],
+        on,
+        np.asarray([starts[c] for _, c in cells], np.int32),
+    )
     left_out = f"called several times, and left out: {', '.join(sorted(repeated))}"
     return Sweep(
         type(run.model).__name__,
         over,
         setting,
         tuple(target.name for target in modules),
-        tuple(str(start) for start in starts) if part else ("",),
+        tuple(map(str, starts)) if part else ("",),
         values,
         float(run.before.metric),
         noun_of(run.question),
@@ -329,12 +340,26 @@ def swept(
     )
 
 
-def _repeated(run: Run, setting: Setting) -> set[str]:
-    """Modules that another run has no one value for, where the setting wants it: those that are
-    called several times.
+def _sweeping(run: Run, settings: Bare, part: str, chunk: int) -> Callable[..., Any]:
+    """Return a function of all cells of a sweep: rows are switched on one by one, and the indices
+    are inputs.
     """
-    wants_values = setting.example is not None or setting.kind in FROM_RUN
-    return {name.partition("#")[0] for name in run.calls if "#" in name} if wants_values else set()
+    question, arguments = run.question, run.arguments
+
+    def sweeping(
+        model: CoreModule, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any
+    ) -> Any:
+        def one(cell: Any) -> Any:
+            flags, first = cell
+            numbers = [[flag, *others] for flag, (_, *others) in zip(flags, fixed)]
+            for each in numbers if part else ():
+                each[3] = each[3] + first
+            output, _ = observed(model, arguments(arrays), settings, numbers)
+            return ask(question, output, target)
+
+        return jax.lax.map(one, (on, jnp.asarray(start)), batch_size=min(chunk, on.shape[0]))
+
+    return sweeping
 
 
 def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> None:
@@ -369,55 +394,41 @@ def _swept_over(
     run: Run, over: str, only: object, left_out: set[str]
 ) -> tuple[list[Target], list[int]]:
     """The modules of a sweep, each with how many parts it has."""
-    shapes = run.before.returns
     named = names_of(run.model)
-    existing = {
-        path: named[path] for path in shapes if path in named and path not in left_out
+    ran = {
+        path: named[path] for path in run.before.returns if path in named and path not in left_out
     }  # in the order of the calls; those that ran several times once
     if only is not None:
-        named_by = [
-            {target.name for target in targets(run.model, entry)}
-            for entry in entries_of("only", only)
-        ]
-        for names in named_by:
-            if not names & existing.keys():
+        expected = set()
+        for entry in entries_of("only", only):
+            names = {target.name for target in targets(run.model, entry)}
+            if names.isdisjoint(ran):
                 raise PathError(
                     f'"{min(names)}" did not run, or returned no array, so there is nothing to '
                     "sweep over."
                 )
-        expected = set().union(*named_by)
-        existing = {path: module for path, module in existing.items() if path in expected}
-    elif over == "layers":
-        existing = {path: module for path, module in existing.items() if path}
-    results = [
-        (Target(path, module), _count(over, path, module, run, only is not None))
-        for path, module in existing.items()
-    ]
+            expected |= names
+        ran = {path: module for path, module in ran.items() if path in expected}
+    elif over in ("layers", "tokens"):
+        ran.pop("", None)
+    counts = {path: _count(over, path, run, only is not None) for path in ran}
     if over == "tokens":
-        length = next((count for _, count in results if count), 0)
-        results = [
-            (target, count)
-            for target, count in results
-            if count == length and (target.name or only is not None)
-        ]
-    results = [(target, count) for target, count in results if count]
-    if not results:
-        raise ArgumentError(
-            f"{type(run.model).__name__} has nothing to sweep over {over}"
-            + (
-                f": {', '.join(sorted(left_out))} are called several times, so that no single "
-                "value can be restored"
-                if left_out
-                else ""
-            )
-            + (". Name modules with only=." if only is None else f" at {only!r}.")
-        )
-    return [target for target, _ in results], [count for _, count in results]
+        length = next(filter(None, counts.values()), 0)
+        counts = {path: count for path, count in counts.items() if count == length}
+    counts = {path: count for path, count in counts.items() if count}
+    if counts:
+        return [Target(path, named[path]) for path in counts], list(counts.values())
+    names = ", ".join(sorted(left_out))
+    why = f": {names} are called several times, so that no single value can be restored"
+    where = ". Name modules with only=." if only is None else f" at {only!r}."
+    raise ArgumentError(
+        f"{type(run.model).__name__} has nothing to sweep over {over}{why if names else ''}{where}"
+    )
 
 
-def _count(over: str, path: str, module: object, run: Run, is_named: bool) -> int:
+def _count(over: str, path: str, run: Run, is_named: bool) -> int:
     """Return the number of such parts of a module; 0 if it is not meant."""
-    shape = run.before.returns[path].shape
+    shape, module = run.before.returns[path].shape, names_of(run.model)[path]
     if over == "heads":
         return heads_of(module)[0]
     if over == "layers":
@@ -430,59 +441,3 @@ def _count(over: str, path: str, module: object, run: Run, is_named: bool) -> in
     axis = location.parts[0].axis
     least = 3 if over == "tokens" else 1
     return shape[axis] if len(shape) >= max(least, -axis) else 0
-
-
-def _metrics(
-    run: Run,
-    modules: list[Target],
-    setting: Setting,
-    part: str,
-    block: int,
-    cells: list[tuple[int, int]],
-    counts: list[int],
-    chunk: int,
-) -> np.ndarray:
-    """The metric of each cell: rows switched on one by one, the indices as inputs."""
-    if setting.kind == "freeze" and setting.example is None:
-        setting = setting._replace(example=run.args)
-    inside = [min(block, count) if part else 1 for count in counts]
-    chosen: Chosen = [
-        (target, setting._replace(parts=((part, tuple(range(n))),) if part else ()))
-        for target, n in zip(modules, inside)
-    ]
-    values = values_for(run.model, chosen)
-    compiled, _ = program(
-        ("sweep", kinds_of(chosen, values), chunk, part, *run._static),
-        lambda: compiled_sweep(run, chosen, values, part, chunk),
-    )
-    on = np.zeros((len(cells), len(modules)), bool)
-    on[np.arange(len(cells)), [r for r, _ in cells]] = True
-    start = np.asarray([c for _, c in cells], np.int32)
-    fixed = [numbers_of(item, result) for (_, item), result in zip(chosen, values)]
-    return np.asarray(run._run(compiled, run.model, run.arrays, run.target, fixed, on, start))
-
-
-def compiled_sweep(
-    run: Run, chosen: Chosen, values: list[Any], part: str, chunk: int
-) -> tuple[Any, list[Dials]]:
-    """Return one function for all cells of a sweep."""
-    settings = Template(chosen, values)
-    question, arguments = run.question, run.arguments
-
-    def sweeping(
-        model: CoreModule, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any
-    ) -> Any:
-        supplied = arguments(arrays)
-
-        def one(cell: Any) -> Any:
-            flags, first = cell
-            numbers = []
-            for flag, (_, number, seed, *others) in zip(flags, fixed):
-                indices = [others[0] + first] if part else []
-                numbers.append([flag, number, seed, *indices, *others[len(indices) :]])
-            output, _ = settings.observed(model, supplied, numbers)
-            return ask(question, output, target)
-
-        return jax.lax.map(one, (on, jnp.asarray(start)), batch_size=min(chunk, on.shape[0]))
-
-    return jit(sweeping), settings.dials

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from nbmodule.base.paths import closest
-from nbmodule.core.structure.naming import modules_named
+from nbmodule.core.structure.naming import find_modules, modules_named
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interventions.values import Setting
@@ -46,12 +46,7 @@ def values_by_target(model: Any, given: object) -> list[tuple[Target, Setting]]:
         )
     results = []
     for key, settings in given.items():
-        settings = (
-            settings
-            if isinstance(settings, (list, tuple)) and not isinstance(settings, Setting)
-            else [settings]
-        )
-        for setting in settings:
+        for setting in settings if isinstance(settings, list) else [settings]:
             if not isinstance(setting, Setting):
                 raise ArgumentTypeError(
                     f"the value for {key!r} must be one such as nb.zero() or nb.scale_by(0.5), or "
@@ -65,62 +60,43 @@ def targets(model: Any, key: Any) -> list[Target]:
     """The places that a key names: a module or its path, a glob, a tap below a module, or an edge
     `a -> b`.
     """
-    if is_module(key):
-        name = "" if key is model else getattr(plan_of(model).modules.get(key), "name", None)
-        if name is None:
-            raise PathError(f"{type(key).__name__} is not part of {type(model).__name__}.")
-        return [Target(name, key)]
-    if not isinstance(key, str):
-        raise ArgumentTypeError(f"a target must be a module or a path, got {type(key).__name__}.")
-    if ARROW in key:
+    if isinstance(key, str) and ARROW in key:
         return _edge(model, key)
-    modules = names_of(model)
-    result = (
-        [Target("", model)]
-        if key == ""
-        else [Target(plan_of(model).modules[m].name, m) for m in modules_named(model, key)]
-    )
-    if result:
-        return result
-    prefix, _, tap = key.rpartition(".")
-    owners = [
-        Target(key, module, tap)
-        for module in ([model] if prefix == "" else modules_named(model, prefix)[:1])
+    owner = _owner_of_tap(model, key) if isinstance(key, str) else None
+    if owner is not None:
+        return [Target(key, owner, key.rpartition(".")[2])]
+    names = {module: name for name, module in names_of(model).items()}
+    return [
+        Target(names[module], module) for module in find_modules(model, model if key == "" else key)
     ]
-    if owners and tap and not _is_near(tap, prefix, modules):
-        return owners
-    near = closest(key, [name for name in modules if name])
-    raise PathError(
-        f'{type(model).__name__} has no submodule "{key}"'
-        + (f'; the closest path is "{near}".' if near else ".")
-    )
 
 
-def _is_near(tap: str, prefix: str, modules: Mapping[str, Any]) -> bool:
-    """Return True if a name is more likely a misspelled child than a tap."""
+def _owner_of_tap(model: Any, key: str) -> Any:
+    """Return the module in whose call a tap is; None for paths of modules, and for names that are
+    more likely a misspelled child.
+    """
+    prefix, _, tap = key.rpartition(".")
+    owners = modules_named(model, prefix) if prefix else [model]
+    if not tap or not owners or modules_named(model, key):
+        return None
     start = f"{prefix}." if prefix else ""
-    children = {
-        name.removeprefix(start).split(".")[0]
-        for name in modules
-        if name.startswith(start) and name
-    }
-    return closest(tap, sorted(children)) is not None
+    below = (name.removeprefix(start) for name in names_of(model) if name.startswith(start))
+    children = {name.partition(".")[0] for name in below} - {""}
+    return None if closest(tap, sorted(children)) else owners[0]
 
 
 def names_of(model: Any) -> dict[str, Any]:
     """Modules by path, the model itself first, under the empty one."""
-    return {"": model} | {
-        location.name: module for module, location in plan_of(model).modules.items()
-    }
+    return {"": model} | {place.name: module for module, place in plan_of(model).modules.items()}
 
 
 def _edge(model: Any, key: str) -> list[Target]:
-    ends = [part.strip() for part in key.split(ARROW)]
-    if len(ends) != 2:
-        raise ArgumentError(f'expected an edge as "sender {ARROW} receiver", got {key!r}.')
-    senders, receivers = (targets(model, end) for end in ends)
-    if any(target.tap is not None for target in receivers):
-        raise PathError(f'"{ends[1]}" is not a submodule, and only submodules receive changes.')
+    sender, _, receiver = key.partition(ARROW)
+    senders, receivers = targets(model, sender.strip()), targets(model, receiver.strip())
+    if any(target.tap is not None or target.receiver is not None for target in receivers):
+        raise PathError(
+            f'"{receiver.strip()}" is not a submodule, and only submodules receive changes.'
+        )
     return [
         Target(f"{sender.name} {ARROW} {receiver.name}", sender.module, sender.tap, receiver.module)
         for sender in senders
@@ -151,50 +127,40 @@ def home_of(target: Target, setting: Setting) -> Hold:
         ArgumentError: the place has no such part.
     """
     names = [name for name, _ in setting.parts]
-    module, cls = target.module, type(target.module).__name__
-    if "head" not in names or target.tap is not None:
-        parts = tuple(PartAxis(name, _axis(name, module, target.tap is not None)) for name in names)
+    module, is_tap = target.module, target.tap is not None
+    if "head" not in names or is_tap:
+        parts = tuple(PartAxis(name, _axis(name, module, is_tap)) for name in names)
         return Hold(target.place, False, parts)
     heads, projection = heads_of(module)
     if projection is None:
         raise ArgumentError(
-            f'"{target.name}" ({cls}) has no heads that are known: a number of heads '
-            f"({', '.join(HEAD_COUNTS[:2])}) and an output "
-            f"projection ({', '.join(OUTPUT_PROJECTIONS[:3])}) were looked for. Name them in "
-            f'its forward, z = nb.tap(z, "heads") with axes '
-            f'(*batch, heads, length, features), and set "{target.name}.heads" instead.'
+            f'"{target.name}" ({type(module).__name__}) has no heads that are known: a number of '
+            f"heads ({', '.join(HEAD_COUNTS[:2])}) and an output projection "
+            f"({', '.join(OUTPUT_PROJECTIONS[:3])}) were looked for. Name them in its forward, "
+            'z = nb.tap(z, "heads") with axes (*batch, heads, length, features), and set '
+            f'"{target.name}.heads" instead.'
         )
     if target.receiver is not None:
         raise ArgumentError(
             f'"{target.name}": an edge changes the whole return, its units or its tokens, not a '
             "head."
         )
-    features = getattr(projection, "in_features", None)
-    width = max(1, int(features) // heads) if features else 0
-    return Hold(
-        projection,
-        True,
-        tuple(
-            PartAxis(name, *((-1, width) if name == "head" else (_axis(name, module, False),)))
-            for name in names
-        ),
+    joined = PartAxis("head", -1, projection.in_features // heads)
+    parts = tuple(
+        joined if name == "head" else PartAxis(name, _axis(name, module, False)) for name in names
     )
+    return Hold(projection, True, parts)
 
 
 def heads_of(module: object) -> tuple[int, Any]:
     """Return the number of heads of a module, and the layer below it that joins them; (0, None) if
     that is not known.
     """
-    count = next(
-        (n for name in HEAD_COUNTS if isinstance(n := _own(module, name), int) and n > 0), 0
-    )
-    if not count:
-        return 0, None
+    counts = (_own(module, name) for name in HEAD_COUNTS)
+    count = next((n for n in counts if isinstance(n, int) and n > 0), 0)
     inner = (_own(module, name) for name in OUTPUT_PROJECTIONS)
-    projection = next(
-        (item for item in inner if is_module(item) and _own(item, "in_features")), None
-    )
-    if projection is None or projection.in_features % count:
+    projection = next((m for m in inner if is_module(m) and _own(m, "in_features")), None)
+    if not count or projection is None or projection.in_features % count:
         return 0, None
     return count, projection
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from nbmodule.base.kinds import is_whole
 from nbmodule.core.variables.variable import Variable
@@ -106,9 +107,7 @@ def zero(
         >>> float(y[0, 1])
         0.0
     """
-    return Setting(
-        "zero", selected_parts("zero", head=head, channel=channel, unit=unit, token=token)
-    )
+    return _setting("zero", (head, channel, unit, token))
 
 
 def to_mean(
@@ -133,11 +132,7 @@ def to_mean(
         >>> nb.to_mean(head=[0, 2])
         nb.to_mean(head=[0, 2])
     """
-    return Setting(
-        "mean",
-        selected_parts("to_mean", head=head, channel=channel, unit=unit, token=token),
-        example=example or None,
-    )
+    return _setting("mean", (head, channel, unit, token), example=example or None)
 
 
 def from_example(
@@ -171,11 +166,7 @@ def from_example(
         raise ArgumentError(
             "nb.from_example takes another input of the model, as in nb.from_example(x_other)."
         )
-    return Setting(
-        "example",
-        selected_parts("from_example", head=head, channel=channel, unit=unit, token=token),
-        example=example,
-    )
+    return _setting("example", (head, channel, unit, token), example=example)
 
 
 def scale_by(
@@ -199,8 +190,8 @@ def scale_by(
         >>> nb.scale_by(0.5, unit=3)
         nb.scale_by(0.5, unit=3)
     """
-    parts = selected_parts("scale_by", head=head, channel=channel, unit=unit, token=token)
-    return Setting("scale", parts, number=number_of("scale_by", "factor", factor))
+    number = _number("scale_by", "factor", factor)
+    return _setting("scale", (head, channel, unit, token), number=number)
 
 
 def add_noise(
@@ -226,15 +217,14 @@ def add_noise(
         >>> nb.add_noise(0.1, token=[0, 1])
         nb.add_noise(0.1, token=[0, 1])
     """
-    result = number_of("add_noise", "deviation", deviation)
-    if result < 0:
+    number = _number("add_noise", "deviation", deviation)
+    if number < 0:
         raise ArgumentError(f"nb.add_noise: deviation must be at least 0, got {deviation!r}.")
     if not is_whole(seed) or not 0 <= seed < 2**32:
         raise ArgumentError(
             f"nb.add_noise: seed must be an integer from 0 to 2**32 - 1, got {seed!r}."
         )
-    parts = selected_parts("add_noise", head=head, channel=channel, unit=unit, token=token)
-    return Setting("noise", parts, number=result, seed=int(seed))
+    return _setting("noise", (head, channel, unit, token), number=number, seed=int(seed))
 
 
 def freeze(
@@ -268,11 +258,7 @@ def freeze(
             f"{type(example[0]).__name__}. To exclude it from training, call its "
             "requires_grad_(False)."
         )
-    return Setting(
-        "freeze",
-        selected_parts("freeze", head=head, channel=channel, unit=unit, token=token),
-        example=example or None,
-    )
+    return _setting("freeze", (head, channel, unit, token), example=example or None)
 
 
 def skip() -> Setting:
@@ -291,7 +277,17 @@ def skip() -> Setting:
     return Setting("skip")
 
 
-def number_of(where: str, name: str, value: Any) -> float:
+def _setting(kind: str, indices: tuple[Index, ...], **fields: Any) -> Setting:
+    """Return a setting of the parts that are named, in order, each with its indices."""
+    parts = tuple(
+        (name, _indices(f"nb.{FUNCTIONS[kind]}: {name}", index))
+        for name, index in zip(PARTS, indices)
+        if index is not None
+    )
+    return Setting(kind, parts, **fields)
+
+
+def _number(where: str, name: str, value: Any) -> float:
     """A number as it was given, of Python, NumPy or JAX."""
     try:
         if isinstance(value, (bool, str)):
@@ -303,26 +299,13 @@ def number_of(where: str, name: str, value: Any) -> float:
         ) from None
 
 
-def selected_parts(where: str, **supplied: Index) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    """The parts that are named, in order, each with its indices."""
-    return tuple(
-        (name, _indices(where, name, supplied[name]))
-        for name in PARTS
-        if supplied[name] is not None
-    )
-
-
-def _indices(where: str, name: str, supplied: Any) -> tuple[int, ...]:
+def _indices(what: str, given: Any) -> tuple[int, ...]:
     try:
-        if isinstance(supplied, (bool, str)):
+        if isinstance(given, bool):
             raise TypeError
-        is_one = hasattr(supplied, "__index__") and not getattr(supplied, "shape", ())
-        items = [supplied] if is_one else supplied
-        result = tuple(sorted({operator.index(item) for item in items}))
+        result = tuple(sorted(set(map(operator.index, np.ravel(given)))))
     except TypeError:
-        raise ArgumentTypeError(
-            f"nb.{where}: {name} must be a number or several, got {supplied!r}."
-        ) from None
+        raise ArgumentTypeError(f"{what} must be a number or several, got {given!r}.") from None
     if not result or result[0] < 0:
-        raise ArgumentError(f"nb.{where}: {name} must be at least 0, got {supplied!r}.")
+        raise ArgumentError(f"{what} must be at least 0, got {given!r}.")
     return result

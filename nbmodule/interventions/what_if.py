@@ -20,7 +20,7 @@ from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.errors import ArgumentError
-from nbmodule.interventions.apply_settings import Dials, Intervention
+from nbmodule.interventions.apply_settings import Dials, Intervention, numbers_of
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
 from nbmodule.interventions.patch import values_for
@@ -486,9 +486,8 @@ def hooked(model: object, chosen: list[tuple[Target, Setting]]) -> list[Any]:
     values = values_for(model, chosen)
     handles: list[Any] = []
     for (target, setting), result in zip(chosen, values):
-        dials = Dials(setting, result)
+        dials = Dials(setting, numbers_of(setting, result))
         retained = KeptAct(Intervention(target, setting, dials))
-        dials.set(setting, result)
         location = retained.intervention.place
         if retained.intervention.at_input:
             handles.append(location.register_forward_pre_hook(retained.before))
