@@ -19,7 +19,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError
-from nbmodule.interventions.targets import Target, targets
+from nbmodule.interventions.targets import Target, names_of, targets
 
 SCALARS = (bool, int, float, str, type(None))
 
@@ -140,7 +140,8 @@ class Edits:
         target = self._spot(path)
         pairs = _fresh(target, make)
         old = [(variable, variable.value) for variable, _ in pairs]
-        code = f"edits.reset({path!r})" if make is None else f"edits.reset({path!r}, make=...)"
+        more = "" if make is None else ", make=..."
+        code = f"edits.reset({path!r}{more})"
         return self._do(code, lambda: _write(pairs), lambda: _write(old))
 
     def set(self, path: str, name: str, value: object) -> Edits:
@@ -150,13 +151,13 @@ class Edits:
             ArgumentError: it has no such attribute, or the attribute is of another type.
         """
         module, code = self._spot(path).module, self._code(path)
-        old = vars(module).get(name, _MISSING)
-        if old is _MISSING or name.startswith("_") or not isinstance(old, SCALARS):
-            cached = scalars_of(module)
+        known = scalars_of(module)
+        if name not in known:
             raise ArgumentError(
                 f'"{path}" ({type(module).__name__}) has no number, text or flag {name!r} that '
-                f"can be set; it has {', '.join(cached) or 'none'}."
+                f"can be set; it has {', '.join(known) or 'none'}."
             )
+        old = known[name]
         if not _is_like(value, old):
             raise ArgumentTypeError(f'"{path}".{name} is {old!r}; {value!r} is of another type.')
         return self._do(
@@ -227,9 +228,7 @@ class Edits:
         return result[0]
 
     def _code(self, path: str) -> str:
-        return (
-            _spelled(plan_of(self.model).modules[self._spot(path).module].path) if path else "model"
-        )
+        return _spelled(self._steps(path)) if path else "model"
 
     def _place(self, path: str) -> _Place:
         return _Place(self.model, self._steps(path))
@@ -243,33 +242,18 @@ class Edits:
         """The list (or Sequential) in which a module stands, its number there, and the list as
         code.
         """
-        prefix, _, last = path.rpartition(".")
-        steps = None
-        if past and last.isdigit():
-            neighbor = f"{prefix}.{int(last) - 1}" if prefix else str(int(last) - 1)
-            names = {
-                location.name: location.path for location in plan_of(self.model).modules.values()
-            }
-            steps = names.get(path) or names.get(neighbor)
-        steps = self._steps(path) if steps is None else steps
-        number = getattr(steps[-1], "idx", None)
-        if number is None:
+        prefix, dot, last = path.rpartition(".")
+        neighbor = f"{prefix}{dot}{int(last) - 1}" if last.isdigit() else path
+        named = names_of(self.model)
+        is_past = past and path not in named and neighbor in named
+        steps = self._steps(neighbor if is_past else path)
+        number, holder = getattr(steps[-1], "idx", None), _follow(self.model, steps[:-1])
+        if number is None or not (hasattr(holder, "insert") and hasattr(holder, "pop")):
             raise ArgumentError(
                 f'"{path}" is not in a list, so a module cannot be inserted before it or removed. '
                 "Replace it."
             )
-        if past and last.isdigit():
-            number = int(last)
-        holder = _follow(self.model, steps[:-1])
-        if not isinstance(holder, list) and not (
-            is_module(holder) and hasattr(holder, "insert") and hasattr(holder, "pop")
-        ):
-            raise ArgumentError(
-                f'"{path}" stands in a {type(holder).__name__}, which cannot change.'
-            )
-        if not 0 <= number <= len(holder):
-            raise PathError(f'"{path}" is not in a list of {len(holder)}.')
-        return holder, number, _spelled(steps[:-1])
+        return holder, number + is_past, _spelled(steps[:-1])
 
     def _require(self, path: str, flag: bool) -> Edits:
         module, code = self._spot(path).module, self._code(path)
@@ -314,9 +298,6 @@ class _Place:
             raise ArgumentError(f"{self.code} is in a tuple, which cannot change.")
         else:
             self.holder[getattr(self.step, "idx", getattr(self.step, "key", None))] = value
-
-
-_MISSING = object()
 
 
 def _follow(value: Any, steps: tuple[Any, ...]) -> Any:
@@ -367,21 +348,20 @@ def _write(pairs: list[tuple[Variable, Any]]) -> None:
 
 def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variable, Any]]:
     """The variables of a module with values that were drawn anew."""
+    path = target.name
     if make is not None:
-        return _paired(target.name, target.module, make())
+        return _paired(path, target.module, make(), recursive=True)
     results: list[tuple[Variable, Any]] = []
     for module in target.module.modules():
-        if any(True for _ in module.named_tensors(recursive=False)):
-            results += _paired(
-                target.name, module, _made_again(target.name, module), recursive=False
-            )
+        if any(module.named_tensors(recursive=False)):
+            results += _paired(path, module, _made_again(path, module), recursive=False)
     if not results:
-        raise ArgumentError(f'"{target.name}" has no variables to initialize again.')
+        raise ArgumentError(f'"{path}" has no variables to initialize again.')
     return results
 
 
 def _paired(
-    path: str, module: CoreModule, fresh: Any, recursive: bool = True
+    path: str, module: CoreModule, fresh: Any, *, recursive: bool
 ) -> list[tuple[Variable, Any]]:
     owned, new = (dict(item.named_tensors(recursive=recursive)) for item in (module, fresh))
     shapes = {name: (variable.shape, variable.dtype) for name, variable in owned.items()}
@@ -394,29 +374,14 @@ def _paired(
 
 def _made_again(path: str, module: object) -> Any:
     """A module of the same class from the attributes that are arguments of its constructor."""
-    cls = type(module)
-    accepted = [p for p in inspect.signature(cls.__init__).parameters.values() if p.name != "self"]
-    owned = vars(module)
-    positional, named = [], {}
-    for p in accepted:
-        if (
-            p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-            or p.name not in owned
-            or isinstance(owned[p.name], Variable)
-            or is_module(owned[p.name])
-        ):
-            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise ArgumentError(
-                    f'"{path}": {cls.__name__} cannot be made again: its argument {p.name!r} is '
-                    "unknown. Give make=, a function that makes a new one."
-                )
-            continue
-        if p.kind is p.KEYWORD_ONLY:
-            named[p.name] = owned[p.name]
-        else:
-            positional.append((p.name, owned[p.name]))
+    cls, owned = type(module), vars(module)
+    options = {
+        name: owned[name]
+        for name in inspect.signature(cls.__init__).parameters
+        if name in owned and not isinstance(owned[name], Variable) and not is_module(owned[name])
+    }
     try:
-        return cls(**dict(positional), **named)
+        return cls(**options)
     except Exception as error:
         raise ArgumentError(
             f'"{path}": {cls.__name__} cannot be made again from its attributes '

@@ -9,7 +9,7 @@ import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -20,11 +20,17 @@ from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.errors import ArgumentError
-from nbmodule.interventions.apply_settings import Dials, Intervention, numbers_of
+from nbmodule.interventions.apply_settings import (
+    Dials,
+    Intervention,
+    Interventions,
+    by_place,
+    numbers_of,
+)
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
 from nbmodule.interventions.patch import values_for
-from nbmodule.interventions.run import Looked, Metric, Run, noun_of
+from nbmodule.interventions.run import Chosen, Looked, Metric, Run, noun_of
 from nbmodule.interventions.sweep import Sweep, swept
 from nbmodule.interventions.targets import Target, targets
 from nbmodule.interventions.values import Setting, zero
@@ -197,14 +203,11 @@ class WhatIf(Shown):
         before, run = self.run.before, self.current
         chosen = [(targets(run.model, item.where)[0], item.setting) for item in self.tried]
         after = run.changed(chosen, [item.on for item in self.tried], before)
-        changes = {
-            path: float(x)
-            for path, x in zip(after.returns, jax.device_get(list(after.returns.values())))
-        }
+        changes = jax.device_get(dict(after.returns))
         return before, WhatIfResult(
             np.asarray(before.output),
             np.asarray(after.output),
-            changes,
+            {path: float(changes[path]) for path in after.returns},
             _number(before.metric),
             _number(after.metric),
         )
@@ -228,21 +231,17 @@ class WhatIf(Shown):
         old = self._at(number)
         if old.setting.kind not in ("scale", "noise"):
             raise ArgumentError(f"{old.setting!r} has no number to change.")
-        return self._with(
-            number,
-            Tried(old.target, old.setting._replace(number=float(value)), old.on),
-            is_step=False,
-        )
+        setting = old.setting._replace(number=float(value))
+        return self._with(number, replace(old, setting=setting), is_step=False)
 
     def switch(self, number: int, on: bool) -> WhatIf:
         """Switch a setting on or off."""
-        old = self._at(number)
-        return self._with(number, Tried(old.target, old.setting, bool(on)))
+        return self._with(number, replace(self._at(number), on=bool(on)))
 
     def drop(self, number: int) -> WhatIf:
         """Take a setting away."""
-        self._at(number)
-        return self._tried([*self.tried[:number], *self.tried[number + 1 :]])
+        dropped = self._at(number)
+        return self._tried([item for item in self.tried if item is not dropped])
 
     def _at(self, number: int) -> Tried:
         if not 0 <= number < len(self.tried):
@@ -395,12 +394,9 @@ class WhatIf(Shown):
     @property
     def code(self) -> str:
         """The lines that do the same."""
-        edits = self._draft[1] if self._draft is not None else None
-        lines = [code_of([item for item in self.tried if item.on])]
-        if edits is not None:
-            needs = ["edits = nb.edit(model, x)"] if "edits." in edits.code else []
-            lines = [*needs, edits.code, *lines]
-        return "\n".join(lines)
+        needs = "edits = nb.edit(model, x)" if "edits." in self.edit_code else ""
+        lines = [needs, self.edit_code, code_of([item for item in self.tried if item.on])]
+        return "\n".join(filter(None, lines))
 
     def _ipython_display_(self) -> None:
         socket("show_in_place")(self)
@@ -411,17 +407,9 @@ class WhatIf(Shown):
         result = self.result
         title = self.name
         if result.metric_before is not None and result.metric_after is not None:
-            title += (
-                f"  {self.noun} {format_number(result.metric_before)} → "
-                f"{format_number(result.metric_after)}"
-            )
-        lines = [
-            title,
-            *(
-                f"  edit {line}"
-                for line in (self._draft[1].code.splitlines() if self._draft else ())
-            ),
-        ]
+            before, after = map(format_number, (result.metric_before, result.metric_after))
+            title += f"  {self.noun} {before} → {after}"
+        lines = [title, *(f"  edit {line}" for line in self.edit_code.splitlines())]
         for item in self.tried:
             words = (item.where or self.name, item.setting.where, item.setting.words)
             lines.append("  ".join(("  on " if item.on else "  off", *filter(None, words))))
@@ -461,39 +449,20 @@ def other_keys() -> Iterator[None]:
 EDITS = ("replace", "insert", "remove", "share", "freeze", "unfreeze", "reset", "set")
 
 
-class KeptAct:
-    """A setting that changes every call of a module, as one of its hooks."""
-
-    def __init__(self, intervention: Intervention) -> None:
-        self.intervention = intervention
-
-    @property
-    def variables(self) -> list[Any]:
-        """The variables that the setting reads."""
-        return self.intervention.dials.variables
-
-    def before(self, module: object, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A pre-hook: what the output projection is given."""
-        return (self.intervention.changed(inputs[0]), *inputs[1:])
-
-    def after(self, module: object, inputs: tuple[Any, ...], outputs: object) -> Any:
-        """A forward hook: what the module returns."""
-        return self.intervention.changed(outputs, inputs)
-
-
-def hooked(model: object, chosen: list[tuple[Target, Setting]]) -> list[Any]:
+def hooked(model: object, chosen: Chosen) -> list[Any]:
     """Settings as hooks on the modules; gives the handles, in order."""
-    values = values_for(model, chosen)
-    handles: list[Any] = []
-    for (target, setting), result in zip(chosen, values):
+    interventions = []
+    for (target, setting), result in zip(chosen, values_for(model, chosen)):
         dials = Dials(setting, numbers_of(setting, result))
-        retained = KeptAct(Intervention(target, setting, dials))
-        location = retained.intervention.place
-        if retained.intervention.at_input:
-            handles.append(location.register_forward_pre_hook(retained.before))
-        else:
-            handles.append(location.register_forward_hook(retained.after))
-    return handles
+        interventions.append(Intervention(target, setting, dials))
+    return [handle for item in by_place(interventions).items() for handle in _hooked(*item)]
+
+
+def _hooked(place: Any, at: Interventions) -> list[Any]:
+    return [
+        place.register_forward_pre_hook(lambda _, inputs: at.before(inputs, {})[0]),
+        place.register_forward_hook(lambda _, inputs, outputs: at.after(inputs, outputs)),
+    ]
 
 
 def _number(metric: Any) -> float | None:
