@@ -66,7 +66,7 @@ def sweep(
         setting: What is done to each; `nb.zero()` by default. It names no parts itself.
         only: Modules, paths or globs; by default all that have such parts: attention layers, those
             with a layout of images, linear layers.
-        block: How many neighbors are changed at a time, for `channels`, `units` and `tokens`.
+        block: How many neighbors are changed at a time.
         target: What the output should be: the loss is looked at.
         loss: A function of (output, target), as in `nb.what_if`.
         metric: Instead of a target what is looked at, as in `nb.what_if`.
@@ -384,10 +384,6 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
     for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):
         if not is_whole(value) or value < least:
             raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}.")
-    if block > 1 and over not in ("channels", "units", "tokens"):
-        raise ArgumentError(
-            f"block= is for channels, units and tokens; a sweep over {over} takes them one by one."
-        )
 
 
 def _swept_over(

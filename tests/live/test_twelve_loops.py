@@ -239,9 +239,10 @@ REFUSED = {
     WithoutJit: {"at", "rewind", "rewind in the run", "what_if"},
     ByHand: {"rewind", "rewind in the run", "what_if"},
     Accumulation: {"what_if"},
+    Buffer: {"at", "rewind", "rewind in the run", "what_if"},
 }
 """What has to be refused; of all else the loops that may refuse are those that change in mid-run."""
-MAY_REFUSE = {HeadReplaced, NewOptimizer, Buffer, PythonConstant}
+MAY_REFUSE = {HeadReplaced, NewOptimizer, PythonConstant}
 
 
 def same(a, b):

@@ -1,8 +1,7 @@
 """Compile beside the training: one task at a time, in a thread of low priority.
 
-A task that has not begun starts no thread, so a run that closes can drop it. The exit of Python
-waits for the task that runs and drops the others: jaxlib 0.10 aborts a process that ends while a
-thread compiles.
+A task that has not begun can be dropped. The exit of Python waits for the task that runs and drops
+the others: jaxlib 0.10 aborts a process that ends while a thread compiles.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import contextlib
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +41,11 @@ class CompileTask:
         self._work: tuple[Callable[[], Any], Callable[[Any], Any]] | None = (begin, finish)
         self._result: Any = None
         self._done = threading.Event()
-        _queue.add(self)
+        thread = threading.Thread(target=self._run, name="nbmodule-compile", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # Python is shutting down, or the system has no thread left
+            self._end()
 
     @property
     def is_done(self) -> bool:
@@ -68,23 +70,35 @@ class CompileTask:
 
     def cancel(self) -> None:
         """Drop the task if it has not begun."""
-        if _queue.drop(self):
-            self._end()
+        with _turns.changed:
+            if _turns.running is not self:
+                self._end()
+                _turns.changed.notify_all()
 
     def _run(self) -> None:
+        turns = _turns
+        with turns.changed:
+            turns.changed.wait_for(lambda: turns.running is None or self.is_done)
+            if self.is_done or turns.are_over:
+                self._end()
+                return
+            turns.running = self
         work, started, busy = self._work, time.perf_counter(), time.process_time()
+        assert work is not None
         try:
-            if work is not None:
-                begun = work[0]()
-                _lower_priority()
-                self._result = work[1](begun)
+            begun = work[0]()
+            _lower_priority()
+            self._result = work[1](begun)
         except BaseException as error:  # noqa: BLE001 - `result` raises it
             self.error = error
         finally:
             self.seconds = time.perf_counter() - started
-            # XLA compiles in threads of its own
-            _queue.seconds += min(self.seconds, time.process_time() - busy)
-            self._end()
+            with turns.changed:
+                turns.running = None
+                # XLA compiles in threads of its own
+                turns.seconds += min(self.seconds, time.process_time() - busy)
+                self._end()
+                turns.changed.notify_all()
 
     def _end(self) -> None:
         self._work = None
@@ -93,7 +107,7 @@ class CompileTask:
 
 def take_compile_seconds() -> float:
     """Return the CPU time of the tasks that have ended since the last call."""
-    seconds, _queue.seconds = _queue.seconds, 0.0
+    seconds, _turns.seconds = _turns.seconds, 0.0
     return seconds
 
 
@@ -104,63 +118,24 @@ def is_computed(tree: object) -> bool:
     return all(array.is_deleted() or array.is_ready() for array in arrays)
 
 
-class _Queue:
-    """Waiting tasks and the one that runs, in a thread of its own."""
+class _Turns:
+    """Lets one task run at a time; others wait, each in its own thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: deque[CompileTask] = deque()
-        self._running: CompileTask | None = None
-        self._is_closed = False
+        self.changed = threading.Condition()
+        self.running: CompileTask | None = None
+        self.are_over = False
         self.seconds = 0.0
         """CPU time of the tasks that have ended, at most; until a run counts it as its cost."""
 
-    def add(self, task: CompileTask) -> None:
-        with self._lock:
-            if not self._is_closed:
-                self._waiting.append(task)
-                self._start_next()
-                return
-        task._end()
-
-    def drop(self, task: CompileTask) -> bool:
-        """Remove a task; return False if it has begun."""
-        with self._lock:
-            was_waiting = task in self._waiting
-            if was_waiting:
-                self._waiting.remove(task)
-        return was_waiting
-
     def close(self) -> None:
         """Drop the waiting tasks and wait for the running one."""
-        with self._lock:
-            self._is_closed = True
-            waiting, self._waiting, running = self._waiting, deque(), self._running
-        for task in waiting:
-            task._end()
-        if running is not None:
-            running._done.wait()
-
-    def _start_next(self) -> None:
-        if self._running is None and self._waiting:
-            self._running = task = self._waiting.popleft()
-            thread = threading.Thread(
-                target=self._work, args=(task,), name="nbmodule-compile", daemon=True
-            )
-            try:
-                thread.start()
-            except RuntimeError:  # Python is shutting down, or the system has no thread left
-                self._running = None
-                task._end()
-
-    def _work(self, task: CompileTask) -> None:
-        task._run()
-        with self._lock:
-            self._running = None
-            self._start_next()
+        with self.changed:
+            self.are_over = True
+            self.changed.wait_for(lambda: self.running is None)
 
 
-_queue = _Queue()
+_turns = _Turns()
 
 
 def _lower_priority() -> None:
@@ -170,12 +145,12 @@ def _lower_priority() -> None:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
-def _renew_queue() -> None:
+def _renew_turns() -> None:
     """Forget the tasks of the parent process: a forked child has none of its threads."""
-    global _queue
-    _queue = _Queue()
+    global _turns
+    _turns = _Turns()
 
 
-atexit.register(lambda: _queue.close())
+atexit.register(lambda: _turns.close())
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_queue)
+    os.register_at_fork(after_in_child=_renew_turns)

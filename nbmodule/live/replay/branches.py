@@ -43,10 +43,8 @@ def run_branches(
     """
     sources = _sources_of_arguments(tape, newest)
     _check_goes_on(tape, newest, has_sources=sources is not None and bool(coming))
-    recorded = tape.iteration(newest.number)
-    assert recorded is not None
-    repeat = Repeat(tape, recorded[0], newest.number)
-    repeat.step()
+    repeat = Repeat(tape, newest)
+    repeat.go_to(newest.number + 1)
     iterations, note = _iterations(tape, newest, coming, sources, steps)
     mark = repeat.mark()
     branches = []
@@ -84,19 +82,10 @@ def _iterations(
 
 def _check_goes_on(tape: Tape, newest: Iteration, *, has_sources: bool) -> None:
     earlier = tape.iteration(newest.number - 1)
-    iterations = [newest] if earlier is None else [newest, earlier[1]]
-    gradients_change = any(
-        type(leaf) is not Output and hasattr(leaf, "dtype")
-        for call in newest.calls
-        if type(call.function) is RecordedMethod
-        for leaf in call.leaves
-    )
-    if all(
-        any(type(a) is Write and isinstance(a.variable, Parameter) for a in iteration.actions)
-        for iteration in iterations
-    ):
+    updates = [call for call in newest.calls if type(call.function) is RecordedMethod]
+    if _writes_parameters(newest) and (earlier is None or _writes_parameters(earlier)):
         cause = "after each compiled call it writes parameters, which is not recorded"
-    elif gradients_change:
+    elif any(hasattr(leaf, "dtype") for call in updates for leaf in call.leaves):
         cause = "it changes the gradients between the compiled call and `optimizer.update`"
     elif newest.carries and not has_sources:
         cause = "it carries state by hand, and its arguments come from other values than the item"
@@ -107,6 +96,11 @@ def _check_goes_on(tape: Tape, newest: Iteration, *, has_sources: bool) -> None:
         "The run is unchanged. Do that in the step that nb.jit compiles, with the optimizer's "
         "update, or in a function given to live.repeatable."
     )
+
+
+def _writes_parameters(iteration: Iteration) -> bool:
+    writes = (action for action in iteration.actions if type(action) is Write)
+    return any(isinstance(write.variable, Parameter) for write in writes)
 
 
 def _without_writes(iteration: Iteration) -> Iteration:
@@ -124,36 +118,16 @@ def _without_writes(iteration: Iteration) -> Iteration:
 
 
 def _sources_of_arguments(tape: Tape, newest: Iteration) -> dict[int, int] | None:
-    """Return the leaf of the item that each argument is, by `id`; None if one is no such leaf.
-
-    An argument is a leaf if it is that object or, as `x.numpy()` of a tensor, has its content.
+    """Return the leaf of the item that each argument is, by `id`; None if one is no such leaf, and
+    not the same at each step.
     """
-    leaves = jax.tree.leaves(newest.item)
-    sources = {id(leaf): number for number, leaf in enumerate(leaves)}
+    sources = {id(leaf): number for number, leaf in enumerate(jax.tree.leaves(newest.item))}
     earlier = tape.iteration(newest.number - 1)
-    before = earlier[1].calls if earlier is not None else []
-    for index, call in enumerate(newest.calls):
-        previous = before[index].leaves if index < len(before) else []
-        for number, leaf in enumerate(call.leaves):
-            if type(leaf) is Output or id(leaf) in sources or not hasattr(leaf, "dtype"):
-                continue
-            if number < len(previous) and previous[number] is leaf:  # the same at each step
-                continue
-            source = next((i for i, x in enumerate(leaves) if _has_content(x, leaf)), None)
-            if source is None:
-                return None
-            sources[id(leaf)] = source
-    return sources
-
-
-def _has_content(leaf: Any, argument: Any) -> bool:
-    """Return True if an argument is a leaf of the item in another type, such as NumPy's."""
-    if not hasattr(leaf, "shape") or tuple(leaf.shape) != tuple(argument.shape) or not leaf.shape:
-        return False
-    try:
-        return bool(np.array_equal(np.asarray(leaf), np.asarray(argument)))
-    except (TypeError, RuntimeError, ValueError):  # a tensor of another device
-        return False
+    before = earlier.calls if earlier is not None else []
+    constant = {id(leaf) for call in before for leaf in call.leaves}
+    leaves = [leaf for call in newest.calls for leaf in call.leaves if hasattr(leaf, "dtype")]
+    is_known = all(id(leaf) in sources or id(leaf) in constant for leaf in leaves)
+    return sources if is_known else None
 
 
 def _made_of(
@@ -172,14 +146,7 @@ def _made_of(
                 call = before.calls[earlier.calls.index(leaf.call)]
             return Output(call, leaf.number)
         source = sources.get(id(leaf))
-        if source is None:
-            return leaf
-        new = leaves_of_item[source]
-        if isinstance(leaf, np.ndarray) and not isinstance(new, np.ndarray):
-            return np.asarray(new, leaf.dtype)
-        if isinstance(leaf, jax.Array) and not isinstance(new, jax.Array):
-            return jax.numpy.asarray(np.asarray(new), leaf.dtype)
-        return new
+        return leaf if source is None else leaves_of_item[source]
 
     for call in newest.calls:
         leaves = [renewed(leaf) for leaf in call.leaves]

@@ -13,11 +13,9 @@ import numpy as np
 from nbmodule.core.compiled.jit import _PLAIN
 
 _SMALL = 2**16
-"""Bytes of an array whose copy takes a few microseconds."""
+"""Bytes of an array that is copied at once."""
 _SAMPLE = 1024
 """Elements of a large array that its digest is made of."""
-_MOST_KNOWN = 4096
-"""Addresses that are remembered."""
 
 
 def is_flat(values: Iterable[object]) -> bool:
@@ -25,63 +23,17 @@ def is_flat(values: Iterable[object]) -> bool:
     return all(type(value) in _PLAIN or type(value) is np.ndarray for value in values)
 
 
-class InputKeeper:
-    """Keeps NumPy inputs of steps, so that a repeat gets what the step got.
-
-    A loop may fill one buffer again for each step. Small arrays are copied at once. A large one is
-    kept as it is, with a digest, until its memory holds something else: from then on it is copied.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[tuple[int, int], tuple[int, Any]] = {}
-        """By address and size: the last digest, and the copy; None while there is none."""
-        self.has_found_buffer = False
-        """True if a buffer turned out to be filled again, so earlier steps cannot be repeated."""
-
-    def keep(self, array: Any) -> tuple[Any, int | None]:
-        """Return the array to keep, and its digest if that is the array itself."""
-        key = (array.__array_interface__["data"][0], array.nbytes)
-        previous = self._known.get(key)
-        digest = digest_of(array)
-        if previous is None:
-            if array.nbytes > _SMALL:
-                self._known[key] = (digest, None)
-                return array, digest
-        elif previous[0] == digest:
-            copy = previous[1]
-            if copy is None:
-                return array, digest
-            if copy.shape == array.shape and copy.dtype == array.dtype:
-                return copy, None
-        elif previous[1] is None:
-            self.has_found_buffer = True
-        copy = array.copy()
-        if len(self._known) > _MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = (digest, copy)
-        return copy, None
-
-
 def digest_of(array: Any) -> int:
     """Return a digest of an array: of all of a small one, of a strided sample of a large one."""
-    if array.nbytes > _SMALL:
-        array = _sample_of(array)
     header = repr((array.shape, array.dtype.str)).encode()
-    data: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-    return zlib.crc32(data, zlib.crc32(header))
+    stride = (array.size // _SAMPLE) | 1 if not is_small(array) else 1
+    sample: Any = array.reshape(-1)[::stride] if array.flags.c_contiguous else array.flat[::stride]
+    return zlib.crc32(np.ascontiguousarray(sample).view(np.uint8), zlib.crc32(header))
 
 
-def _sample_of(array: Any) -> Any:
-    """About 1,024 elements at even distances; of contiguous arrays in changing columns."""
-    stride = max(array.size // _SAMPLE, 1) | 1
-    if array.flags.c_contiguous:
-        return array.reshape(-1)[::stride]
-    steps = []
-    for size in array.shape:
-        step = min(size, stride)
-        steps.append(slice(None, None, step))
-        stride = -(-stride // step)
-    return array[tuple(steps)]
+def is_small(array: Any) -> bool:
+    """Return True if a copy takes a few microseconds."""
+    return array.nbytes <= _SMALL
 
 
 def is_refillable(leaf: Any) -> bool:

@@ -15,6 +15,7 @@ from nbmodule.calls.nonfinite import InputFault
 from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.variable import Variable
+from nbmodule.live.replay.copies import digest_of
 
 _NO_CONTROLS: dict[str, Any] = {}
 NOT_LOGGED: dict[str, Output] = {}
@@ -107,6 +108,8 @@ class Iteration:
     def __init__(self, item: Any, made: Any, drawn: int) -> None:
         self.item, self.made, self.drawn = item, made, drawn
         self.number = self.epoch = 0
+        self.segment: Segment | None = None
+        """The recorded segment that it belongs to."""
         self.controls = _NO_CONTROLS
         self.actions: list[RecordedCall | Write | Switch] = []
         self.logged = NOT_LOGGED
@@ -124,22 +127,24 @@ class Iteration:
         """The calls alone."""
         return [action for action in self.actions if type(action) is RecordedCall]
 
+    def refilled(self) -> Any:
+        """Return a NumPy array that the iteration was given and that holds something else by now;
+        None if there is none.
+        """
+        pairs = self.digests.values()
+        return next((array for array, digest in pairs if digest_of(array) != digest), None)
+
     def named_inputs(self) -> Iterator[tuple[str, Any]]:
         """Yield the arrays that the iteration was given, each once, by parameter name.
 
         They are the arguments of its calls, or the item of the loop where no call is recorded.
         """
         seen: set[int] = set()
-        for call in self.calls:
-            leaves = [_Boxed(leaf) for leaf in call.leaves]
-            for name, leaf in _leaves_below(call.named_arguments(leaves)):
-                if type(leaf) is not Output and hasattr(leaf, "dtype") and id(leaf) not in seen:
-                    seen.add(id(leaf))
-                    yield name, leaf
-        if not self.calls:
-            for name, leaf in _leaves_below({"item": self.item}):
-                if hasattr(leaf, "dtype"):
-                    yield name, leaf
+        given = [call.named_arguments(call.leaves) for call in self.calls] or [{"item": self.item}]
+        for name, leaf in (pair for values in given for pair in _leaves_below(values)):
+            if type(leaf) is not Output and hasattr(leaf, "dtype") and id(leaf) not in seen:
+                seen.add(id(leaf))
+                yield name, leaf
 
     def input_fault(self) -> InputFault | None:
         """Return the first number among the inputs that is not finite; None if all are."""
@@ -166,18 +171,10 @@ class Segment:
         return self.iterations[index] if 0 <= index < len(self.iterations) else None
 
 
-class _Boxed:
-    """Hides a leaf, so that a tree traversal does not descend into it."""
-
-    def __init__(self, leaf: Any) -> None:
-        self.leaf = leaf
-
-
 def _leaves_below(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     def is_leaf(x: Any) -> bool:
-        return isinstance(x, (_Boxed, Output)) or is_stateful(x)
+        return type(x) is Output or is_stateful(x)
 
     for name, value in values.items():
         for path, leaf in jax.tree_util.tree_flatten_with_path(value, is_leaf=is_leaf)[0]:
-            suffix = "".join(f"[{entry_text(key)}]" for key in path)
-            yield f"{name}{suffix}", leaf.leaf if isinstance(leaf, _Boxed) else leaf
+            yield name + "".join(f"[{entry_text(key)}]" for key in path), leaf

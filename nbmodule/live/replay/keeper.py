@@ -166,19 +166,19 @@ class StepKeeper:
             self._compare_with_first_time()
         for step in self.outliers.look(self._run.history):
             recorded = self.tape.iteration(self._run.iteration_of(step))
-            if recorded is not None:
-                self.outliers.keep(step, recorded[1].item)
-                self._pin(recorded[0])
+            if recorded is not None and recorded.segment is not None:
+                self.outliers.keep(step, recorded.item if recorded.refilled() is None else None)
+                self._pin(recorded.segment)
 
     def _compare_with_first_time(self) -> None:
         """After a rewind: report the first step that came out otherwise than the first time."""
         done = self._run.count.done
         for number in sorted(n for n in self._expected if n <= done):
             before, recorded = self._expected.pop(number), self.tape.iteration(number)
-            if recorded is None or recorded[1].controls != before.controls:
+            if recorded is None or recorded.controls != before.controls:
                 self._expected = {}  # steered elsewhere on purpose
                 return
-            if differs(before, recorded[1]):
+            if differs(before, recorded):
                 self._expected = {}
                 step = self._run.step_of(number)
                 text = (
@@ -193,7 +193,7 @@ class StepKeeper:
         after, before = self.tape.iteration(number), self.tape.iteration(number - 1)
         if after is None or before is None:
             return ""
-        leaves, previous = jax.tree.leaves(after[1].item), jax.tree.leaves(before[1].item)
+        leaves, previous = jax.tree.leaves(after.item), jax.tree.leaves(before.item)
         pairs = zip(previous, leaves, strict=False)
         changed = [(a, b) for a, b in pairs if np.shape(a) != np.shape(b)]
         if not changed:
@@ -230,11 +230,11 @@ class StepKeeper:
             raise _refusal(step, str(self.kept), hint=_MORE_ROOM)
         if self.tape.refusal:
             raise _refusal(step, self.tape.refusal)
-        if not recorded[1].calls and step == self._run.step and self.tape.functions:
+        if not recorded.calls and step == self._run.step and self.tape.functions:
             raise _refusal(step, "it has called nothing yet. Call this after the step")
-        if not recorded[1].calls:
+        if not recorded.calls:
             raise _refusal(step, self._run.no_calls)
-        return recorded[1]
+        return recorded
 
     @contextlib.contextmanager
     def _repeating(self, step: int) -> Iterator[None]:
@@ -259,11 +259,6 @@ class StepKeeper:
             line = (str(error).splitlines() or [""])[0]
             raise _refusal(step, f"repeating it raised {type(error).__name__}: {line}") from error
 
-    def _repeat_to(self, number: int) -> Repeat:
-        recorded = self.tape.iteration(number)
-        assert recorded is not None
-        return Repeat(self.tape, recorded[0], number)
-
     def at(self, step: int) -> ReplayedStep:
         """Repeat a step with everything recorded."""
         self._check_thread("look at a step")
@@ -273,14 +268,12 @@ class StepKeeper:
 
     def _replayed(self, step: int, iteration: Iteration) -> ReplayedStep:
         model, number = self._model or self._model_of(iteration), iteration.number
-        recorded = self.tape.iteration(number)
-        assert recorded is not None
-        first = recorded[0].first
-        has_previous = model is not None and first < number
-        repeat = self._repeat_to(number - 1 if has_previous else number)
-        previous = self._recorded(repeat, model)[0] if has_previous else None
-        if has_previous:
-            repeat.step()
+        repeat, previous = Repeat(self.tape, iteration), None
+        first = repeat.segment.first
+        if model is not None and first < number:
+            repeat.go_to(number - 1)
+            previous, _ = self._recorded(repeat, model)
+        repeat.go_to(number)
         mark = repeat.mark()
         fault = self._run.nonfinite_input(step) or self._nonfinite_variable(step)
         plain = _numbers(repeat.step())
@@ -352,29 +345,24 @@ class StepKeeper:
         matches = np.flatnonzero(steps == step)
         return float(values[matches[-1]]) if len(matches) else None
 
-    def items_lost(self, step: int) -> str:
-        """Return which items from a step to the newest do not come again after a rewind; '' if all
-        do.
-        """
-        step_of = self._run.step_of
-        gaps = self.tape.missing(self._run.iteration_of(step), self._run.count.done)
-        return ", ".join(
-            f"{format_count(step_of(a - 1) + 1)} to {format_count(step_of(b))}" for a, b in gaps
-        )
-
     def rewind(self, step: int) -> Iteration:
         """Restore all as it was before a step, so that the loop makes it and later ones again;
         return its iteration.
         """
         iteration = self.find(step)
         number = iteration.number
-        if any(later.carries_by_hand for later in self.tape.iterations_from(number)):
+        again = self.tape.iterations_from(number)
+        if any(later.carries_by_hand for later in again):
             hint = f"live.values_at({step}) gives the arguments of that step."
             raise _refusal(step, _BY_HAND, verb="rewound to", hint=hint)
+        if not self._run.has_ended and len(again) <= self._run.count.done - number:
+            cause = "some batches after it are no longer kept, and cannot come again"
+            raise _refusal(step, cause, verb="rewound to", hint=_MORE_ROOM)
         with self._repeating(step):
-            for later in self.tape.iterations_from(number):
+            for later in again:
                 check_inputs(later)
-            repeat = self._repeat_to(number)
+            repeat = Repeat(self.tape, iteration)
+            repeat.go_to(number)
             mark = repeat.mark()
             repeat.step()
         with self._lock, recording_paused():
@@ -395,7 +383,8 @@ class StepKeeper:
         self._check_thread("look at a step")
         iteration = self.find(step)
         with self._repeating(step):
-            repeat = self._repeat_to(iteration.number)
+            repeat = Repeat(self.tape, iteration)
+            repeat.go_to(iteration.number)
             values = {
                 name: jax.tree.map(_copied, value, is_leaf=is_stateful)
                 for name, value in repeat.arguments(iteration.calls[0]).items()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import numpy as np
@@ -17,13 +17,12 @@ from nbmodule.core.numbers import random
 from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.variables.commit import commit
 from nbmodule.core.variables.variable import Variable
-from nbmodule.live.replay.copies import as_arrays, digest_of
+from nbmodule.live.replay.copies import as_arrays
 from nbmodule.live.replay.iterations import (
     Iteration,
     Mode,
     Output,
     RecordedCall,
-    Segment,
     Setting,
     Switch,
 )
@@ -40,12 +39,14 @@ class NotReproducedError(Exception):
 
 def check_inputs(iteration: Iteration) -> None:
     """Raise if an array that an iteration was given holds something else by now."""
-    for array, digest in iteration.digests.values():
-        if digest_of(array) != digest:
-            text = format_array(array.shape, str(array.dtype))
-            raise NotReproducedError(
-                iteration.number, f"the array {text} that it was given was filled again since"
-            )
+    array = iteration.refilled()
+    if array is not None:
+        text = format_array(array.shape, str(array.dtype))
+        raise NotReproducedError(
+            iteration.number,
+            f"the array {text} that it was given was filled again since. Give each step a new "
+            "array, or one of at most 64 KB",
+        )
 
 
 def is_same(recorded: Any, repeated: Any) -> bool:
@@ -63,18 +64,19 @@ def is_same(recorded: Any, repeated: Any) -> bool:
 def differs(before: Iteration, after: Iteration) -> bool:
     """Return True if two recordings of one iteration returned different numbers."""
     calls, again = before.calls, after.calls
-    if len(calls) != len(again):
-        return True
-    pairs = [
-        (value, b.small.get(number))
+    return len(calls) != len(again) or any(
+        number in b.small and not _is_kept(value, b.small[number])
         for a, b in zip(calls, again, strict=True)
         for number, value in a.small.items()
-    ]
-    return any(
-        not is_same(value, other)
-        for value, other in pairs
-        if other is not None and not value.is_deleted() and not other.is_deleted()
     )
+
+
+def _is_kept(recorded: Any, repeated: Any) -> bool:
+    """Return True if two arrays agree, or if they are deleted and cannot be compared."""
+    if recorded.is_deleted():
+        return True
+    is_array = isinstance(repeated, jax.Array)
+    return is_array and (repeated.is_deleted() or is_same(recorded, repeated))
 
 
 def _cause_of(call: RecordedCall) -> str:
@@ -97,33 +99,40 @@ def _cause_of(call: RecordedCall) -> str:
     )
 
 
+Outputs: TypeAlias = dict[RecordedCall, list[Any]]
+"""The leaves that calls returned."""
+
+
 class RepeatMark(NamedTuple):
     """A position in a repeat, to return to."""
 
     next: int
     values: dict[Variable, Any]
     settings: dict[int, Setting | Mode]
-    outputs: dict[RecordedCall, list[Any]]
-    calls: list[list[RecordedCall]]
+    outputs: tuple[Outputs, Outputs]
 
 
 class Repeat:
-    """Repeats iterations of one segment, one after the other, up to a number.
+    """Repeats the iterations of the segment of one, one after the other.
 
     Use it inside `restored`, or commit to the state it leaves.
     """
 
-    def __init__(self, tape: Tape, segment: Segment, number: int) -> None:
-        self.tape, self.segment = tape, segment
-        self.next = segment.first
+    def __init__(self, tape: Tape, iteration: Iteration) -> None:
+        assert iteration.segment is not None
+        self.tape, self.segment = tape, iteration.segment
+        self.next = self.segment.first
         """The iteration that comes next."""
-        self._settings: dict[int, Setting | Mode] = dict(segment.settings)
+        self._settings: dict[int, Setting | Mode] = dict(self.segment.settings)
         """By the `id` of the object that is set."""
-        self._outputs: dict[RecordedCall, list[Any]] = {}
-        self._calls: list[list[RecordedCall]] = []
-        """Of the last iterations: an output is handed on over one iteration at most."""
-        self._put(segment.values)
+        self._before: Outputs = {}
+        """Outputs of the iteration before: they are handed on over one iteration at most."""
+        self._outputs: Outputs = {}
+        self._put(self.segment.values)
         self._apply_settings()
+
+    def go_to(self, number: int) -> None:
+        """Repeat all iterations before this one."""
         while self.next < number:
             self.step()
 
@@ -152,16 +161,13 @@ class Repeat:
     def _check_outputs(self, iteration: Iteration) -> None:
         """Compare what an iteration returned and wrote with what was recorded."""
         for call in iteration.calls:
-            outputs = self._outputs[call]
-            for number, before in call.small.items():
-                after = outputs[number] if number < len(outputs) else None
-                is_array = isinstance(after, jax.Array)
-                if not before.is_deleted() and not (is_array and is_same(before, after)):
-                    raise NotReproducedError(iteration.number, _cause_of(call))
+            outputs = dict(enumerate(self._outputs[call]))
+            if not all(_is_kept(old, outputs.get(n)) for n, old in call.small.items()):
+                raise NotReproducedError(iteration.number, _cause_of(call))
         last = iteration.actions[-1] if iteration.actions else None
         if isinstance(last, RecordedCall) and last.witness is not None:
             variable, before = last.witness
-            if not before.is_deleted() and not is_same(before, variable.value):
+            if not _is_kept(before, variable.value):
                 raise NotReproducedError(iteration.number, _cause_of(last))
 
     def _apply_settings(self) -> None:
@@ -170,6 +176,7 @@ class Repeat:
 
     def make(self, iteration: Iteration) -> dict[str, Any]:
         """Make an iteration, whatever its number; return what it logged, by name."""
+        self._before, self._outputs = self._outputs, {}
         for action in iteration.actions:
             if isinstance(action, RecordedCall):
                 self.call(action)
@@ -179,11 +186,6 @@ class Repeat:
                     setting.put_back()
             else:
                 self._put({action.variable: self._resolved(action.value)})
-        self._calls.append(iteration.calls)
-        gone = self._calls.pop(0) if len(self._calls) > 2 else ()
-        for call in gone:
-            if not any(call in calls for calls in self._calls):  # one may be made more than once
-                self._outputs.pop(call, None)
         return {name: self._resolved(output) for name, output in iteration.logged.items()}
 
     def _put(self, values: Mapping[Variable, Any]) -> None:
@@ -191,7 +193,10 @@ class Repeat:
 
     def _resolved(self, value: object) -> Any:
         """Return a recorded value, or the output that it stands for."""
-        return self._outputs[value.call][value.number] if type(value) is Output else value
+        if type(value) is not Output:
+            return value
+        outputs = self._outputs if value.call in self._outputs else self._before
+        return outputs[value.call][value.number]
 
     def arguments(self, call: RecordedCall) -> dict[str, Any]:
         """Return the arguments of a call that comes next, by the names of its parameters."""
@@ -215,13 +220,13 @@ class Repeat:
         values = as_arrays([v.value for v in variables], copied=self.tape.donates)
         by_variable = dict(zip(variables, values, strict=True))
         return RepeatMark(
-            self.next, by_variable, dict(self._settings), dict(self._outputs), list(self._calls)
+            self.next, by_variable, dict(self._settings), (self._before, self._outputs)
         )
 
     def go_back(self, mark: RepeatMark) -> None:
         """Go back to a mark, as often as needed."""
-        self.next, self._outputs, self._calls = mark.next, dict(mark.outputs), list(mark.calls)
-        self._settings = dict(mark.settings)
+        self.next, self._settings = mark.next, dict(mark.settings)
+        self._before, self._outputs = mark.outputs
         self._put(mark.values)
         self._apply_settings()
 

@@ -47,7 +47,7 @@ from nbmodule.core.transforms.carried import Packed, extract_objects, is_statefu
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
-from nbmodule.live.replay.copies import InputKeeper, copies_of, is_flat, is_refillable
+from nbmodule.live.replay.copies import copies_of, digest_of, is_flat, is_refillable, is_small
 from nbmodule.live.replay.iterations import (
     NOT_LOGGED,
     Freezing,
@@ -116,17 +116,16 @@ class Tape:
         """Sets controls that no variable holds as in an iteration; None as they are now."""
         self._cost = cost or SampledCost()
         self._roots_of_run = roots
-        self._inputs = InputKeeper()
         self._clock = self._structure = -1
         self._has_failed = self._is_broken = False
         self._plans: list[tuple[Any, Any]] = []
+        self._copies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        """Copies of small NumPy arrays by their digest."""
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
         self.segments: deque[Segment] = deque()
-        self._value_bytes = self._argument_bytes = 0
-        """Of all segments together: there may be thousands."""
         self.functions: dict[Any, None] = {}
         self.variables: list[Variable] = []
         self._index: dict[Variable, int] = {}
@@ -154,7 +153,7 @@ class Tape:
     @property
     def nbytes(self) -> int:
         """Bytes of values and arguments."""
-        return self._value_bytes + self._argument_bytes
+        return sum(segment.nbytes + segment.batches for segment in self.segments)
 
     # -- iterations --
 
@@ -186,31 +185,29 @@ class Tape:
         self._current, self._rests = iteration, False
         self._previous, self._newest = self._newest, {}
         segment.iterations.append(iteration)
-        iteration.nbytes = _ITERATION_BYTES
-        self._grow(segment, arguments=_ITERATION_BYTES)
+        iteration.segment, iteration.nbytes = segment, _ITERATION_BYTES
+        segment.batches += _ITERATION_BYTES
         if type(iteration.item) in _SIMPLE:
             return
-        item = iteration.item
-        if type(item) is tuple and is_flat(item):
-            leaves = item = tuple([self._kept_input(iteration, leaf) for leaf in item])
-        else:
-            item = jax.tree.map(
-                lambda leaf: self._kept_input(iteration, leaf), item, is_leaf=is_stateful
-            )
-            leaves = jax.tree.leaves(item, is_leaf=is_stateful)
-        iteration.item = item
+        leaves, tree = jax.tree.flatten(iteration.item, is_leaf=is_stateful)
+        leaves = [self._kept_input(iteration, leaf) for leaf in leaves]
+        iteration.item = jax.tree.unflatten(tree, leaves)
         self._count(iteration, segment, leaves)
 
     def _kept_input(self, iteration: Iteration, leaf: Any) -> Any:
-        """Return what is kept of an input: a copy if the loop may fill it again."""
+        """Return what is kept of an input that the loop may fill again: a copy, or of a large one
+        the array itself, and its digest.
+        """
         if not is_refillable(leaf):
             return leaf
-        array, digest = self._inputs.keep(leaf)
-        if digest is not None:
-            iteration.digests[id(array)] = (array, digest)
-        if self._inputs.has_found_buffer:  # earlier steps cannot be repeated: begin a segment
-            self._inputs.has_found_buffer, self._is_broken = False, True
-        return array
+        digest = digest_of(leaf)
+        if not is_small(leaf):
+            iteration.digests[id(leaf)] = (leaf, digest)
+            return leaf
+        copy = self._copies.get(digest)
+        if copy is None:
+            copy = self._copies[digest] = leaf.copy()
+        return copy
 
     def catch_up(self, coming: Iteration | None = None) -> None:
         """Record what was written and switched since the last call: the newest iteration did it,
@@ -236,30 +233,19 @@ class Tape:
         self._note_settings()
         by_variable = dict(zip(self.variables, copies, strict=True))
         self.segments.append(Segment(number, by_variable, size, dict(self._settings)))
-        self._value_bytes += size
         self._note_values()
         self._cost.add_once(time.thread_time() - begun)
 
     def _make_room(self, size: int) -> None:
         """Drop the oldest segments, pinned ones last; one set of values may exceed the room."""
-        while self.segments and (
-            self._value_bytes + size > self.room or self._argument_bytes > self.room
-        ):
-            free = (s for s in self.segments if s.first not in self.pinned)
+        values = sum(segment.nbytes for segment in self.segments) + size
+        arguments = sum(segment.batches for segment in self.segments)
+        while self.segments and max(values, arguments) > self.room:
+            free = (segment for segment in self.segments if segment.first not in self.pinned)
             oldest = next(free, self.segments[0])
-            self._drop(oldest)
+            self.segments.remove(oldest)
             self.pinned.discard(oldest.first)
-
-    def _drop(self, segment: Segment) -> None:
-        self.segments.remove(segment)
-        self._value_bytes -= segment.nbytes
-        self._argument_bytes -= segment.batches
-
-    def _grow(self, segment: Segment, *, values: int = 0, arguments: int = 0) -> None:
-        segment.nbytes += values
-        segment.batches += arguments
-        self._value_bytes += values
-        self._argument_bytes += arguments
+            values, arguments = values - oldest.nbytes, arguments - oldest.batches
 
     def settings(self) -> dict[int, Setting]:
         """Return the settings of modules, optimizers and variables, by the `id` of each."""
@@ -272,13 +258,10 @@ class Tape:
     def _modules_and_optimizers(self) -> list[Any]:
         return [root for root in (*self._roots_of_run, *self._met) if _has_form(root)]
 
-    def iteration(self, number: int) -> tuple[Segment, Iteration] | None:
-        """Return the recorded iteration of this number, and its segment."""
-        for segment in self.segments:
-            iteration = segment.iteration(number)
-            if iteration is not None:
-                return segment, iteration
-        return None
+    def iteration(self, number: int) -> Iteration | None:
+        """Return the recorded iteration of this number."""
+        found = (segment.iteration(number) for segment in self.segments)
+        return next((iteration for iteration in found if iteration is not None), None)
 
     def iterations_from(self, number: int) -> list[Iteration]:
         """Return the recorded iterations from this number on, in order."""
@@ -288,7 +271,8 @@ class Tape:
     def input_fault(self, number: int) -> str:
         """Return where the inputs of an iteration hold NaN or Inf; '' if nowhere, or not kept."""
         recorded = self.iteration(number)
-        return "" if recorded is None else str(recorded[1].input_fault() or "")
+        is_known = recorded is not None and recorded.refilled() is None
+        return str(recorded.input_fault() or "") if is_known else ""
 
     def spans(self) -> list[tuple[int, int]]:
         """Return first and last number of recorded iterations, contiguous ones joined."""
@@ -301,15 +285,6 @@ class Tape:
                 spans.append((first, last))
         return spans
 
-    def missing(self, number: int, last: int) -> list[tuple[int, int]]:
-        """Return which iterations from one number to another are not recorded, as spans."""
-        gaps, start = [], number
-        for first, end in self.spans():
-            if first > start:
-                gaps.append((start, min(first - 1, last)))
-            start = max(start, end + 1)
-        return [(a, b) for a, b in [*gaps, (start, last)] if a <= b]
-
     def cut(self, number: int) -> list[Iteration]:
         """Forget this iteration and later ones; return them."""
         cut: list[Iteration] = []
@@ -317,11 +292,10 @@ class Tape:
             count = max(number - segment.first, 0)
             cut += segment.iterations[count:]
             del segment.iterations[count:]
-            size = sum(iteration.nbytes for iteration in segment.iterations)
-            self._grow(segment, arguments=size - segment.batches)
+            segment.batches = sum(iteration.nbytes for iteration in segment.iterations)
             segment.counted = set()
             if segment.first > number:
-                self._drop(segment)
+                self.segments.remove(segment)
         self._current, self._previous, self._newest = None, {}, {}
         self._meet_attached()
         self._note_values()
@@ -409,7 +383,7 @@ class Tape:
         if segment is None:
             return
         unrecorded = [v for v in variables if v not in segment.values]
-        self._grow(segment, values=sum(v.value.nbytes for v in unrecorded))
+        segment.nbytes += sum(v.value.nbytes for v in unrecorded)
         if copied:
             unrecorded += [
                 v
@@ -609,7 +583,7 @@ class Tape:
             size = getattr(leaf, "nbytes", 0)
             if type(size) is int:
                 iteration.nbytes += size
-                self._grow(segment, arguments=size)
+                segment.batches += size
 
 
 def _returned_number(iteration: Iteration, value: object) -> Output | None:
