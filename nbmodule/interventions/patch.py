@@ -65,7 +65,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
     numbers of settings are inputs of what is compiled: another number, head or example of the same
     shapes compiles nothing. Blocks inside each other add up, the outermost first.
 
-    `nb.patch(model, x_clean, x_corrupt, path)` runs the model three times and gives the returns:
+    `nb.patch(model, x_clean, x_corrupt, path)` runs the model on both inputs and gives the returns:
     clean, corrupt, and corrupt with the returns at `path` as they were on the clean input.
 
     Args:
@@ -82,7 +82,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
         PathError: no such submodule, or it did not run.
         ArgumentError: there is no such head, unit or token; or a place runs several times in one
             call, and has no one value to be put in its place.
-        TraceError: the block was entered inside of a function that is being traced.
+        TraceError: inside of a function that is being traced.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())

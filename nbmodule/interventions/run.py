@@ -21,7 +21,7 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.compiled.jit import Jit, jit
+from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import plan_of
@@ -96,12 +96,12 @@ class Run:
         self.model, self.args, self.kwargs = model, args, kwargs
         self.asked = {"target": target, "loss": loss, "metric": metric}
         self.target = None if target is None else jnp.asarray(received(target, "target"))
-        self.question = question_of(target is not None, loss, metric)
+        self.noun, self.question = question_of(target is not None, loss, metric)
         leaves, tree = jax.tree.flatten((args, kwargs))
         where = [i for i, leaf in enumerate(leaves) if is_traced_leaf(leaf)]
         self.arrays = [received(leaves[i], "an argument") for i in where]
         fixed = [None if is_traced_leaf(leaf) else leaf for leaf in leaves]
-        self._programs: dict[Any, Jit[Any, Any]] = {}
+        self._programs: dict[Any, Callable[..., Any]] = {}
 
         def arguments(arrays: list[Any]) -> tuple[Any, Any]:
             made = list(fixed)
@@ -322,24 +322,26 @@ def is_traced_leaf(leaf: object) -> bool:
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
-def question_of(has_target: bool, loss: Callable[..., Any] | None, metric: Metric) -> Any:
-    """Return the question about an output, as a value that can be compared."""
+def question_of(
+    has_target: bool, loss: Callable[..., Any] | None, metric: Metric
+) -> tuple[str, Callable[[Any, Any], Any] | None]:
+    """Return the name of the number that is asked of an output (`loss`, `metric`, `output 3`), and
+    the function of (output, target) that gives it; None if nothing is asked.
+    """
     if metric is not None and has_target:
         raise ArgumentError("give either target=, whose loss is measured, or metric=.")
-    if metric is not None and not callable(metric) and not _is_index(metric):
+    if has_target:
+        return "loss", loss or default_loss
+    if metric is None:
+        return "", None
+    if callable(metric):
+        return "metric", lambda output, target: metric(output)
+    if not _is_index(metric):
         raise ArgumentTypeError(
             "metric must be a function of the output, an index of its last axis, or a full index "
             f"such as (0, -1, 5), got {metric!r}."
         )
-    return ("loss", loss) if has_target else ("metric", metric) if metric is not None else None
-
-
-def noun_of(question: Any) -> str:
-    """Return the name of a question: `loss`, `metric`, `output 3`."""
-    if question is None:
-        return ""
-    category, what = question
-    return "loss" if category == "loss" else "metric" if callable(what) else f"output {what}"
+    return f"output {metric}", lambda output, target: picked(output, metric).mean()
 
 
 def _is_index(metric: object) -> bool:
@@ -347,19 +349,13 @@ def _is_index(metric: object) -> bool:
     return all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in parts)
 
 
-def ask(question: Any, output: Any, target: Any) -> Any:
+def ask(question: Callable[[Any, Any], Any] | None, output: Any, target: Any) -> Any:
     """The number that is asked of an output; None if none is."""
     if question is None:
         return None
-    category, what = question
-    if category == "loss":
-        result: Any = (what or default_loss)(output, target)
-    elif callable(what):
-        result = what(output)
-    else:
-        result = picked(output, what).mean()
+    result = question(output, target)
     if jnp.ndim(result):
-        raise ShapeError(f"the metric must be one number; the {category} gave {describe(result)}.")
+        raise ShapeError(f"the loss or metric must be one number, got {describe(result)}.")
     return jnp.asarray(result)
 
 

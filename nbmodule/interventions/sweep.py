@@ -27,7 +27,6 @@ from nbmodule.interventions.run import (
     ask,
     bare,
     kinds_of,
-    noun_of,
     observed,
 )
 from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
@@ -254,30 +253,21 @@ class Sweep(Shown):
     @printable_repr
     def __repr__(self) -> str:
         """The map as numbers."""
-        cells = [
-            [format_number(float(x), 3) if self.has(r, c) else "" for c, x in enumerate(row)]
-            for r, row in enumerate(self.shown_values)
-        ]
-        shown = (
-            range(len(self.columns))
-            if len(self.columns) <= 16
-            else [*range(12), *range(len(self.columns) - 3, len(self.columns))]
-        )
-        width = [
-            max(len(self.columns[c]), *(len(row[c]) for row in cells))
-            for c in range(len(self.columns))
-        ]
-        names = max(map(len, self.rows))
-        head = " " * names + "".join(f"  {self.columns[c].rjust(width[c])}" for c in shown)
-        rows = [
-            name.ljust(names) + "".join(f"  {row[c].rjust(width[c])}" for c in shown)
-            for name, row in zip(self.rows, cells)
-        ]
-        left = len(self.columns) - len(shown)
-        notes = [f"columns 12 to {len(self.columns) - 4} are left out"] if left else []
-        return "\n".join(
-            [" · ".join(self.facts), head.rstrip(), *(row.rstrip() for row in rows), *notes]
-        )
+        columns, shown = range(len(self.columns)), self.shown_values
+        left = columns[12:-3] if len(columns) > 16 else ()
+        kept = [c for c in columns if c not in left]
+        table = [["", *(self.columns[c] for c in kept)]]
+        for r, name in enumerate(self.rows):
+            numbers = [format_number(float(shown[r, c]), 3) if self.has(r, c) else "" for c in kept]
+            table.append([name, *numbers])
+        first, *widths = (max(map(len, column)) for column in zip(*table))
+        lines = [" · ".join(self.facts)]
+        for name, *cells in table:
+            aligned = "".join(f"  {cell.rjust(width)}" for cell, width in zip(cells, widths))
+            lines.append((name.ljust(first) + aligned).rstrip())
+        if left:
+            lines.append(f"columns {left[0]} to {left[-1]} are left out")
+        return "\n".join(lines)
 
 
 @dataclass(frozen=True)
@@ -333,7 +323,7 @@ def swept(
         tuple(map(str, starts)) if part else ("",),
         values,
         float(run.before.metric),
-        noun_of(run.question),
+        run.noun,
         block,
         counts,
         (left_out,) if repeated else (),

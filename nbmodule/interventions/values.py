@@ -42,7 +42,7 @@ class Setting(NamedTuple):
     @property
     def words(self) -> str:
         """Its effect in words: `set to zero`, `scale 0.5`."""
-        return _WORDS[self.kind].format(self.number)
+        return KINDS[self.kind][1].format(self.number)
 
     @property
     def where(self) -> str:
@@ -64,28 +64,19 @@ class Setting(NamedTuple):
         if self.kind == "noise" and self.seed:
             arguments.append(f"seed={self.seed}")
         arguments += [f"{name}={at[0] if len(at) == 1 else list(at)}" for name, at in self.parts]
-        return f"nb.{FUNCTIONS[self.kind]}({', '.join(arguments)})"
+        return f"nb.{KINDS[self.kind][0]}({', '.join(arguments)})"
 
 
-FUNCTIONS = {
-    "zero": "zero",
-    "mean": "to_mean",
-    "example": "from_example",
-    "scale": "scale_by",
-    "noise": "add_noise",
-    "freeze": "freeze",
-    "skip": "skip",
+KINDS = {
+    "zero": ("zero", "set to zero"),
+    "mean": ("to_mean", "set to its mean"),
+    "example": ("from_example", "set to its value for another example"),
+    "scale": ("scale_by", "scale {:g}"),
+    "noise": ("add_noise", "add noise {:g}"),
+    "freeze": ("freeze", "frozen"),
+    "skip": ("skip", "skipped"),
 }
-"""For each kind the function that makes it."""
-_WORDS = {
-    "zero": "set to zero",
-    "mean": "set to its mean",
-    "example": "set to its value for another example",
-    "scale": "scale {:g}",
-    "noise": "add noise {:g}",
-    "freeze": "frozen",
-    "skip": "skipped",
-}
+"""For each kind the function that makes it, and its effect in words."""
 
 
 def zero(
@@ -280,7 +271,7 @@ def skip() -> Setting:
 def _setting(kind: str, indices: tuple[Index, ...], **fields: Any) -> Setting:
     """Return a setting of the parts that are named, in order, each with its indices."""
     parts = tuple(
-        (name, _indices(f"nb.{FUNCTIONS[kind]}: {name}", index))
+        (name, _indices(f"nb.{KINDS[kind][0]}: {name}", index))
         for name, index in zip(PARTS, indices)
         if index is not None
     )

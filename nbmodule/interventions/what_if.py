@@ -30,7 +30,7 @@ from nbmodule.interventions.apply_settings import (
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
 from nbmodule.interventions.patch import values_for
-from nbmodule.interventions.run import Chosen, Looked, Metric, Run, noun_of
+from nbmodule.interventions.run import Chosen, Looked, Metric, Run
 from nbmodule.interventions.sweep import Sweep, swept
 from nbmodule.interventions.targets import Target, targets
 from nbmodule.interventions.values import Setting, zero
@@ -429,7 +429,7 @@ class WhatIf(Shown):
     @property
     def noun(self) -> str:
         """Name of the number."""
-        return noun_of(self.run.question)
+        return self.run.noun
 
 
 _far = itertools.count(2**30, 2**12)

@@ -205,15 +205,13 @@ class Boundary:
         message = command.content.get("message")
         if command.kind not in ("page", RECEIPT) or not isinstance(message, dict):
             return
-        actions: dict[object, Callable[[], object]] = {
-            "set": lambda: self._set(str(message.get("name", "")), message.get("value")),
-            "clear": self._verbs.forget_earlier,
-        }
         kind = message.get("kind")
         if kind in ("at", "rewind", "what_if", "take"):
             self._loop.tasks.append(lambda: self._go_back(kind, message))
-        elif kind in actions:
-            actions[kind]()
+        elif kind == "set":
+            self._set(str(message.get("name", "")), message.get("value"))
+        elif kind == "clear":
+            self._verbs.forget_earlier()
         else:
             self._pass_to_view(kind, message)
 
@@ -245,10 +243,8 @@ class Boundary:
     def _branch(self, message: dict[str, Any]) -> None:
         """Run branches with the factors of the rate that a page sent, otherwise the usual ones."""
         rates = message.get("rates")
-        if isinstance(rates, list):
-            rates = [float(r) for r in rates[:_MOST_RATES] if isinstance(r, (int, float)) and r > 0]
-        else:
-            rates = None
+        if rates is not None:
+            rates = [float(rate) for rate in rates[:_MOST_RATES] if rate > 0]
         self._verbs.what_if(int(message.get("steps", 20)), rates=rates)
 
     def _show_step(self, message: dict[str, Any]) -> None:

@@ -362,7 +362,7 @@ def test_direct_attribution_adds_up_and_is_that_of_the_logit_lens(tiny, tokens):
         (lambda m, x: nb.attribute(m, x, 99), "has no entry 99"),
         (lambda m, x: nb.attribute(m, x, 0, method="direct"), "needs stream="),
         (lambda m, x: nb.what_if(m, x, loss=lambda a, b: 0.0), "give target= too"),
-        (lambda m, x: nb.what_if(m, x, metric=lambda y: y), "must be one number"),
+        (lambda m, x: nb.what_if(m, x, metric=lambda y: y), "loss or metric must be one number"),
         (lambda m, x: nb.what_if(nb.Linear, x), "expected a module"),
         (lambda m, x: nb.trace_causes(m, x, x, None), "give metric="),
     ],

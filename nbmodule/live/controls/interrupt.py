@@ -72,8 +72,6 @@ class SoftInterrupt:
 
     def __init__(self) -> None:
         self.pressed = False
-        self.wake = threading.Event()
-        """Set by the first press, so that a loop that waits (while paused) notices at once."""
         self.active = False
         self._owner: FrameType | None = None
         self._previous: Any = None
@@ -107,7 +105,6 @@ class SoftInterrupt:
         """Raise the interrupt that was asked for, at a boundary."""
         __tracebackhide__ = True
         self.pressed = False
-        self.wake.clear()
         raise KeyboardInterrupt("stopped between two steps")
 
     def _restore(self) -> None:
@@ -132,7 +129,6 @@ class SoftInterrupt:
             self._pass_on(number, frame)
         elif not self.pressed:
             self.pressed = True
-            self.wake.set()
         elif _shields.depth:
             _shields.waiting = lambda: self._pass_on(number, None)
         else:

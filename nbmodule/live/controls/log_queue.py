@@ -15,7 +15,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
@@ -28,9 +28,6 @@ from nbmodule.live.run_data.history import normalize_media
 from nbmodule.live.run_data.series import is_training_loss
 from nbmodule.live.run_data.state import RunState
 from nbmodule.tree.leaf import without_torch
-
-if TYPE_CHECKING:
-    from jax.typing import DTypeLike
 
 _NUMBERS = (float, int, bool)
 MOST_LEVELS = 16
@@ -183,7 +180,7 @@ class LogQueue:
 
     def _spread(self, name: str, step: int, value: Any, exactly: bool) -> Any:
         """Assign several numbers of one iteration to as many steps."""
-        if getattr(value, "ndim", None) != 1 or value.size < 2 or not is_float_dtype(value.dtype):
+        if getattr(value, "ndim", None) != 1 or value.size < 2 or value.dtype.kind not in "fV":
             return value
         may_begin = self._first is None or self._first == step
         first = step if exactly else self.scanned.first(name, step, value.size, may_begin=may_begin)
@@ -335,11 +332,6 @@ class LogQueue:
 
 def _is_one_number(value: object) -> bool:
     return isinstance(value, _NUMBERS) or getattr(value, "shape", None) == ()
-
-
-def is_float_dtype(dtype: DTypeLike) -> bool:
-    """Return True for dtypes of measured numbers, including half precision."""
-    return np.dtype(dtype).kind in "fV"
 
 
 def _is_ready(array: jax.Array) -> bool:

@@ -91,7 +91,7 @@ class CommPump:
     """
 
     def __init__(self, kernel: Any = None) -> None:
-        self.handled, self.seconds = 0, 0.0
+        self.seconds = 0.0
         self._kernel = kernel
         self._inbox = _find_inbox(kernel) if kernel is not None else None
 
@@ -104,12 +104,12 @@ class CommPump:
         """Handle what has arrived; return the number of handled messages."""
         if self._inbox is None:
             return 0
-        before, begun = self.handled, time.thread_time()
+        handled, begun = 0, time.thread_time()
         with shield():
             try:
                 for frames, give_back in self._inbox.waiting():
                     if self._handle(frames):
-                        self.handled += 1
+                        handled += 1
                     else:
                         give_back()
             except Exception:
@@ -118,7 +118,7 @@ class CommPump:
                     "widget messages are no longer handled between steps", exc_info=True
                 )
         self.seconds += time.thread_time() - begun
-        return self.handled - before
+        return handled
 
     def take_seconds(self) -> float:
         """Return how long messages were handled since the last call."""

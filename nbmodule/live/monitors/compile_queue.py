@@ -36,8 +36,6 @@ class CompileTask:
     def __init__(self, begin: Callable[[], Any], finish: Callable[[Any], Any]) -> None:
         self.error: BaseException | None = None
         """The exception that ended it, if it failed."""
-        self.seconds = 0.0
-        """Duration, without the time in the queue."""
         self._work: tuple[Callable[[], Any], Callable[[Any], Any]] | None = (begin, finish)
         self._result: Any = None
         self._done = threading.Event()
@@ -92,11 +90,11 @@ class CompileTask:
         except BaseException as error:  # noqa: BLE001 - `result` raises it
             self.error = error
         finally:
-            self.seconds = time.perf_counter() - started
+            seconds = min(time.perf_counter() - started, time.process_time() - busy)
             with turns.changed:
                 turns.running = None
                 # XLA compiles in threads of its own
-                turns.seconds += min(self.seconds, time.process_time() - busy)
+                turns.seconds += seconds
                 self._end()
                 turns.changed.notify_all()
 

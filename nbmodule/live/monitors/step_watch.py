@@ -45,10 +45,7 @@ _PATIENCE = 3
 _MOST_CALLS = 8
 """Calls of the model in one iteration that are kept until it ends, for the one with gradients."""
 _MOST_SIGNATURES = 16
-"""Signatures (function, structure of modules, shapes of arguments) that are kept compiled."""
-_MOST_COMPILES = 12
-_SLOW = 0.3
-"""Seconds; a shorter compile was found in a cache."""
+"""Signatures (function, structure of modules, shapes of arguments) that are compiled."""
 
 _NOTHING_SEEN = (
     "returns and gradients are not watched: no compiled step that calls the model was seen. "
@@ -86,19 +83,16 @@ class ReturnsWatcher:
         """By the `id` of the Python function: that function, and its watched compiled form."""
         self._compiled: dict[Any, CompileTask] = {}
         """By signature."""
-        self._pending: list[CompileTask] = []
         self._met: dict[Any, tuple[Any, Any, Any, Any]] = {}
         """By signature: functions first called in the watched step, with arguments as shapes."""
-        self._blind = self._compiles = 0
+        self._blind = 0
         self._has_seen_call = self._has_failed = False
         self.examiner, self._step = Examiner(model), 0
 
     @property
     def is_preparing(self) -> bool:
         """True if something is being compiled."""
-        self._compiles += sum(task.is_done and task.seconds > _SLOW for task in self._pending)
-        self._pending = [task for task in self._pending if not task.is_done]
-        return bool(self._pending)
+        return not all(task.is_done for task in self._compiled.values())
 
     def request(self, step: int) -> AbstractContextManager[Any] | None:
         """Return a context in which the step after this one is watched, None if it cannot be."""
@@ -151,7 +145,7 @@ class ReturnsWatcher:
         """Release what was recorded, and drop what was to be compiled."""
         self._unread = self._holder = None
         self._steps = self._new_steps()
-        for task in self._pending:
+        for task in self._compiled.values():
             task.cancel()
         for store in (self._pictures, self._met, self._watched, self._compiled):
             store.clear()
@@ -230,21 +224,16 @@ class ReturnsWatcher:
             self._fail(error)
 
     def _compile(self, watched: Any, shapes: object, args: Any, kwargs: Any) -> None:
-        if self._compiles >= _MOST_COMPILES:
+        if len(self._compiled) >= _MOST_SIGNATURES:
             self.about = _TOO_MANY
             return
         with self._tracker(self._new_steps()):
             lowered = watched.lower(*args, **kwargs)
             signature = (watched.program_for(args, kwargs), shapes)
-        if signature in self._compiled:
-            return
-        if len(self._compiled) >= _MOST_SIGNATURES:
-            del self._compiled[next(iter(self._compiled))]
-        # JAX keeps the executable, and the next call of the function finds it
-        task = CompileTask(lambda: lowered, lambda lowered: bool(lowered.compile()))
-        self._compiled[signature] = task
-        self._pending.append(task)
-        self.about = _COMPILING
+        if signature not in self._compiled:
+            # JAX keeps the executable, and the next call of the function finds it
+            task = CompileTask(lambda: lowered, lambda lowered: bool(lowered.compile()))
+            self._compiled[signature], self.about = task, _COMPILING
 
     def _fail(self, error: BaseException) -> None:
         self._has_failed = True

@@ -27,8 +27,9 @@ def digest_of(array: Any) -> int:
     """Return a digest of an array: of all of a small one, of a strided sample of a large one."""
     header = repr((array.shape, array.dtype.str)).encode()
     stride = (array.size // _SAMPLE) | 1 if not is_small(array) else 1
-    sample: Any = array.reshape(-1)[::stride] if array.flags.c_contiguous else array.flat[::stride]
-    return zlib.crc32(np.ascontiguousarray(sample).view(np.uint8), zlib.crc32(header))
+    sample = array.reshape(-1)[::stride] if array.flags.c_contiguous else array.flat[::stride]
+    data: Any = np.ascontiguousarray(sample).view(np.uint8)
+    return zlib.crc32(data, zlib.crc32(header))
 
 
 def is_small(array: Any) -> bool:

@@ -36,15 +36,13 @@ from nbmodule.live.replay.repeat import (
     restored,
 )
 from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
-from nbmodule.live.replay.saved_state import names_of, stateful_roots
+from nbmodule.live.replay.saved_state import NOT_TRAINING, names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.run_data.branches import Attempt, Branch
 from nbmodule.live.run_data.series import Outliers
 from nbmodule.live.run_data.state import RunState
 from nbmodule.views.panels.inspected_run import ran_of
 
-_NOT_TRAINING = frozenset({"watch"})
-"""Controls that are no part of the training."""
 _MORE_ROOM = "nb.Live(..., keep='1GB') keeps more of them."
 _INSIDE = (
     "it was made inside a run that keeps its own steps, of which this one is a part. Repeat the "
@@ -155,7 +153,7 @@ class StepKeeper:
         controls = self._run.controls
         if controls.version != self._controls_version:
             self._controls_version = controls.version
-            self._controls = {c.name: c.value for c in controls if c.name not in _NOT_TRAINING}
+            self._controls = {c.name: c.value for c in controls if c.name not in NOT_TRAINING}
         iteration.number, iteration.epoch, iteration.controls = number, epoch, self._controls
         self.tape.begin(iteration)
         cost.end(begun)
@@ -467,15 +465,9 @@ class StepKeeper:
 def _why_no_calls(model: Any) -> str:
     """Return why no call of a step is seen, and what to do, by the framework of the model."""
     framework = _FRAMEWORKS.get(framework_of(model) or "")
-    if framework:
-        return (
-            f"it called no compiled function that was seen, and steps of {framework} change in "
-            "place"
-        )
-    return (
-        "it called no compiled function that was seen. Compile the step with nb.jit, or hand it "
-        "over: step = live.repeatable(step)"
-    )
+    fix = ". Compile the step with nb.jit, or hand it over: step = live.repeatable(step)"
+    reason = f", and steps of {framework} change in place" if framework else fix
+    return f"it called no compiled function that was seen{reason}"
 
 
 def _copied(leaf: Any) -> Any:

@@ -7,7 +7,7 @@ of their `state_dict()`, the default random stream, the controls, and how many i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,9 +18,12 @@ from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.live.replay.copies import OnHost, copies_of, digest_of
 from nbmodule.live.run_data.state import RunState
 
+if TYPE_CHECKING:
+    from nbmodule.live.controls.loop import Loop
+
 MOST_BYTES = 256 * 2**20
 """Bytes of variables above which no state is saved."""
-_NOT_SAVED = frozenset({"watch"})
+NOT_TRAINING = frozenset({"watch"})
 """Controls that are no part of the training."""
 
 
@@ -39,13 +42,6 @@ class SavedState(NamedTuple):
         return {n: v.on_host() if isinstance(v, OnHost) else v for n, v in self.arrays.items()}
 
 
-class ItemSource(Protocol):
-    """The loop, as far as its items go."""
-
-    item: Any
-    has_begun: bool
-
-
 class StateSaver:
     """Copies the training state of one run at boundaries.
 
@@ -54,7 +50,7 @@ class StateSaver:
         loop: Its loop, which knows the last item.
     """
 
-    def __init__(self, run: RunState, loop: ItemSource) -> None:
+    def __init__(self, run: RunState, loop: Loop) -> None:
         self._run, self._loop = run, loop
         self._roots = list(stateful_roots(run))
         self._newest: SavedState | None = None
@@ -79,7 +75,7 @@ class StateSaver:
             "items": self._run.count.done,
             "digest": digest_of_item(self._loop.item),
             "counts_from_one": self._loop.has_begun,
-            "controls": {c.name: c.value for c in self._run.controls if c.name not in _NOT_SAVED},
+            "controls": {c.name: c.value for c in self._run.controls if c.name not in NOT_TRAINING},
         }
         if nbytes > MOST_BYTES:
             self._newest = SavedState(step, {}, notes, nbytes)

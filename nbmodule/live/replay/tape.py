@@ -126,14 +126,14 @@ class Tape:
     def clear(self) -> None:
         """Forget everything."""
         self.segments: deque[Segment] = deque()
-        self.functions: dict[Any, None] = {}
+        self.functions: dict[Any, Any] = {}
+        """By function: what its variables were found for."""
         self.variables: list[Variable] = []
         self._index: dict[Variable, int] = {}
         self._values: list[weakref.ref[Any]] = []
         """Values of the variables when they were last compared."""
         self._given_by_functions: list[Variable] = []
         """Variables whose value a function gives: no clock reports that it gives another."""
-        self._known: dict[Any, Any] = {}
         self._used: dict[Any, tuple[Any, Variable | None]] = {}
         """By function: what it captured, and a small variable that it writes."""
         self._witness: Variable | None = None
@@ -271,8 +271,9 @@ class Tape:
     def input_fault(self, number: int) -> str:
         """Return where the inputs of an iteration hold NaN or Inf; '' if nowhere, or not kept."""
         recorded = self.iteration(number)
-        is_known = recorded is not None and recorded.refilled() is None
-        return str(recorded.input_fault() or "") if is_known else ""
+        if recorded is None or recorded.refilled() is not None:
+            return ""
+        return str(recorded.input_fault() or "")
 
     def spans(self) -> list[tuple[int, int]]:
         """Return first and last number of recorded iterations, contiguous ones joined."""
@@ -316,14 +317,13 @@ class Tape:
         arguments = extract_objects((args, kwargs))[1] if isinstance(function, Jit) else []
         if self._current is not None and not self._is_settled():
             self._add(self._current, [*self._writes(), *self._switches()])
-        key = (function, clock.structure, tuple(map(id, arguments)))
-        if self._known.get(function) != key:
+        given = tuple(map(id, arguments))
+        if self.functions.get(function) != (clock.structure, given):
             self._find_variables(function, args, kwargs)
-            self._known[function] = (function, clock.structure, key[2])
+            self.functions[function] = (clock.structure, given)
         return self.note(function, args, kwargs)
 
     def _find_variables(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.functions[function] = None
         if not isinstance(function, Jit):
             objects = function.arguments(args, kwargs)
             variables = [variable for obj in objects for variable in _variables_of(obj)]

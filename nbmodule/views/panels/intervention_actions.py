@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nbmodule.errors import ArgumentError
-from nbmodule.interventions.values import FUNCTIONS, Setting
+from nbmodule.interventions.values import KINDS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
 from nbmodule.views.comm.sources import WeakSource, register_source
 from nbmodule.views.panels.intervention_views import WhatIfRecord, part_for, what_if_record
@@ -18,8 +18,6 @@ from nbmodule.views.renderers.payload import payload_of
 # The request of a page when the hand has left it.
 SETTLE = "settle"
 DEFAULTS = {"scale": 0.5, "noise": 0.1}
-# The settings that a page can give a place.
-KINDS = tuple(FUNCTIONS)
 
 
 class WhatIfSource(WeakSource):
