@@ -11,8 +11,9 @@ A kernel that fails is computed again leaf by leaf, so that the error names the 
 from __future__ import annotations
 
 import functools
+import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -25,33 +26,16 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import quiet
 from nbmodule.base.trees import chunks_of, structure_difference
 from nbmodule.errors import ShapeError, StructureError
-from nbmodule.tree.keys import is_mapping
 from nbmodule.tree.nested import Nested
 
 SYMBOLS: dict[Callable[..., Any], str] = {
-    operator.add: "+",
-    operator.sub: "-",
-    operator.mul: "*",
-    operator.truediv: "/",
-    operator.floordiv: "//",
-    operator.mod: "%",
-    operator.pow: "**",
-    operator.matmul: "@",
-    operator.and_: "&",
-    operator.or_: "|",
-    operator.xor: "^",
-    operator.lshift: "<<",
-    operator.rshift: ">>",
-    operator.eq: "==",
-    operator.ne: "!=",
-    operator.lt: "<",
-    operator.le: "<=",
-    operator.gt: ">",
-    operator.ge: ">=",
-    operator.neg: "-",
-    operator.pos: "+",
-    operator.invert: "~",
-    operator.abs: "abs",
+    getattr(operator, name): symbol
+    for name, symbol in (
+        *zip("add sub mul truediv floordiv mod pow matmul".split(), "+ - * / // % ** @".split()),
+        *zip("and_ or_ xor lshift rshift".split(), "& | ^ << >>".split()),
+        *zip("eq ne lt le gt ge".split(), "== != < <= > >=".split()),
+        *zip("neg pos invert abs".split(), "- + ~ abs".split()),
+    )
 }
 # `@` costs more than starting its kernel, and its shapes differ from leaf to leaf.
 _IN_CHUNKS = frozenset(SYMBOLS) - {operator.matmul}
@@ -69,9 +53,7 @@ def operate(operation: Callable[..., Any], *operands: Any) -> Any:
     """
     first = next(operand for operand in operands if isinstance(operand, Nested))
     operands = tuple(
-        type(first)(operand)
-        if not isinstance(operand, Nested) and is_mapping(operand)
-        else unboxed(operand)
+        first._admit(operand) if isinstance(operand, Mapping) else unboxed(operand)
         for operand in operands
     )
     trees = [operand for operand in operands if isinstance(operand, Nested)]
@@ -139,13 +121,7 @@ def _compute_in_chunks(
         if type(exponent) is not int or not 0 <= exponent <= _LARGEST_POWER:
             return None
     is_column = tuple(isinstance(operand, Nested) for operand in operands)
-    shared = tuple(
-        jax.numpy.array(received(operand, "the other operand"))
-        if isinstance(operand, (np.ndarray, np.generic)) and operand.dtype.kind in "biufc"
-        else operand
-        for operand, is_tree in zip(operands, is_column)
-        if not is_tree
-    )
+    shared = tuple(_as_operand(x) for x in operands if not isinstance(x, Nested))
     arrays = [value for value in shared if not _is_python_number(value)]
     if not _share_one_device([*columns, arrays]):
         return None
@@ -155,6 +131,12 @@ def _compute_in_chunks(
         for leaf in (leaf for column in columns for leaf in column if leaf.is_deleted()):
             np.asarray(leaf)  # raises the error of JAX for deleted arrays
         return None
+
+
+def _as_operand(value: Any) -> Any:
+    """Return an array of NumPy as one of JAX, which a kernel takes."""
+    is_host_array = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
+    return jax.numpy.array(received(value, "the other operand")) if is_host_array else value
 
 
 def _is_python_number(value: object) -> bool:
@@ -174,13 +156,17 @@ def _kernel(
     compute = operation if exponent is None else lambda x: x**exponent
 
     def container_arithmetic(columns: tuple[Any, ...], shared: tuple[Any, ...]) -> list[Any]:
-        results = []
-        for row in zip(*columns, strict=True):
-            leaves, others = iter(row), iter(shared)
-            results.append(compute(*(next(leaves if owned else others) for owned in is_column)))
-        return results
+        return [compute(*row) for row in _rows(columns, shared, is_column)]
 
     return jax.jit(container_arithmetic, inline=True)
+
+
+def _rows(
+    columns: Iterable[Any], shared: Iterable[Any], is_column: Sequence[bool]
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the operands at each leaf: of each column its leaf, and the shared values."""
+    leaves, others = iter(columns), iter(shared)
+    return zip(*(next(leaves) if owned else itertools.repeat(next(others)) for owned in is_column))
 
 
 _aval, _sharding, _committed = map(operator.attrgetter, ("aval", "sharding", "committed"))
@@ -252,13 +238,13 @@ def _compute_by_leaf(
     first: Nested,
 ) -> list[Any]:
     paths, _ = jax.tree_util.tree_flatten_with_path(first, is_leaf=_is_leaf)
+    shared = [x for x in operands if not isinstance(x, Nested)]
+    rows = _rows(columns, shared, [isinstance(x, Nested) for x in operands])
     values = []
-    for (path, _), *row in zip(paths, *columns):
-        leaves = iter(row)
+    for (path, _), leaves, row in zip(paths, zip(*columns), rows):
         chain = "/".join(entry.key for entry in path if isinstance(entry, DictKey))
-        parts = [next(leaves) if isinstance(x, Nested) else x for x in operands]
-        is_none = operation not in _COMPARED and all(leaf is None for leaf in row)
-        values.append(None if is_none else _leaf(operation, parts, chain))
+        is_none = operation not in _COMPARED and all(leaf is None for leaf in leaves)
+        values.append(None if is_none else _leaf(operation, list(row), chain))
     return values
 
 
@@ -272,11 +258,8 @@ def _leaf(operation: Callable[..., Any], values: list[Any], chain: str) -> Any:
         return compute(*values)
     except Exception as error:
         shapes = [np.shape(value) for value in values if hasattr(value, "shape")]
-        if (
-            isinstance(error, (TypeError, ValueError))
-            and len(shapes) == 2
-            and not _fit(operation, *shapes)
-        ):
+        is_of_input = isinstance(error, (TypeError, ValueError)) and len(shapes) == 2
+        if is_of_input and not _fit(operation, *shapes):
             result = " and ".join(describe_shape(value) for value in values)
             raise ShapeError(
                 f'cannot compute {_formula(operation)} at "{chain}": {result} do not fit together.'

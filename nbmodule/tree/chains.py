@@ -44,17 +44,11 @@ class Restructured(Mapped):
             >>> c.cont_flatten_key_chains(below_depth=1).cont_to_dict()
             {'a': 1, 'b': {'c__d': 2}}
         """
-        return _renamed(
-            self,
-            (
-                (
-                    chain,
-                    Restructured.cont_flatten_key_chain(chain, "__", above_height, below_depth),
-                    value,
-                )
-                for chain, value in self.cont_to_iterator(include_empty=include_empty)
-            ),
-        )
+
+        def flatten(chain: str) -> str:
+            return Restructured.cont_flatten_key_chain(chain, "__", above_height, below_depth)
+
+        return _renamed(self, flatten, include_empty)
 
     @staticmethod
     def cont_flatten_key_chain(
@@ -102,9 +96,7 @@ class Restructured(Mapped):
             ... ).cont_to_dict()
             {'a': 1, 'b': {'c': 2}}
         """
-        return _renamed(
-            self, ((chain, format_fn(chain), value) for chain, value in self.cont_to_iterator())
-        )
+        return _renamed(self, format_fn)
 
     def cont_restructure_key_chains(
         self, keychain_mapping: Mapping[str, str], keep_orig: bool = True, replace: bool = True
@@ -131,7 +123,7 @@ class Restructured(Mapped):
         moved = [(old, new, self.cont_at_key_chain(old)) for old, new in keychain_mapping.items()]
         retained = self.cont_prune_key_chains(list(keychain_mapping)) if replace else self
         stay = list(retained.cont_to_iterator(include_empty=True)) if keep_orig else []
-        return _renamed(self, [*((chain, chain, value) for chain, value in stay), *moved])
+        return _rearranged(self, [*((chain, chain, value) for chain, value in stay), *moved])
 
     def cont_prune_keys_from_key_chains(
         self,
@@ -151,24 +143,12 @@ class Restructured(Mapped):
         """
         if absolute is None and containing is None:
             raise ArgumentError("give absolute= or containing=: the keys to take out.")
-        tests = [
-            key_test(keys, part)
-            for keys, part in ((absolute, False), (containing, True))
-            if keys is not None
-        ]
-        return _renamed(
-            self,
-            (
-                (
-                    chain,
-                    "/".join(
-                        key for key in chain.split("/") if not any(test(key) for test in tests)
-                    ),
-                    value,
-                )
-                for chain, value in self.cont_to_iterator(include_empty=True)
-            ),
-        )
+        is_named, is_like = key_test(absolute or (), False), key_test(containing or (), True)
+
+        def shorten(chain: str) -> str:
+            return "/".join(k for k in chain.split("/") if not (is_named(k) or is_like(k)))
+
+        return _renamed(self, shorten, include_empty=True)
 
     def cont_cutoff_at_depth(self, depth_cutoff: int, inplace: bool = False) -> Self:
         """Keep this many levels: parts that lie deeper become empty.
@@ -213,15 +193,9 @@ class Restructured(Mapped):
             slices = {depth: slices.get(depth, first) for depth in range(self.cont_max_depth + 1)}
 
         def visit(level: Any, depth: int) -> Any:
-            keys = sliced(list(level.keys()), slices[depth]) if depth in slices else level.keys()
-            return level._like(
-                {
-                    key: visit(level[key], depth + 1)
-                    if isinstance(level[key], Restructured)
-                    else level[key]
-                    for key in keys
-                }
-            )
+            if depth in slices:
+                level = level._like({k: level[k] for k in sliced(list(level), slices[depth])})
+            return level._with_parts(lambda part: visit(part, depth + 1))
 
         return visit(self, 0)
 
@@ -236,17 +210,16 @@ class Restructured(Mapped):
         result = self._at((slice_key,), _ABSENT)
         if result is not _ABSENT:
             return result
-        return self._like(
-            {
-                key: value.cont_slice_via_key(slice_key)
-                if isinstance(value, Restructured)
-                else value
-                for key, value in self.items()
-            }
-        )
+        return self._with_parts(lambda part: part.cont_slice_via_key(slice_key))
 
 
-def _renamed(container: Kind, pairs: Iterable[tuple[str, str, Any]]) -> Kind:
+def _renamed(container: Kind, rename: Callable[[str], str], include_empty: bool = False) -> Kind:
+    """Give each leaf the chain that `rename` makes of its own."""
+    pairs = container.cont_to_iterator(include_empty=include_empty)
+    return _rearranged(container, ((chain, rename(chain), value) for chain, value in pairs))
+
+
+def _rearranged(container: Kind, pairs: Iterable[tuple[str, str, Any]]) -> Kind:
     """Build a Container from (old chain, new chain, leaf or part)."""
     return container._from_dict(placed(_entries(pairs)), container._settings)
 
@@ -260,29 +233,18 @@ def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str,
             )
         if "" in keys:
             raise StructureError(f'"{old}" would get the key chain "{chain}", with an empty key.')
-        if not isinstance(value, Restructured):
-            yield keys, value, f'"{old}"'
-        elif not value:
-            yield keys, {}, f'"{old}"'
-        else:
-            for inner, leaf in value.cont_to_iterator(include_empty=True):
-                yield (
-                    (*keys, *split_chain(inner)),
-                    {} if isinstance(leaf, Restructured) else leaf,
-                    f'"{old}/{inner}"',
-                )
+        if not isinstance(value, Restructured) or not value:
+            yield keys, {} if isinstance(value, Restructured) else value, f'"{old}"'
+            continue
+        inside = value.cont_to_iterator(include_empty=True)
+        yield from _entries((f"{old}/{k}", f"{chain}/{k}", leaf) for k, leaf in inside)
 
 
 def _cut(container: Kind, cuts: Callable[[int, Any], bool], inplace: bool) -> Kind:
     def visit(level: Any, depth: int) -> Any:
         if cuts(depth, level):
             return level._like({})
-        return level._like(
-            {
-                key: visit(value, depth + 1) if isinstance(value, Restructured) else value
-                for key, value in level.items()
-            }
-        )
+        return level._with_parts(lambda part: visit(part, depth + 1))
 
     new = visit(container, 0)
     return take_over(container, new) if inplace else new

@@ -59,20 +59,13 @@ class Compared(Joined):
             raise ArgumentError(
                 f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."
             )
-        first = _trees(containers)[0]
+        trees = _trees(containers)
         equal = equality(detect_value_diffs, detect_shape_diffs)
-        rows = list(enumerate(first._admit(container) for container in containers))
         difference = Overlay(mode, diff_keys, detect_key_diffs, equal)
-        return first._like(difference.of_levels(rows))
+        return trees[0]._like(difference.of_levels(list(enumerate(trees))))
 
     @staticmethod
-    def cont_structural_diff(
-        *containers: object,
-        mode: str = "all",
-        diff_keys: str | Sequence[str] = "diff",
-        detect_key_diffs: bool = True,
-        detect_shape_diffs: bool = True,
-    ) -> Any:
+    def cont_structural_diff(*containers: object, **options: Any) -> Any:
         """Compare keys and shapes only; see `cont_diff`.
 
         Example:
@@ -80,14 +73,7 @@ class Compared(Joined):
             >>> nb.Container.cont_structural_diff(a, b, mode="diff_only")
             {}
         """
-        return Compared.cont_diff(
-            *containers,
-            mode=mode,
-            diff_keys=diff_keys,
-            detect_key_diffs=detect_key_diffs,
-            detect_value_diffs=False,
-            detect_shape_diffs=detect_shape_diffs,
-        )
+        return Compared.cont_diff(*containers, detect_value_diffs=False, **options)
 
     @staticmethod
     def cont_identical(
@@ -120,11 +106,8 @@ class Compared(Joined):
         """
         trees = _trees(containers)
         if partial:
-            common = [
-                chain
-                for chain in trees[0].cont_all_key_chains()
-                if all(tree.cont_has_key_chain(chain) for tree in trees)
-            ]
+            chains = trees[0].cont_all_key_chains()
+            common = [c for c in chains if all(tree.cont_has_key_chain(c) for tree in trees)]
             if not common:
                 return False
             trees = [tree.cont_at_key_chains(common) for tree in trees]
@@ -228,13 +211,7 @@ class Compared(Joined):
             )
 
     @staticmethod
-    def cont_assert_identical_structure(
-        containers: Sequence[Any],
-        check_types: bool = True,
-        check_shapes: bool = True,
-        partial: bool = False,
-        **options: Any,
-    ) -> None:
+    def cont_assert_identical_structure(containers: Sequence[Any], **options: Any) -> None:
         """Raise an error that shows the difference, unless `cont_identical_structure` with the same
         arguments.
 
@@ -244,9 +221,7 @@ class Compared(Joined):
         Example:
             >>> nb.Container.cont_assert_identical_structure([nb.Container(x=1), nb.Container(x=2)])
         """
-        if not Compared.cont_identical_structure(
-            containers, check_types, check_shapes, partial, **options
-        ):
+        if not Compared.cont_identical_structure(containers, **options):
             _raise_difference("the Containers differ in structure", containers, False)
 
     def cont_find_sub_container(self, sub_cont: object, partial: bool = False) -> str | bool:
@@ -278,13 +253,8 @@ class Compared(Joined):
             >>> c.cont_find_sub_structure(nb.Container(c=jnp.zeros(2)))
             'b'
         """
-        return _find(
-            self,
-            sub_struc,
-            lambda pair: Compared.cont_identical_structure(
-                pair, check_shapes=check_shapes, partial=partial
-            ),
-        )
+        options = {"check_shapes": check_shapes, "partial": partial}
+        return _find(self, sub_struc, lambda x: Compared.cont_identical_structure(x, **options))
 
     def cont_contains_sub_container(self, sub_cont: object, partial: bool = False) -> bool:
         """Tell whether a part is identical to a Container; see `cont_find_sub_container`.
@@ -295,16 +265,14 @@ class Compared(Joined):
         """
         return self.cont_find_sub_container(sub_cont, partial) is not False
 
-    def cont_contains_sub_structure(
-        self, sub_cont: object, check_shapes: bool = True, partial: bool = False
-    ) -> bool:
+    def cont_contains_sub_structure(self, sub_cont: object, **options: Any) -> bool:
         """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`.
 
         Example:
             >>> nb.Container(a={"b": 1}).cont_contains_sub_structure(nb.Container(b=2))
             True
         """
-        return self.cont_find_sub_structure(sub_cont, check_shapes, partial) is not False
+        return self.cont_find_sub_structure(sub_cont, **options) is not False
 
 
 @dataclass
@@ -351,11 +319,10 @@ class Overlay:
         """Put the rows with equal values together."""
         groups: list[list[tuple[int, Any]]] = []
         for row in rows:
-            group = next((group for group in groups if self.equal(group[0][1], row[1])), None)
-            if group is None:
-                groups.append([row])
-            else:
-                group.append(row)
+            group = next((group for group in groups if self.equal(group[0][1], row[1])), [])
+            if not group:
+                groups.append(group)
+            group.append(row)
         return groups
 
     def key(self, numbers: list[int]) -> str:
@@ -369,11 +336,7 @@ def own(value: object) -> Any:
     """Give a part levels of its own, so that a difference can be changed without changing what was
     compared.
     """
-    return (
-        value._like({key: own(part) for key, part in value.items()})
-        if isinstance(value, Compared)
-        else value
-    )
+    return value.cont_copy() if isinstance(value, Compared) else value
 
 
 def equality(values: bool, shapes: bool) -> Callable[[Any, Any], bool]:
@@ -397,22 +360,15 @@ def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -
     if not isinstance(expected, Compared):
         raise ArgumentTypeError(f"expected a Container, got {type(expected).__name__}.")
     chains = expected.cont_all_key_chains(include_empty=True)
-
-    def visit(level: Nested, prefix: str) -> str | bool:
-        if level is expected or (
-            chains
-            and all(level.cont_has_key_chain(chain) for chain in chains)
-            and fits([level, expected])
-        ):
-            return prefix
-        for key, value in level.items():
-            if isinstance(value, Compared):
-                result = visit(value, f"{prefix}/{key}" if prefix else key)
-                if result is not False:
-                    return result
-        return False
-
-    return visit(container, "")
+    for place in ("", *container._chains(levels=True)):
+        part = container._at(place.split("/") if place else ())
+        if part is expected:
+            return place
+        if not chains or not isinstance(part, Compared):
+            continue
+        if all(map(part.cont_has_key_chain, chains)) and fits([part, expected]):
+            return place
+    return False
 
 
 def _trees(containers: Sequence[Any]) -> list[Any]:
@@ -429,9 +385,5 @@ def _trees(containers: Sequence[Any]) -> list[Any]:
 
 def _raise_difference(what: str, containers: Sequence[Any], values: bool) -> None:
     shown = Compared.cont_diff(*containers, mode="diff_only", detect_value_diffs=values)
-    text = (
-        f":\n{shown}"
-        if shown
-        else "; the values are equal, but the arrays are not the same objects, or differ in type"
-    )
-    raise NotIdenticalError(what + text)
+    text = "; the values are equal, but the arrays are not the same objects, or differ in type"
+    raise NotIdenticalError(what + (f":\n{shown}" if shown else text))

@@ -19,7 +19,7 @@ from typing import Any, Self
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.arithmetic import left, operate, right
-from nbmodule.tree.keys import DEFAULT, Settings, settings_from
+from nbmodule.tree.keys import DEFAULT, Settings
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
 from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
 from nbmodule.tree.printing import Printed, container_text, mime_bundle
@@ -46,15 +46,9 @@ class Container(Printed):
             entries for one place are an error.
         print_limit: Arrays with more elements are shown as type, dtype and shape; None shows all.
         print_indent: Spaces for each level of the text.
-        print_line_spacing: Empty lines after each line of the text.
         key_length_limit: Longer keys are shown with their middle cut out.
-        default_key_color: The color of keys on a terminal.
-        keyword_color_dict: Other colors, for keys that contain a certain text.
         alphabetical_keys: Keep the keys sorted; otherwise they stay in the order in which they
             came.
-        rebuild_child_containers: Copy Containers in `dict_in`, with these settings.
-        types_to_iteratively_nest: Sequences of these types become levels with the keys `it_0`,
-            `it_1`, ...
         **kwargs: Further items.
 
     Raises:
@@ -84,29 +78,12 @@ class Container(Printed):
         *,
         print_limit: int | None = 10,
         print_indent: int = 4,
-        print_line_spacing: int = 0,
         key_length_limit: int | None = None,
-        default_key_color: str = "green",
-        keyword_color_dict: Mapping[str, str] | None = None,
         alphabetical_keys: bool = True,
-        rebuild_child_containers: bool = False,
-        types_to_iteratively_nest: Iterable[type] | None = None,
         **kwargs: object,
     ) -> None:
-        settings = settings_from(
-            {
-                "print_limit": print_limit,
-                "print_indent": print_indent,
-                "print_line_spacing": print_line_spacing,
-                "key_length_limit": key_length_limit,
-                "default_key_color": default_key_color,
-                "keyword_color_dict": keyword_color_dict,
-                "alphabetical_keys": alphabetical_keys,
-                "rebuild_child_containers": rebuild_child_containers,
-                "types_to_iteratively_nest": types_to_iteratively_nest,
-            }
-        )
-        if settings is not DEFAULT:
+        settings = Settings(print_limit, print_indent, key_length_limit, alphabetical_keys)
+        if settings != DEFAULT:
             set_slot(self, "_settings", settings)
         supplied = self._mapping_from(dict_in)
         self._fill({**supplied, **kwargs} if kwargs else supplied)
@@ -234,7 +211,7 @@ class Container(Printed):
         """Give the forms a notebook can choose from: text of at most 60 lines, and what the display
         socket adds.
         """
-        return mime_bundle(self, include, exclude)
+        return mime_bundle(self)
 
 
 def _restore(cls: type[Container], settings: Settings, level: dict[str, Any]) -> Container:

@@ -8,12 +8,11 @@ loss.
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from nbmodule.base.kinds import is_whole
-from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
+from nbmodule.errors import ArgumentError, StructureError
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -22,76 +21,19 @@ class Settings:
 
     print_limit: int | None = 10
     print_indent: int = 4
-    print_line_spacing: int = 0
     key_length_limit: int | None = None
-    default_key_color: str = "green"
-    keyword_color_dict: Mapping[str, str] | None = None
     alphabetical_keys: bool = True
-    rebuild_child_containers: bool = False
-    types_to_iteratively_nest: tuple[type, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("print_limit", "print_indent", "print_line_spacing", "key_length_limit"):
-            value, is_limit = getattr(self, name), name in ("print_limit", "key_length_limit")
-            most = sys.maxsize if is_limit else _MOST_SPACES
-            if value is None and is_limit:
+        for name in ("print_limit", "print_indent", "key_length_limit"):
+            value = getattr(self, name)
+            if value is None and name != "print_indent":
                 continue
-            if not is_whole(value) or not 0 <= value <= most:
-                raise ArgumentError(f"{name} must be an integer from 0 to {most}, got {value!r}.")
-        for color in (self.default_key_color, *(self.keyword_color_dict or {}).values()):
-            if color not in COLORS:
-                raise ArgumentError(f"there is no color {color!r}; there are {', '.join(COLORS)}.")
-        types = self.types_to_iteratively_nest
-        if not all(isinstance(item, type) for item in types):
-            raise ArgumentTypeError(
-                f"types_to_iteratively_nest must be a list of types, got {types!r}."
-            )
+            if not is_whole(value) or value < 0:
+                raise ArgumentError(f"{name} must be an integer of at least 0, got {value!r}.")
 
 
-_MOST_SPACES = 200
-COLORS = {
-    name: f"\x1b[{code}m"
-    for name, code in zip(
-        ("black", "red", "green", "yellow", "blue", "magenta", "cyan", "white"),
-        range(30, 38),
-        strict=True,
-    )
-}
 DEFAULT = Settings()
-
-
-def settings_from(options: dict[str, Any]) -> Settings:
-    """Check options and make them a `Settings`; the usual ones are one shared value."""
-    types = options.get("types_to_iteratively_nest")
-    options = options | {"types_to_iteratively_nest": tuple(types) if types is not None else ()}
-    if all(options[name] == getattr(DEFAULT, name) for name in options):
-        return DEFAULT
-    return Settings(**options)
-
-
-_IS_MAPPING: dict[type, bool] = {}
-
-
-def is_mapping(value: object) -> bool:
-    """Tell whether a value is a dict or another mapping; the answer is remembered for each type."""
-    cls = type(value)
-    result = _IS_MAPPING.get(cls)
-    if result is None:
-        result = _IS_MAPPING[cls] = issubclass(cls, Mapping)
-    return result
-
-
-def as_mapping(value: Any, settings: Settings) -> Mapping[Any, Any] | None:
-    """Give the mapping that a value stands for, or None; sequences of the nested types become
-    `it_0`, `it_1`, ...
-    """
-    if is_mapping(value):
-        return value
-    if settings.types_to_iteratively_nest and isinstance(value, settings.types_to_iteratively_nest):
-        items = list(value)
-        digits = len(str(max(len(items) - 1, 0)))
-        return {f"it_{index:0{digits}}": item for index, item in enumerate(items)}
-    return None
 
 
 def split_chain(text: str) -> tuple[str, ...]:
@@ -117,7 +59,7 @@ def key_text(key: object) -> str:
     return text
 
 
-def level_of(level: Mapping[Any, Any], settings: Settings) -> Mapping[str, Any]:
+def level_of(level: Mapping[Any, Any]) -> Mapping[str, Any]:
     """Make the keys of a mapping the keys of one level, with chains taken apart.
 
     Raises:
@@ -128,7 +70,7 @@ def level_of(level: Mapping[Any, Any], settings: Settings) -> Mapping[str, Any]:
             break
     else:
         return level
-    return placed(_entries(level, settings, (), "", ()))
+    return placed(_entries(level, (), "", ()))
 
 
 def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:
@@ -155,7 +97,6 @@ def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any
 
 def _entries(
     supplied: Mapping[Any, Any],
-    settings: Settings,
     prefix: tuple[str, ...],
     origin: str,
     within: tuple[int, ...],
@@ -168,11 +109,10 @@ def _entries(
     for key, value in supplied.items():
         keys = prefix + split_chain(key_text(key))
         current = f"{origin} > {key!r}" if origin else repr(key)
-        inner = as_mapping(value, settings)
-        if inner:
-            yield from _entries(inner, settings, keys, current, (*within, id(supplied)))
+        if isinstance(value, Mapping) and value:
+            yield from _entries(value, keys, current, (*within, id(supplied)))
         else:
-            yield keys, value if inner is None else {}, current
+            yield keys, {} if isinstance(value, Mapping) else value, current
 
 
 def _collide(keys: tuple[str, ...], origins: dict[tuple[str, ...], str], second: str) -> None:

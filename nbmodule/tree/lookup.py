@@ -141,11 +141,7 @@ class Lookup(Nested):
             >>> d.a is c.a, d.a.b is c.a.b
             (False, True)
         """
-        level = {
-            key: value.cont_copy() if isinstance(value, Lookup) else value
-            for key, value in self.items()
-        }
-        return self._like(level)
+        return self._with_parts(lambda part: part.cont_copy())
 
     def cont_at_key_chain(self, key_chain: str, ignore_key_errors: bool = False) -> Any:
         """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors
@@ -159,7 +155,7 @@ class Lookup(Nested):
         keys = self._chain(key_chain)
         return self._at(keys, None) if ignore_key_errors else self._at(keys)
 
-    def cont_at_key_chains(self, key_chains: object, ignore_key_errors: bool = False) -> Self:
+    def cont_at_key_chains(self, key_chains: object) -> Self:
         """Give the Container of only those key chains.
 
         Example:
@@ -167,13 +163,10 @@ class Lookup(Nested):
             >>> c.cont_at_key_chains(["a", "b/c"]).cont_to_dict()
             {'a': 1, 'b': {'c': 2}}
         """
-        requested = (
-            keys_of_chains(self, key_chains) if ignore_key_errors else asked_keys(self, key_chains)
-        )
         new = self._like({})
-        for keys in requested:
-            value = self._at(keys, _ABSENT)
-            if value is not _ABSENT and new._at(keys, _ABSENT) is _ABSENT:
+        for keys in asked_keys(self, key_chains):
+            value = self._at(keys)
+            if new._at(keys, _ABSENT) is _ABSENT:
                 new._put_at(keys, value.cont_copy() if isinstance(value, Lookup) else value)
         return new
 
@@ -190,17 +183,8 @@ class Lookup(Nested):
             ({'b': {'c': 2}}, {'b': {'c': 2, 'd': 3}})
         """
         fits = key_test(keys, containing)
-
-        def pick(level: Nested) -> dict[str, Any]:
-            chosen: dict[str, Any] = {}
-            for key, value in level.items():
-                if fits(key):
-                    chosen[key] = value.cont_copy() if isinstance(value, Lookup) else value
-                elif isinstance(value, Lookup) and (inner := pick(value)):
-                    chosen[key] = inner
-            return chosen
-
-        return self._like(pick(self))
+        chains = self.cont_all_key_chains(include_empty=True)
+        return self.cont_at_key_chains([c for c in chains if any(map(fits, c.split("/")))])
 
     def cont_all_key_chains(self, include_empty: bool = False) -> list[str]:
         """List the key chains of all leaves; of empty levels too, if asked.
@@ -211,14 +195,14 @@ class Lookup(Nested):
         """
         return [chain for chain, _ in self.cont_to_iterator(include_empty=include_empty)]
 
-    def cont_key_chains_containing(self, text: str, include_empty: bool = False) -> list[str]:
+    def cont_key_chains_containing(self, text: str) -> list[str]:
         """List the key chains that contain a text.
 
         Example:
             >>> nb.Container(a_sub=1, b={"c": 2, "d_sub": 3}).cont_key_chains_containing("sub")
             ['a_sub', 'b/d_sub']
         """
-        return [chain for chain in self.cont_all_key_chains(include_empty) if text in chain]
+        return [chain for chain in self.cont_all_key_chains() if text in chain]
 
     def cont_has_key(self, text: str) -> bool:
         """Tell whether there is such a key at any level; a chain is looked for at any level too.
@@ -263,9 +247,8 @@ class Lookup(Nested):
             >>> nb.Container(a=1).cont_set_at_key_chain("b/c", 2).cont_to_dict()
             {'a': 1, 'b': {'c': 2}}
         """
-        keys = self._chain(key_chain)
         target = _target(self, inplace)
-        target._put_at(keys, val)
+        target._put_at(self._chain(key_chain), val)
         return target
 
     def cont_set_at_key_chains(self, target_dict: Mapping[str, Any], inplace: bool = False) -> Self:
@@ -316,12 +299,9 @@ class Lookup(Nested):
             ... ).cont_to_dict()
             {'a': 1, 'b': 6}
         """
-        target = _target(self, inplace)
-        return (
-            target
-            if target.cont_has_key_chain(key_chain)
-            else target.cont_set_at_key_chain(key_chain, val, inplace=True)
-        )
+        if self.cont_has_key_chain(key_chain):
+            return _target(self, inplace)
+        return self.cont_set_at_key_chain(key_chain, val, inplace)
 
     def cont_prune_key_chain(self, key_chain: str, inplace: bool = False) -> Self:
         """Drop a leaf or a part, and the levels that are empty without it.
@@ -340,8 +320,7 @@ class Lookup(Nested):
             >>> c.cont_prune_key_chains(["a", "b/c"]).cont_to_dict()
             {'b': {'d': 3}}
         """
-        requested = asked_keys(self, key_chains)
-        target = _target(self, inplace)
+        requested, target = asked_keys(self, key_chains), _target(self, inplace)
         for keys in requested:
             if target._at(keys, _ABSENT) is _ABSENT:  # it went with a level above it
                 continue
@@ -360,17 +339,10 @@ class Lookup(Nested):
             {'b': {'d': 3}}
         """
         fits = key_test(keys, False)
-
-        def matches(level: Nested, prefix: str) -> list[str]:
-            chains: list[str] = []
-            for key, value in level.items():
-                if fits(key):
-                    chains.append(prefix + key)
-                elif isinstance(value, Lookup):
-                    chains += matches(value, f"{prefix}{key}/")
-            return chains
-
-        return self.cont_prune_key_chains(matches(self, ""), inplace)
+        chains = self.cont_all_key_chains(include_empty=True)
+        return self.cont_prune_key_chains(
+            [chain for chain in chains if any(map(fits, chain.split("/")))], inplace
+        )
 
     def cont_prune_empty(self, keep_nones: bool = False) -> Self:
         """Drop empty levels, and leaves that are None unless these are to be kept.
@@ -406,20 +378,15 @@ def set_all(container: Kind, leaves: Mapping[str, Any], inplace: bool, *, must_e
     """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with
     `must_exist` none may be new.
     """
-    expected = [
-        (container._chain(chain), value)
-        for chain, value in as_container(container, leaves).cont_to_iterator(include_empty=True)
-    ]
+    whole = as_container(container, leaves)
+    changes = list(whole.cont_to_iterator(include_empty=True))
     trial = container.cont_copy()
-    for keys, value in expected:
-        if must_exist:
-            container._at(keys)
-        trial._put_at(keys, value)
-    if not inplace:
-        return trial
-    for keys, value in expected:
-        container._put_at(keys, value)
-    return container
+    for target in (trial, container) if inplace else (trial,):  # so that an error changes nothing
+        for chain, value in changes:
+            if must_exist:
+                target._at(target._chain(chain))
+            target._put_at(target._chain(chain), value)
+    return container if inplace else trial
 
 
 def as_container(like: Nested, value: object) -> Any:
@@ -438,19 +405,15 @@ def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
     chain.
     """
     if isinstance(key_chains, Mapping):
-        chains: Iterable[Any] = as_container(like, key_chains).cont_all_key_chains(
-            include_empty=True
-        )
+        key_chains = as_container(like, key_chains).cont_all_key_chains(include_empty=True)
     elif isinstance(key_chains, str):
-        chains = [key_chains]
-    elif isinstance(key_chains, Iterable):
-        chains = key_chains
-    else:
+        key_chains = [key_chains]
+    elif not isinstance(key_chains, Iterable):
         raise ArgumentTypeError(
             f"key chains must be a list, a dict or a str, got {type(key_chains).__name__}."
         )
     results = []
-    for chain in chains:
+    for chain in key_chains:
         keys = like._keys_of(chain)
         if not keys:
             raise PathError(f"{chain!r} is no key chain.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -18,7 +18,6 @@ from nbmodule.base.foreign import received
 from nbmodule.base.kinds import Shaped
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.tree.chains import Restructured
-from nbmodule.tree.keys import is_mapping
 from nbmodule.tree.leaf import is_array
 from nbmodule.tree.mapping import Mapped, indexed
 from nbmodule.tree.nested import Nested
@@ -66,11 +65,9 @@ class Joined(Restructured):
             raise ArgumentError(f"axis must be at least 0, got {axis}.")
 
         def stack(items: list[Any], depth: int) -> list[Any]:
-            return (
-                items
-                if depth == 0
-                else [stack(list(row), depth - 1) for row in zip(*items, strict=True)]
-            )
+            if depth == 0:
+                return items
+            return [stack(list(row), depth - 1) for row in zip(*items, strict=True)]
 
         return Mapped.cont_multi_map(lambda leaves, _: stack(leaves, axis), list(containers))
 
@@ -96,14 +93,12 @@ class Joined(Restructured):
         """
         if dim_size is None:
             dim_size = _length_along(self, axis)
-        before = (slice(None),) * axis if axis >= 0 else (...,)
-        after = () if axis >= 0 else (slice(None),) * (-axis - 1)
-
-        def index(location: int) -> Any:
-            at = slice(location, location + 1) if keepdims else location
-            return at if axis == 0 else (*before, at, *after)
-
-        return [indexed(self, index(location)) for location in range(dim_size)]
+        places = [slice(i, i + 1) if keepdims else i for i in range(dim_size)]
+        if axis == 0:  # lists have that axis too
+            return [indexed(self, place) for place in places]
+        before = (slice(None),) * axis if axis > 0 else (...,)
+        after = (slice(None),) * (-axis - 1)
+        return [indexed(self, (*before, place, *after)) for place in places]
 
     @staticmethod
     def cont_reduce(containers: Sequence[Any], fn: Callable[..., Any]) -> Any:
@@ -154,7 +149,7 @@ class Joined(Restructured):
             raise ArgumentTypeError("cannot combine: there is no Container among the arguments.")
         new = first._like({})
         for container in containers:
-            if not is_mapping(container):
+            if not isinstance(container, Mapping):
                 raise ArgumentTypeError(
                     f"only Containers and dicts can be combined, got {type(container).__name__}."
                 )
@@ -169,9 +164,7 @@ class Joined(Restructured):
             >>> nb.Container(a=jnp.ones((2, 3)), b=jnp.ones((2, 4, 5))).cont_shape
             [2, None]
         """
-        shapes = [
-            shape for shape in map(_shape, self.cont_to_iterator_values()) if shape is not None
-        ]
+        shapes = [s for s in map(_shape, self.cont_to_iterator_values()) if s is not None]
         return [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes)]
 
     @property
@@ -305,34 +298,26 @@ def _length_along(container: Nested, axis: int) -> int:
 
 def _takes_two(fn: Callable[..., Any]) -> bool:
     """Return True if a function needs two positional arguments, as `operator.add` does."""
-    inputs = getattr(fn, "nin", None)  # of NumPy and JAX, whose signatures do not tell
-    if inputs is not None:
-        return bool(inputs == 2)
+    if hasattr(fn, "nin"):  # of NumPy and JAX, whose signatures do not tell
+        return bool(fn.nin == 2)
     try:
-        parameters = inspect.signature(fn).parameters.values()
-    except (TypeError, ValueError):
+        inspect.signature(fn).bind(None)
+    except TypeError:
+        return True
+    except ValueError:  # a function in C without a signature
         return False
-    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return (
-        sum(
-            parameter.kind in places and parameter.default is parameter.empty
-            for parameter in parameters
-        )
-        == 2
-    )
+    return False
 
 
 def _overlay(target: Any, source: Any) -> None:
     """Put the leaves of one Container over those of another."""
     for key, value in source.items():
-        inner = dict.get(target, key)
-        if isinstance(value, Joined):
-            if not isinstance(inner, Joined):
-                inner = target._like({})
-                target._put(key, inner)
-            _overlay(inner, value)
-        else:
+        if not isinstance(value, Joined):
             target._put(key, value)
+            continue
+        if not isinstance(dict.get(target, key), Joined):
+            target._put(key, target._like({}))
+        _overlay(dict.__getitem__(target, key), value)
 
 
 def _shape(leaf: Shaped) -> tuple[int, ...] | None:

@@ -110,9 +110,7 @@ class Mapped(Lookup):
         chosen = choice(self, key_chains, to_apply)
 
         def visit(level: Nested, prefix: tuple[str, ...]) -> tuple[Any, bool]:
-            applies = (
-                chosen(prefix) if prefix else include_self and (key_chains is None or not to_apply)
-            )
+            applies = chosen(prefix) and (include_self or bool(prefix))
             parts: dict[str, Any] = {}
             for key, value in level.items():
                 if isinstance(value, Mapped):
@@ -156,20 +154,18 @@ class Mapped(Lookup):
             {'x': 111, 'y': {'z': 122}}
         """
         first = check_all(containers, "cannot map over several Containers")
-        is_tree = [isinstance(container, Mapped) for container in containers]
 
         def apply(leaf: object, chain: str) -> Any:
-            keys = tuple(chain.split("/"))
-            row = [
-                container._at(keys) if tree else container
-                for container, tree in zip(containers, is_tree, strict=True)
+            keys = chain.split("/")
+            row = [x._at(keys) if isinstance(x, Mapped) else x for x in containers]
+            if not map_sequences or not isinstance(leaf, (list, tuple)):
+                return fn(row, chain)
+            # Each item of the sequences is a leaf; other values count for every item.
+            columns = [
+                value if isinstance(x, Mapped) else jax.tree.map(lambda _, v=value: v, leaf)
+                for x, value in zip(containers, row)
             ]
-            if map_sequences and isinstance(leaf, (list, tuple)):
-                columns = [item for item, tree in zip(row, is_tree, strict=True) if tree]
-                return jax.tree.map(
-                    lambda *items: fn(_merged(row, is_tree, items), chain), *columns
-                )
-            return fn(row, chain)
+            return jax.tree.map(lambda *items: fn(list(items), chain), *columns)
 
         return first.cont_map(apply, key_chains, to_apply, prune_unapplied)
 
@@ -199,11 +195,6 @@ def take_over(container: Kind, new: Nested) -> Kind:
         elif value is not old or key not in container:
             container._put(key, value)
     return container
-
-
-def _merged(row: list[Any], is_tree: list[bool], items: tuple[Any, ...]) -> list[Any]:
-    remaining = iter(items)
-    return [next(remaining) if tree else value for value, tree in zip(row, is_tree, strict=True)]
 
 
 def check_all(containers: list[Any], what: str) -> Any:

@@ -7,14 +7,22 @@ change goes through `_put` or `_remove`. A key never holds `/` or `.`: these sep
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import (
+    Callable,
+    ItemsView,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    ValuesView,
+)
 from typing import Any, Self, TypeVar
 
 import jax
 
 from nbmodule.base.paths import hint, sort_names
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
-from nbmodule.tree.keys import DEFAULT, Settings, as_mapping, key_text, level_of, split_chain
+from nbmodule.tree.keys import DEFAULT, Settings, key_text, level_of, split_chain
 
 _MISSING = object()
 _MISSING_HERE = object()
@@ -106,46 +114,43 @@ class Nested(dict):
         """Make a level of the same type and settings from keys that are known to be good."""
         return self._from_dict(dict(level), self._settings)
 
+    def _with_parts(self, fn: Callable[[Any], Any]) -> Self:
+        """Make a copy of this level with `fn(part)` in the place of each part."""
+        level = {k: fn(value) if isinstance(value, Nested) else value for k, value in self.items()}
+        return self._like(level)
+
     def _fill(self, supplied: Mapping[Any, Any], within: tuple[int, ...] = ()) -> None:
         """Take over the items of a mapping from a user: chains become levels, mappings become
         Containers.
         """
-        level = level_of(supplied, self._settings)
+        level = level_of(supplied)
         self._take(
             {name: self._admit(value, (*within, id(supplied))) for name, value in level.items()}
         )
 
     def _mapping_from(self, supplied: Any) -> Mapping[Any, Any]:
-        """Make a mapping of what a constructor is given: a mapping, pairs, or a sequence of a
-        nested type.
-        """
-        if supplied is None:
-            return {}
-        mapping = as_mapping(supplied, self._settings)
-        if mapping is None:
-            try:
-                mapping = dict(supplied)
-            except (TypeError, ValueError):
-                raise ArgumentTypeError(
-                    f"a {type(self).__name__} is made of a mapping or of pairs, not of "
-                    f"{type(supplied).__name__}."
-                ) from None
-        return mapping
+        """Make a mapping of what a constructor is given: a mapping, pairs, or None."""
+        if supplied is None or isinstance(supplied, Mapping):
+            return supplied or {}
+        try:
+            return dict(supplied)
+        except (TypeError, ValueError):
+            raise ArgumentTypeError(
+                f"a {type(self).__name__} is made of a mapping or of pairs, not of "
+                f"{type(supplied).__name__}."
+            ) from None
 
     def _admit(self, value: Any, within: tuple[int, ...] = ()) -> Any:
         """Turn a mapping that is to be stored into a Container; anything else stays what it is."""
         settings = self._settings
-        if isinstance(value, Nested) and not settings.rebuild_child_containers:
-            return value
-        mapping = as_mapping(value, settings)
-        if mapping is None:
+        if isinstance(value, Nested) or not isinstance(value, Mapping):
             return value
         if id(value) in within:
             raise StructureError("cannot make a Container from a dict that contains itself.")
         new = type(self).__new__(type(self))
         if settings is not DEFAULT:
             set_slot(new, "_settings", settings)
-        new._fill(mapping, (*within, id(value)))
+        new._fill(value, (*within, id(value)))
         return new
 
     def _with_settings(self, inplace: bool = False, **changes: object) -> Self:

@@ -16,11 +16,10 @@ from nbmodule.base.notebook import running_kernel
 from nbmodule.base.sockets import socket
 from nbmodule.errors import PathError
 from nbmodule.tree.files import Stored
-from nbmodule.tree.keys import COLORS, Settings
+from nbmodule.tree.keys import Settings
 from nbmodule.tree.leaf import is_array
 from nbmodule.tree.nested import Nested
 
-_PLAIN = "\x1b[0m"
 _LONGEST = 2000  # characters of a leaf that is no array
 
 
@@ -157,23 +156,15 @@ def container_text(
               n: 2
           }
     """
-    settings = container._settings
-    marked = list(marked)
-    lines: list[str] = []
-    total = 0
-    for line in _lines(container):
-        total += 1
-        if max_lines is not None and len(lines) >= max_lines:
-            continue
-        sign = ("> " if _is_marked(line.chain, marked) else "  ") if marked else ""
-        text = _render(line, settings, color)
-        lines += [f"{sign}{item}".rstrip() for item in text.split("\n")]
-        lines += [""] * settings.print_line_spacing
-    if max_lines is not None and (len(lines) > max_lines or total > max_lines):
-        left = max(total - max_lines, 1)
+    settings, marked = container._settings, list(marked)
+    rows, lines = list(_lines(container)), []
+    for row in rows[:max_lines]:
+        sign = ("> " if _is_marked(row.chain, marked) else "  ") if marked else ""
+        text = _render(row, settings, color)
+        lines += [f"{sign}{line}".rstrip() for line in text.split("\n")]
+    if max_lines is not None and max(len(rows), len(lines)) > max_lines:
+        left = max(len(rows) - max_lines, 1)
         lines = [*lines[:max_lines], f"… {left:,} more rows: print(container)"]
-    while lines and not lines[-1]:
-        lines.pop()
     return "\n".join(lines)
 
 
@@ -209,17 +200,12 @@ def _render(line: _Line, settings: Settings, color: bool) -> str:
         key = printable(line.key)
         if settings.key_length_limit is not None:
             key = cut_middle(key, settings.key_length_limit)
-        shown = f"{_color_of(line.key, settings)}{key}{_PLAIN}" if color else key
+        shown = f"\x1b[32m{key}\x1b[0m" if color else key
         head, width = f"{indent}{shown}: ", len(indent) + len(key) + 2
     if line.leaf is None:
         return head + line.ending
     text = leaf_text(line.leaf[0], settings.print_limit)
     return head + text.replace("\n", "\n" + " " * width) + line.ending
-
-
-def _color_of(key: str, settings: Settings) -> str:
-    colors = (settings.keyword_color_dict or {}).items()
-    return COLORS[next((name for word, name in colors if word in key), settings.default_key_color)]
 
 
 def leaf_text(leaf: Any, limit: int | None = 10) -> str:
@@ -240,10 +226,7 @@ def leaf_text(leaf: Any, limit: int | None = 10) -> str:
     if isinstance(leaf, (list, tuple)) and any(
         is_array(item) or isinstance(item, (list, tuple)) for item in leaf
     ):
-        shown = [
-            leaf_text(item, limit).replace("\n", " ")
-            for item in leaf[: limit if limit is not None else len(leaf)]
-        ]
+        shown = [leaf_text(item, limit).replace("\n", " ") for item in leaf[:limit]]
         more = ", …" if len(shown) < len(leaf) else ""
         return f"{type(leaf).__name__}[{len(leaf)}] [{', '.join(shown)}{more}]"
     try:
@@ -251,25 +234,20 @@ def leaf_text(leaf: Any, limit: int | None = 10) -> str:
     except Exception as error:  # noqa: BLE001 - a user's repr may fail
         return f"<{type(leaf).__name__}, whose repr raised {type(error).__name__}>"
     text = "\n".join(printable(line) for line in text.split("\n"))
-    return (
-        text
-        if len(text) <= _LONGEST
-        else f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
-    )
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[:_LONGEST]}… ({len(text) - _LONGEST:,} more characters)"
 
 
 def _array_text(leaf: Any, limit: int | None) -> str:
-    deleted = isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_deleted()
-    visited = isinstance(leaf, np.ndarray) or (
-        isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and leaf.is_fully_addressable
-    )
-    if visited and not deleted and (limit is None or leaf.size <= limit):
+    is_traced, is_on_host = isinstance(leaf, Tracer), isinstance(leaf, np.ndarray)
+    is_array_of_jax = isinstance(leaf, jax.Array) and not is_traced
+    is_deleted = is_array_of_jax and leaf.is_deleted()
+    can_be_read = is_on_host or (is_array_of_jax and leaf.is_fully_addressable and not is_deleted)
+    if can_be_read and (limit is None or leaf.size <= limit):
         return repr(leaf)
-    state = " deleted" if deleted else ""
-    return (
-        f"(<class {type(leaf).__name__}> dtype={leaf.dtype} "
-        f"shape=[{', '.join(map(str, leaf.shape))}]{state})"
-    )
+    state = " deleted" if is_deleted else ""
+    return f"(<class {type(leaf).__name__}> dtype={leaf.dtype} shape={list(leaf.shape)}{state})"
 
 
 def wants_color(stream: TextIO) -> bool:
@@ -286,22 +264,15 @@ def wants_color(stream: TextIO) -> bool:
 _PREVIEW_LINES = 60
 
 
-def mime_bundle(container: Nested, include: Any, exclude: Any) -> dict[str, Any]:
+def mime_bundle(container: Nested) -> dict[str, Any]:
     """Give the forms a notebook can choose from: text of at most 60 lines, and what the display
     socket adds.
     """
-    bundle = {"text/plain": container_text(container, max_lines=_PREVIEW_LINES)}
+    text = {"text/plain": container_text(container, max_lines=_PREVIEW_LINES)}
     try:
-        rich = socket("display")(container)
+        return text | socket("display")(container)
     except Exception:  # noqa: BLE001 - no display may break a cell
-        rich = None
-    if isinstance(rich, dict):
-        bundle |= rich
-    return {
-        category: value
-        for category, value in bundle.items()
-        if (not include or category in include) and category not in (exclude or ())
-    }
+        return text
 
 
 def _show_of_front_end() -> Callable[[Any], Any] | None:

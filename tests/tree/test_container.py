@@ -58,12 +58,9 @@ def test_what_is_no_mapping_cannot_be_a_container(given):
         Container(given)
 
 
-def test_containers_that_are_put_in_stay_the_same_objects_unless_asked_otherwise():
+def test_containers_that_are_put_in_stay_the_same_objects():
     part = Container(w=1, print_limit=3)
     assert Container(a=part).a is part
-    rebuilt = Container({"a": part}, rebuild_child_containers=True, print_limit=7)
-    assert rebuilt.a is not part
-    assert rebuilt.a._settings.print_limit == 7
 
 
 def test_settings_hold_for_all_levels():
@@ -224,12 +221,7 @@ def test_a_deep_copy_has_its_own_leaves_and_keeps_sharing():
 
 
 def test_a_copied_or_pickled_container_keeps_its_settings_and_order():
-    container = Container(
-        {"b": 1, "a": {"d": 1, "c": 2}},
-        alphabetical_keys=False,
-        print_limit=3,
-        keyword_color_dict={"a": "red"},
-    )
+    container = Container({"b": 1, "a": {"d": 1, "c": 2}}, alphabetical_keys=False, print_limit=3)
     for other in (
         container.cont_copy(),
         container.copy(),

@@ -37,8 +37,6 @@ def test_a_notebook_gets_what_the_display_room_adds(plugs):
     plugs("display", lambda value: {"text/html": f"<b>{len(value)}</b>"})
     container = Container(a=1)
     assert container._repr_mimebundle_() == {"text/plain": repr(container), "text/html": "<b>1</b>"}
-    assert container._repr_mimebundle_(include=["text/html"]) == {"text/html": "<b>1</b>"}
-    assert container._repr_mimebundle_(exclude=["text/html"]) == {"text/plain": repr(container)}
 
 
 def test_a_display_that_fails_leaves_the_text(plugs):

@@ -105,10 +105,3 @@ def test_one_dict_may_stand_in_two_places():
     container = Container(a=part, b=part)
     container.a.w = 2
     assert container.b.w == 1
-
-
-def test_sequences_become_levels_where_asked():
-    container = Container([1, [2, 3], (4,)], types_to_iteratively_nest=[list])
-    assert container.cont_to_dict() == {"it_0": 1, "it_1": {"it_0": 2, "it_1": 3}, "it_2": (4,)}
-    many = Container(list(range(11)), types_to_iteratively_nest=[list])
-    assert list(many.values()) == list(range(11))
