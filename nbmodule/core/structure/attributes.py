@@ -240,24 +240,15 @@ def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
         consequence: The rest of the sentence, as `its gradient is empty`.
     """
     inner, plan = model._nbm, plan_of(model)
-    if (
-        inner.has_warned
-        or plan.absent
-        or any(variable.requires_grad for variable in plan.variables)
-    ):
+    if inner.has_warned or plan.absent or any(x.requires_grad for x in plan.variables):
         return
-    frozen, buffers = [], []
-    for variable, location in plan.places.items():
-        if isinstance(variable, Parameter):
-            frozen.append(location.name)
-        elif jnp.issubdtype(variable.dtype, jnp.floating):
-            buffers.append(location.name)
-    names = frozen or buffers
+    frozen = [p.name for x, p in plan.places.items() if isinstance(x, Parameter)]
+    arrays = [p.name for x, p in plan.places.items() if jnp.issubdtype(x.dtype, jnp.floating)]
+    names = frozen or arrays
     if not names:
         return
-    listed = ", ".join(names[:_SHOWN]) + (
-        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    )
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    listed = ", ".join(names[:_SHOWN]) + more
     if frozen:
         cause = (
             f"all of them are frozen ({listed}), so their gradients are zero. Unfreeze them by "
@@ -288,17 +279,21 @@ def warn_of_untrained_parts(model: Hull) -> None:
     plan.is_searched = True
     name = type(model).__name__
     names = {model: name} | {module: f"{name}.{p.name}" for module, p in plan.modules.items()}
-    for module, name in names.items():
-        for attribute, value in list(vars(module).items()):
-            for part in _parts_of(value):
-                fix = _fix_for(part, names)
-                if fix is not None:
-                    _warn(
-                        inner,
-                        f"{name}.{attribute} uses a {type(part).__name__} that is not part of the "
-                        f"model: it is neither trained nor saved. {fix}",
-                    )
-                    return
+    held_parts = (
+        (f"{name}.{attribute}", part)
+        for module, name in names.items()
+        for attribute, value in list(vars(module).items())
+        for part in _parts_of(value)
+    )
+    for place, part in held_parts:
+        fix = _fix_for(part, names)
+        if fix is not None:
+            _warn(
+                inner,
+                f"{place} uses a {type(part).__name__} that is not part of the model: it is "
+                f"neither trained nor saved. {fix}",
+            )
+            return
 
 
 def _parts_of(value: Any) -> Iterable[Any]:

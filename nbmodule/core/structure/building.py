@@ -67,19 +67,17 @@ class Config:
         """Devices cannot be pickled: one goes by its name, and where variables were spread they are
         not again.
         """
-        choices = {item.name: getattr(self, item.name) for item in fields(self)}
-        device = choices.pop("device")
-        choices["devices"] = None
+        device = self.device
         name = f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else None
-        return _config_elsewhere, (name, choices)
+        return _config_elsewhere, (name, [getattr(self, item.name) for item in fields(self)[2:]])
 
 
-def _config_elsewhere(device: str | None, choices: dict[str, Any]) -> Config:
+def _config_elsewhere(device: str | None, choices: list[Any]) -> Config:
     """Return the choices where they are unpickled; an absent device becomes JAX's default."""
     try:
-        return Config(find_device(device), **choices)
+        return Config(find_device(device), None, *choices)
     except DeviceError:
-        return Config(None, **choices)
+        return Config(None, None, *choices)
 
 
 PLAIN = Config()
@@ -129,18 +127,11 @@ def settle(module: Hull) -> None:
     """Decide whether calls of `module` may go directly to its forward."""
     inner = module._nbm
     config = inner.config
-    inner.special = bool(
-        not inner.built
-        or inner.hooks
-        or inner.pre_hooks
-        or inner.compiled is not None
-        or inner.results[0] is not None
-        or inner.results[1] is not None
-        or inner.first_arguments is None
-        or config.dynamic_backend
-        or not config.store_vars
-        or config.compile_on_next_step
-    )
+    is_tracked = any(result is not None for result in inner.results)
+    has_extras = inner.hooks or inner.pre_hooks or inner.compiled is not None
+    must_act = config.dynamic_backend or config.compile_on_next_step or not config.store_vars
+    is_new = not inner.built or inner.first_arguments is None
+    inner.special = bool(is_new or is_tracked or has_extras or must_act)
 
 
 def ensure_built(module: Any) -> None:
@@ -211,11 +202,10 @@ def build(
             args, kwargs = inner.args, inner.kwargs
         make(self, args, kwargs)
     settle(self)
-    if not inner.config.store_vars:
-        variables = inner.released
-    else:
-        variables = v_of(self) if now.frame is None else None
-    return variables if variables is not None and variables.keys() else True
+    variables = inner.released
+    if inner.config.store_vars and now.frame is None:
+        variables = v_of(self)
+    return variables if variables else True
 
 
 def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -244,11 +234,7 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def change_config(inner: Any, **changes: Any) -> None:
     """Put later choices over those of the constructor; None changes nothing."""
-    changes = {
-        name: value
-        for name, value in changes.items()
-        if value is not None and value != getattr(inner.config, name)
-    }
+    changes = {name: value for name, value in changes.items() if value is not None}
     if changes:
         inner.config = replace(inner.config, **changes)
 
@@ -343,10 +329,7 @@ def move_each(
     """Move each variable to its location, all at one moment; see `move`."""
     pending, draws, moved, values = [], [], [], []
     for variable, location in zip(variables, locations, strict=True):
-        is_cast = jnp.issubdtype(variable.dtype, jnp.floating) and dtype not in (
-            None,
-            variable.dtype,
-        )
+        is_cast = jnp.issubdtype(variable.dtype, jnp.floating) and dtype != variable.dtype
         new_dtype = dtype if is_cast else None
         if variable.is_pending:
             pending.append(variable)

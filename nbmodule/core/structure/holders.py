@@ -38,23 +38,9 @@ from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.container import Container
 from nbmodule.tree.leaf import without_torch
 
-LEAF_TYPES = (
-    str,
-    bytes,
-    int,
-    float,
-    bool,
-    complex,
-    type(None),
-    types.FunctionType,
-    types.BuiltinFunctionType,
-    type,
-    types.ModuleType,
-    types.MethodType,
-    np.ndarray,
-    np.generic,
-    jax.Array,
-)
+_SCALARS = (str, bytes, int, float, bool, complex, type(None), np.generic)
+_CODE = (types.FunctionType, types.BuiltinFunctionType, types.MethodType, types.ModuleType, type)
+LEAF_TYPES = (*_SCALARS, *_CODE, np.ndarray, jax.Array)
 _NUMBERS = (range, array.array, bytearray, memoryview)  # may be long, and hold no objects
 # An exception leads to frames, and so to everything that the failing code held.
 _NEVER_ENTERED = (*LEAF_TYPES, *_NUMBERS, enum.Enum, BaseException)
@@ -110,12 +96,7 @@ def _is_builtin_iterator(cls: type) -> bool:
 
 
 def _slots_of(cls: type) -> list[str]:
-    members = [
-        (name, member)
-        for base in cls.__mro__
-        if "__slots__" in vars(base)
-        for name, member in vars(base).items()
-    ]
+    members = [pair for base in cls.__mro__ for pair in vars(base).items()]
     return [name for name, member in members if type(member) is types.MemberDescriptorType]
 
 

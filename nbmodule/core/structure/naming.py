@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -74,10 +74,9 @@ def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
 def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
     """Yield names and modules, the root first; optionally with parents."""
     ensure_built(module)
-    entries: list[tuple[Any, ...]] = [(joined(prefix, ""), module, None)]
-    for child, location in plan_of(module).modules.items():
-        entries.append((joined(prefix, location.name), child, location.owner or module))
-    yield from (entry if with_parent else entry[:2] for entry in entries)
+    below = [(p.name, child, p.owner or module) for child, p in plan_of(module).modules.items()]
+    for name, part, parent in [("", module, None), *below]:
+        yield (joined(prefix, name), part, parent)[: 3 if with_parent else 2]
 
 
 def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
@@ -98,31 +97,27 @@ def describe_module(module: Any, ancestors: tuple[int, ...] = ()) -> str:
     if id(module) in ancestors:  # a cycle
         return f"{name}(...)"
     allow(len(ancestors))
-    children = list(defined_children(module))
-    if not children:
-        return f"{name}({extra})"
-    texts = [(path, describe_module(child, (*ancestors, id(module)))) for path, child in children]
-    lines = [f"  ({path}): " + text.replace("\n", "\n  ") for path, text in _folded(texts)]
-    return "\n".join([f"{name}({extra}", *lines, ")"])
+    inside = (*ancestors, id(module))
+    texts = [(path, describe_module(child, inside)) for path, child in defined_children(module)]
+    return _block(f"{name}({extra}", [f"({path}): {text}" for path, text in _folded(texts)], ")")
 
 
 def _folded(texts: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """Join three and more equal neighbors of one list: `(layers.0-11): 12 x Block(...)`."""
-    k = 0
-    while k < len(texts):
-        path, text = texts[k]
-        stem, dot, first = path.rpartition(".")
-        end = k + 1
-        if first.isdigit():
-            number = int(first) + 1
-            while texts[end : end + 1] == [(f"{stem}{dot}{number}", text)]:
-                end, number = end + 1, number + 1
-        if end - k < SMALLEST_GROUP:
-            yield path, text
-            k += 1
+
+    def run_of(numbered: tuple[int, tuple[str, str]]) -> tuple[Any, ...]:
+        """Return a key that agrees for neighbors in one list that read alike."""
+        place, (path, text) = numbered
+        stem, _, last = path.rpartition(".")
+        return (stem, int(last) - place, text) if last.isdigit() else (path,)
+
+    for _, run in groupby(enumerate(texts), run_of):
+        alike = [pair for _, pair in run]
+        if len(alike) < SMALLEST_GROUP:
+            yield from alike
         else:
-            yield f"{path}-{int(first) + end - k - 1}", f"{end - k} x {text}"
-            k = end
+            (path, text), (end, _) = alike[0], alike[-1]
+            yield f"{path}-{end.rpartition('.')[2]}", f"{len(alike)} x {text}"
 
 
 def defined_children(obj: object) -> Iterator[tuple[str, Any]]:
@@ -188,9 +183,8 @@ def modules_named(root: Hull, entry: str) -> list[Any]:
     """
     # All names at once: a shared module goes by any of them.
     spelled = [(name, module) for name, module, _ in islice(module_aliases(root), MOST_NAMES)]
-    chosen = {module for name, module in spelled if entry in (name, as_key(name))}
-    if not chosen:
-        chosen = {module for name, module in spelled if match(entry, name)}
+    named = {module for name, module in spelled if entry in (name, as_key(name))}
+    chosen = named or {module for name, module in spelled if match(entry, name)}
     return [module for module in plan_of(root).modules if module in chosen]
 
 
@@ -246,25 +240,18 @@ def _text(obj: Any, ancestors: tuple[int, ...]) -> str:
     if isinstance(obj, Mapping):
         return _block("{", [f"{key!r}: {_text(value, inside)}" for key, value in obj.items()], "}")
     if isinstance(obj, (list, tuple)):
-        opening, closing = ("(", ")") if isinstance(obj, tuple) else ("[", "]")
+        opening, closing = "()" if isinstance(obj, tuple) else "[]"
         lines = [_text(value, inside) for value in obj]
-        return (
-            f"{opening}{', '.join(lines)}{closing}"
-            if all(map(_is_short, lines))
-            else _block(opening, lines, closing)
-        )
+        is_short = all(len(line) < 20 and "\n" not in line and "[" not in line for line in lines)
+        joint = f"{opening}{', '.join(lines)}{closing}"
+        return joint if is_short else _block(opening, lines, closing)
     if is_module(obj) or is_branch(obj):
         attrs = vars(obj) | obj._nbm.variables if is_module(obj) else attributes(obj)
-        lines = [
-            f"{name} = {_text(value, inside)}" for name, value in attrs.items() if name != "_nbm"
-        ]
+        shown = ((name, value) for name, value in attrs.items() if name != "_nbm")
+        lines = [f"{name} = {_text(value, inside)}" for name, value in shown]
         return _block(f"{type(obj).__name__}(", lines, ")")
     name = getattr(obj, "__qualname__", None)
     return name if name is not None else repr(obj)
-
-
-def _is_short(text: str) -> bool:
-    return len(text) < 20 and "\n" not in text and "[" not in text
 
 
 def _block(opening: str, lines: list[str], closing: str) -> str:
@@ -285,11 +272,9 @@ def _depth(depth: object, name: str = "depth") -> int | None:
 
 def parent_of(module: Hull) -> Any:
     """Return the module that holds `module`, or None for a root."""
-    for reference in list(module._nbm.parents):
-        parent = reference()
-        if parent is not None and parent is not module:
-            if name_within(parent, module) is not None:
-                return parent
+    for parent in [reference() for reference in module._nbm.parents]:
+        if parent is not None and parent is not module and name_within(parent, module) is not None:
+            return parent
     return None
 
 
@@ -335,14 +320,6 @@ def mod_height(self: Any) -> int:
     return max(depths(self).values())
 
 
-def _children(module: Hull) -> dict[Any, list[Any]]:
-    """Return the children of this module and of each below it."""
-    result: dict[Any, list[Any]] = {}
-    for child, location in plan_of(module).modules.items():
-        result.setdefault(location.owner or module, []).append(child)
-    return result
-
-
 def sub_mods(
     self: Any, *, show_v: bool = True, depth: int | None = None, flatten_key_chains: bool = False
 ) -> Any:
@@ -352,17 +329,17 @@ def sub_mods(
     ensure_built(self)
     if _depth(depth) == 0 and show_v and not flatten_key_chains:
         return v_of(self)
-    return _flattened(_sub_mods(self, _children(self), show_v, depth), flatten_key_chains)
+    children: dict[Any, list[Any]] = {}
+    for child, location in plan_of(self).modules.items():
+        children.setdefault(location.owner or self, []).append(child)
+    return _flattened(_sub_mods(self, children, show_v, depth), flatten_key_chains)
 
 
 def _sub_mods(module: Hull, children: dict[Any, list[Any]], show_v: bool, depth: int | None) -> Any:
     if depth == 0 or module not in children:
         return v_of(module).cont_copy() if show_v else ""
-    nested = None if depth is None else depth - 1
-    result = {}
-    for child in children[module]:
-        result[step_name(module, child)] = _sub_mods(child, children, show_v, nested)
-    return Container(result)
+    inside = (children, show_v, None if depth is None else depth - 1)
+    return Container({step_name(module, x): _sub_mods(x, *inside) for x in children[module]})
 
 
 def v_with_top_v_key_chains(
@@ -381,20 +358,11 @@ def v_with_top_v_key_chains(
         tree = Container()
         tree._put_at(location.chain, v_of(self))
     else:
-        variables = set(plan_of(self).variables)
-        tree = Container()
+        variables, tree = set(plan_of(self).variables), Container()
         for variable, where in plan.places.items():
-            if variable in variables and _has_chain(plan.template, where.chain):
+            if variable in variables and isinstance(variable, Parameter):
                 tree._put_at(where.chain, variable.value)
     return _flattened(tree, flatten_key_chains)
-
-
-def _has_chain(template: object, chain: tuple[str, ...]) -> bool:
-    for key in chain:
-        if not isinstance(template, dict) or key not in template:
-            return False
-        template = template[key]
-    return True
 
 
 def mod_with_top_mod_key_chain(
@@ -408,7 +376,7 @@ def mod_with_top_mod_key_chain(
     names = [type(line[0]).__name__, *_steps(line)]
     if depth == 0:
         return names[-1]
-    names = names if depth is None else names[-(depth + 1) :]
+    names = names[0 if depth is None else -(depth + 1) :]
     return "__".join(names) if flatten_key_chain else names
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 
+from nbmodule.base.format import cut_middle
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.structure.holders import (
@@ -80,9 +81,8 @@ def static_key(value: Any) -> Any:
         if cls.__eq__ is not object.__eq__ and value == value:
             hash(value)
             return (cls, value)
-    except (
-        Exception
-    ) as error:  # an `__eq__` or `__hash__` that fails, or gives an array: identity then
+    # An `__eq__` or `__hash__` that fails, or gives an array: identity then.
+    except Exception as error:
         if is_of_signal(error):
             raise
     return (cls, Same(value))
@@ -105,31 +105,27 @@ class Same:
         return id(self.value)
 
 
+@dataclasses.dataclass(eq=False, repr=False, slots=True, weakref_slot=True)
 class Structure:
     """An interned table: `objects` (the root first), `variables` and `absent` ones, with references
     between them by index.
     """
 
-    __slots__ = ("__weakref__", "absent", "can_wait", "codes", "keys", "objects", "variables")
+    objects: tuple[Any, ...]
+    variables: tuple[Any, ...]
+    absent: tuple[Any, ...]
+    keys: tuple[Any, ...]
+    codes: tuple[Any, ...]  # forwards and hooks, each with its code
+    can_wait: bool = False  # see `rebuild`
 
-    def __init__(
-        self,
-        objects: tuple[Any, ...],
-        variables: tuple[Any, ...],
-        absent: tuple[Any, ...],
-        keys: tuple[Any, ...],
-        codes: tuple[Any, ...],
-    ) -> None:
-        self.objects, self.variables = objects, variables
-        self.absent, self.keys = absent, keys
-        self.codes = codes  # forwards and hooks, each with its code
-        self.can_wait = _can_wait(*objects[0])  # see `rebuild`
+    def __post_init__(self) -> None:
+        self.can_wait = _can_wait(*self.objects[0])
 
     def __repr__(self) -> str:
         """Return a line for each object: JAX shows by these how two structures differ."""
-        lines = [_line(row) for row in self.objects[:_SHOWN]]
-        more = len(self.objects) - len(lines)
-        return "\n".join([*lines, *([f"... and {more} more"] if more else [])])
+        more = len(self.objects) - _SHOWN
+        end = [f"... and {more} more"] if more > 0 else []
+        return "\n".join([*map(_line, self.objects[:_SHOWN]), *end])
 
 
 _SHOWN = 200
@@ -144,8 +140,7 @@ def _line(row: tuple[Any, ...]) -> str:
         name = f"[{name.value!r}]" if isinstance(name, Static) else name
         text = reference[0] if type(reference) is tuple else type(reference.value).__name__
         if isinstance(reference, Static) and type(reference.value) in _SAFE:
-            value = repr(reference.value)
-            text = value if len(value) <= 60 else text
+            text = cut_middle(repr(reference.value), 60)
         texts.append(f"{name}={text}")
     if header is not None:
         texts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
@@ -222,11 +217,12 @@ class _Table:
             return id(value.__self__) in self.members
         if type(value) is not functools.partial:
             return False
+        parts = (value.func, *value.args, *value.keywords.values())
         return any(
-            part in self.references
-            if isinstance(part, Variable)
-            else id(part) in self.members or self.is_bound(part)
-            for part in (value.func, *value.args, *value.keywords.values())
+            id(x) in self.members
+            or self.is_bound(x)
+            or (isinstance(x, Variable) and x in self.references)
+            for x in parts
         )
 
     def enter(self, obj: Any) -> int:

@@ -85,22 +85,20 @@ def items(obj: object, *, in_order: bool = True) -> list[Item]:
         return _numbered(obj)
     if cls is dict:
         return _keyed(obj, in_order)
-    if not is_module(obj):
-        numbered = _numbered(obj) if isinstance(obj, (list, tuple)) else []
-        keyed = _keyed(obj, in_order) if isinstance(obj, Mapping) else []
-        attrs = _attribute_items(cls, attributes(obj))
-        return numbered + keyed + (sorted(attrs, key=_first_key) if in_order else attrs)
-    listed = getattr(cls, "_listed", None)
-    result = _attribute_items(cls, vars(obj), listed)
-    inner = getattr(obj, "_nbm", None)
-    if inner is not None:
-        variables = inner.variables.items()
-        result += [Item(GetAttrKey(name), name, (name,), value) for name, value in variables]
-    if listed is not None:
-        result += listed_items(obj, listed)
-    if in_order:
-        result.sort(key=_first_key)
-    return result
+    listed, before = getattr(cls, "_listed", None), []
+    if is_module(obj):
+        result = _attribute_items(cls, vars(obj), listed)
+        inner = getattr(obj, "_nbm", None)
+        if inner is not None:
+            variables = inner.variables.items()
+            result += [Item(GetAttrKey(name), name, (name,), value) for name, value in variables]
+        if listed is not None:
+            result += listed_items(obj, listed)
+    else:
+        before = _numbered(obj) if isinstance(obj, (list, tuple)) else []
+        before += _keyed(obj, in_order) if isinstance(obj, Mapping) else []
+        result = _attribute_items(cls, attributes(obj))
+    return before + (sorted(result, key=_first_key) if in_order else result)
 
 
 def _numbered(obj: Any) -> list[Item]:
@@ -183,27 +181,6 @@ class Plan:
         watched: Other lists, dicts and attributes of plain objects, each with a copy.
         has_sharing: Whether a module, branch or variable has several names.
     """
-
-    __slots__ = (
-        "__weakref__",
-        "_template",
-        "absent",
-        "embedded",
-        "epoch",
-        "flags",
-        "has_sharing",
-        "is_searched",
-        "lists",
-        "modules",
-        "names",
-        "places",
-        "released",
-        "structure",
-        "variables",
-        "version",
-        "versions",
-        "watched",
-    )
 
     def __init__(self, root: Hull) -> None:
         self.epoch, self.flags = clock.structure, clock.flags
@@ -480,10 +457,8 @@ def name_in_plan(variable: Variable, modules: Iterable[Any] = ()) -> str:
         plan_of(module)
     if not any(variable in plan.places for plan in list(_living)):
         for module in list(living_modules):  # its model has not been walked yet
-            members = (*vars(module).values(), *module._nbm.variables.values())
-            if any(member is variable for member in members):
-                with contextlib.suppress(StructureError):
-                    plan_of(module)
+            with contextlib.suppress(StructureError, TracerLeakError):
+                plan_of(module)
     plans = [plan for plan in list(_living) if variable in plan.places]
     if not plans or not variable.has_own_name:
         return variable.describe()
