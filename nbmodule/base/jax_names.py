@@ -28,7 +28,6 @@ __all__ = [
     "Literal",
     "Primitive",
     "WRAPPERS",
-    "argument_tables",
     "bind",
     "concrete_value",
     "eager_trace",
@@ -118,16 +117,6 @@ def quiet() -> Any:
     """Enter JAX's default token for a while, so that frames share the trace of a kernel."""
     return trace_token(None)
 
-
-# Where JAX looks up what to do with an argument of a class, to say in our words that it takes no
-# variable there. Private: without them JAX's own words stay.
-argument_tables: list[dict[type, Any]] = [
-    table
-    for table in map(
-        _find, ("jax._src.core.pytype_aval_mappings", "jax._src.dtypes.canonicalize_value_handlers")
-    )
-    if table is not None
-]
 
 # The value of a tracer that is only being differentiated. Private: without it no value is known,
 # and no check of values made.

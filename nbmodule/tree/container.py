@@ -18,7 +18,7 @@ from typing import Any, Self
 
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
-from nbmodule.tree.arithmetic import left, operate, right
+from nbmodule.tree.arithmetic import left, right
 from nbmodule.tree.keys import DEFAULT, Settings
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
 from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
@@ -170,15 +170,6 @@ class Container(Printed):
     __invert__, __abs__ = left(operator.invert), left(operator.abs)
     # A dict would merge in place here.
     __ior__ = left(operator.or_)
-
-    def __divmod__(self, other: object) -> tuple[Any, Any]:
-        return self // other, self % other
-
-    def __rdivmod__(self, other: object) -> tuple[Any, Any]:
-        return other // self, other % self
-
-    def __round__(self, digits: int | None = None) -> Any:
-        return operate(lambda x: round(x) if digits is None else round(x, digits), self)
 
     # Copies
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:

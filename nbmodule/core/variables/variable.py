@@ -22,7 +22,6 @@ from jax.typing import DTypeLike
 from nbmodule.base.foreign import as_read_or_left, is_of_no_numbers, made_numbers, received
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import (
-    argument_tables,
     eager_trace,
     is_eager,
     outside_traces,
@@ -549,19 +548,6 @@ def _plain(index: object) -> Any:
 
 install_operators(Variable)
 register(Variable)
-
-
-def _refuse(variable: Variable) -> Any:
-    """Refuse a variable in JAX's inner functions: their own error would name `__jax_array__`."""
-    raise ArgumentError(
-        f"JAX takes no {type(variable).__name__} here: functions of jax.lax and jax.core need the "
-        f"array itself, got the {variable.describe()}. Give them its `.value`, as in "
-        "jax.lax.dot(x, p.value); functions of jax.numpy and nb take the variable as it is."
-    )
-
-
-for _table in argument_tables:  # the places where JAX looks up the type of an argument
-    _table[Variable] = _refuse
 
 
 def weak_value(variable: Variable) -> Callable[[], Any]:
