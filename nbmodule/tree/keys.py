@@ -96,10 +96,7 @@ def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any
 
 
 def _entries(
-    supplied: Mapping[Any, Any],
-    prefix: tuple[str, ...],
-    origin: str,
-    within: tuple[int, ...],
+    supplied: Mapping[Any, Any], prefix: tuple[str, ...], origin: str, within: tuple[int, ...]
 ) -> Iterator[tuple[tuple[str, ...], Any, str]]:
     """List the leaves and empty levels below a mapping: keys, value, and the keys as they were
     given.

@@ -7,15 +7,7 @@ change goes through `_put` or `_remove`. A key never holds `/` or `.`: these sep
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import (
-    Callable,
-    ItemsView,
-    Iterable,
-    Iterator,
-    KeysView,
-    Mapping,
-    ValuesView,
-)
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, Self, TypeVar
 
 import jax

@@ -12,6 +12,7 @@ import nbmodule as nb
 
 from jax_settings import FLOAT
 
+
 def test_a_function_of_lax_asks_for_the_array():
     variable = nb.Parameter(jnp.eye(2))
     with pytest.raises(ValueError, match="explicitly convert your object"):

@@ -2,6 +2,9 @@
 sharing and cycles.
 """
 
+import copy
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -129,6 +132,22 @@ def test_setting_v_to_itself_changes_nothing_and_a_copy_equals_it(model):
         a is b
         for a, b in zip(current.cont_from_flat_list(flat).cont_to_flat_list(), flat, strict=True)
     )
+
+
+@FEW
+@given(models(), st.booleans())
+def test_copies_keep_sharing_inside_and_share_nothing_outside(model, mode):
+    model.train(mode)
+    before = model.state_dict()
+    for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert jax.tree.structure(other) == jax.tree.structure(model)
+        assert other.training is mode
+        for variable in other.tensors():
+            variable.value = variable.value + 1
+        after = other.state_dict()
+        for name, array in before.items():  # a shared variable moved once, under all its names
+            np.testing.assert_array_equal(after[name], array + 1)
+            np.testing.assert_array_equal(model.state_dict()[name], array)
 
 
 @settings(max_examples=25, deadline=None)

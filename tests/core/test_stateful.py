@@ -109,20 +109,6 @@ def test_a_layer_that_is_reachable_twice_is_listed_once_under_the_first_path():
     assert Net().v.cont_all_key_chains() == expected
 
 
-def test_gradients_of_a_shared_variable_add_up():
-    class Tied(nb.Module):
-        def __init__(self):
-            self.a, self.b = nb.Parameter(2.0), None
-            self.deep = {"again": [self.a]}
-
-        def forward(self, x):
-            return x * self.a * self.deep["again"][0]
-
-    model = Tied()
-    assert model.v.cont_all_key_chains() == ["a"]
-    assert float(nb.grad(lambda m: m(3.0))(model).a) == pytest.approx(2 * 3 * 2.0)
-
-
 def test_v_is_the_current_container_until_a_variable_changes():
     model = FCAttributes()
     before = model.v
@@ -310,12 +296,6 @@ def test_two_places_of_one_spelling_are_an_error():
     model._x = nb.Linear(2, 2)
     with pytest.raises(nb.StructureError, match='with the same path "x".*Rename one'):
         model.v
-
-
-def test_cycles_are_harmless():
-    child, parent = nb.Linear(2, 2), nb.Module()
-    parent.child, child.parent = child, parent
-    assert parent.v.cont_all_key_chains() == ["child/b", "child/w"]
 
 
 def test_list_items_are_ordered_by_number():

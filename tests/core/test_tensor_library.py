@@ -2,7 +2,7 @@
 
 import copy
 import io
-import pickle
+import operator
 from collections import OrderedDict
 
 import jax
@@ -44,22 +44,10 @@ def test_repr_is_that_of_the_contract():
 
 def test_an_operation_on_variables_gives_a_plain_array():
     p, q = nb.Parameter([1.0, 2.0]), nb.Buffer([3.0, 4.0])
-    results = [
-        p + q,
-        2 * p,
-        p @ q,
-        np.ones(2) * p,
-        np.ones((2, 2)) @ p,
-        -p,
-        abs(p),
-        p**2,
-        2**p,
-        p < q,
-        jnp.sin(p),
-        p.sum(),
-        p[0],
-        divmod(p, 2)[0],
-    ]
+    pairs = [(p, q), (2, p), (p, 2), (np.ones(2), p)]
+    binary = (operator.add, operator.mul, operator.pow, operator.lt)
+    results = [operate(*pair) for operate in binary for pair in pairs]
+    results += [p @ q, np.ones((2, 2)) @ p, -p, abs(p), jnp.sin(p), p.sum(), p[0], *divmod(p, 2)]
     assert all(isinstance(r, jax.Array) and not isinstance(r, nb.Variable) for r in results)
     np.testing.assert_array_equal(np.ones((2, 2)) @ p, [3.0, 3.0])
 
@@ -205,10 +193,7 @@ def test_to_takes_a_dtype_that_stands_alone(dtype):
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (
-            ("float16", jnp.bfloat16),
-            "^to.. was given two dtypes, 'float16' and .*bfloat16",
-        ),
+        (("float16", jnp.bfloat16), "^to.. was given two dtypes, 'float16' and .*bfloat16"),
         (("abacus",), "there is no device 'abacus'"),
         ((nb.Linear,), "a device must be a jax.Device or text"),
     ],
@@ -264,33 +249,32 @@ def test_own_tensors_come_first_and_shared_ones_under_each_name():
 
 
 @pytest.mark.parametrize(
-    ("change", "kind", "match"),
+    ("name", "array", "kind", "match"),
     [
         (
-            lambda s: s.update(other=1.0),
+            "other",
+            1.0,
             nb.UnexpectedKeysError,
             "(?s)unexpected keys: other.*No variable was changed",
         ),
+        ("head.bias", None, nb.MissingKeysError, "(?s)missing keys: head.bias.*No variable was"),
         (
-            lambda s: s.pop("head.bias"),
-            nb.MissingKeysError,
-            "(?s)missing keys: head.bias.*No variable was changed",
-        ),
-        (
-            lambda s: s.update({"head.bias": np.ones(9)}),
+            "head.bias",
+            np.ones(9),
             nb.ShapeError,
-            rf'(?s)cannot load "head.bias": the model has {FLOAT}\[2\].*float64\[9\]',
+            rf'(?s)load "head.bias".*{FLOAT}\[2\].*float64\[9\]',
         ),
     ],
 )
-def test_loading_is_all_or_nothing(change, kind, match):
+def test_loading_is_all_or_nothing(name, array, kind, match):
     model = Net()
     before = model.state_dict()
-    state = {name: array + 1 for name, array in before.items()}
-    change(state)
+    state = {key: value + 1 for key, value in before.items()} | {name: array}
+    if array is None:
+        del state[name]
     with pytest.raises(kind, match=match):
         model.load_state_dict(state)
-    assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
+    assert all(np.array_equal(value, before[key]) for key, value in model.state_dict().items())
     assert isinstance(kind("x"), KeyError if kind is not nb.ShapeError else ValueError)
 
 
@@ -400,23 +384,6 @@ def test_repr_is_the_tree_of_children_in_the_order_of_definition():
     )
 
 
-@pytest.mark.parametrize(
-    "clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
-)
-def test_copies_keep_sharing_inside_and_share_nothing_outside(clone):
-    model = Net()
-    model.blocks[1].linear = model.blocks[0].linear
-    model.eval()
-    other = clone(model)
-    assert other.blocks[1].linear is other.blocks[0].linear and not other.training
-    before = np.asarray(model.weight)
-    other.weight.value = other.weight * 5
-    np.testing.assert_array_equal(model.weight, before)
-    x = jnp.ones((2, 3))
-    model.weight.value = other.weight.value
-    np.testing.assert_allclose(model(x), other(x), rtol=1e-6)
-
-
 def test_a_copy_survives_the_donation_of_the_original():
     model = nb.Linear(2, 2)
     target = copy.deepcopy(model)
@@ -449,20 +416,13 @@ def test_a_tensor_of_pytorch_becomes_a_variable_wherever_an_array_does():
     model.means = [torch.tensor([6.0, 7.0])]
     model.weight = torch.tensor([8.0, 9.0])
     model.weight[0] = torch.tensor(7.0)
-    assert [name for name, variable in model.named_parameters() if variable.requires_grad] == [
-        "trained",
-        "weight",
-    ]
+    trained = [name for name, variable in model.named_parameters() if variable.requires_grad]
+    assert trained == ["trained", "weight"]
     assert [name for name, _ in model.named_buffers()] == ["constant", "half", "means.0"]
     assert str(model.half.dtype) == "bfloat16"
-    for name, wanted in {
-        "constant": [1, 2],
-        "trained": [3, 4],
-        "frozen": [5],
-        "means.0": [6, 7],
-        "weight": [7, 9],
-    }.items():
-        np.testing.assert_array_equal(model.state_dict()[name], wanted)
+    found, wanted = model.state_dict(), {"constant": [1, 2], "trained": [3, 4], "frozen": [5]}
+    for name, value in (wanted | {"means.0": [6, 7], "weight": [7, 9]}).items():
+        np.testing.assert_array_equal(found[name], value)
 
 
 def test_numbers_in_a_list_are_a_value_for_the_variable_that_is_there():

@@ -121,10 +121,7 @@ def test_powers_are_computed_as_by_jax(exponent):
     agree(operator.pow, exponent, Container(a=array("int32"), b=array("float32")))
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [operator.neg, operator.pos, operator.invert, operator.abs],
-)
+@pytest.mark.parametrize("operation", [operator.neg, operator.pos, operator.invert, operator.abs])
 def test_operators_of_one_operand_are_tree_map(operation):
     for dtypes in (["float32", "bfloat16"], ["int32", "uint8"], ["bool"]):
         agree(operation, Container({dtype: array(dtype) for dtype in dtypes}))

@@ -20,7 +20,6 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import is_eager, is_only_looked_at, is_repeated, outside_traces
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers import threefry
-from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import Frame, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -165,8 +164,7 @@ class RandomStream:
         # A traced seed belongs to its trace, and so does the stream that starts from it.
         if isinstance(key, jax.core.Tracer):
             self.state = StreamState(jnp.concatenate([key, jnp.array([_DRAWING], jnp.uint32)]))
-            self._nbm.version += 1
-            clock.structure_changed()
+            self._nbm.changed()
             return
         words = np.array([*np.asarray(key, np.uint32), _DRAWING], np.uint32)
         if self.state.is_pending:  # no device is asked for before there is something to compute

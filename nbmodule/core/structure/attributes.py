@@ -26,7 +26,6 @@ from nbmodule.base.paths import hint
 from nbmodule.core.structure.holders import has_array_items, is_branch, with_buffers
 from nbmodule.core.structure.structure import make_attributes
 from nbmodule.core.structure.walk import held, is_module, plan_of, remember_parent
-from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import EAGER, here, now
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
@@ -47,7 +46,7 @@ def assign(module: Hull, name: str, value: Any) -> None:
     if name not in module.__dict__ and module._nbm.built and not module._nbm.building:
         refuse_unread(module, name, value)
     if is_property(type(module), name):
-        bind(module, name, value)
+        object.__setattr__(module, name, value)
         return
     variable = own_variable(module, name)
     if is_tensor(value):
@@ -127,16 +126,12 @@ def own_variable(module: Hull, name: str) -> Variable | None:
 def bind(module: Hull, name: str, value: object) -> None:
     """Set an attribute as it is; compiled functions notice."""
     inner = module._nbm
-    if is_property(type(module), name):
-        object.__setattr__(module, name, value)
-        return
     # A module from outside of a trace must keep no traced value after it.
     trace = here()
     if trace != EAGER and not (inner.home is not None and inner.home.trace == trace):
         adopt(module, name, value)
     object.__setattr__(module, name, value)
-    inner.version += 1
-    clock.structure_changed()
+    inner.changed()
     # Most attributes are plain values, which hold no modules.
     if not isinstance(value, (Variable, str, int, float, type(None))):
         note_children(module, value)
@@ -148,8 +143,7 @@ def delete(module: Hull, name: str) -> None:
         del inner.variables[name]
     else:
         object.__delattr__(module, name)
-    inner.version += 1
-    clock.structure_changed()
+    inner.changed()
 
 
 def missing(module: Hull, name: str) -> Any:

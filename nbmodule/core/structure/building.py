@@ -33,12 +33,8 @@ BUILD_MODES = ("on_init", "explicit", "on_call")
 # Options that every call of a module takes, before those of its forward.
 STATEFUL = ("stateful", "arg_stateful_idxs", "kwarg_stateful_idxs")
 TRACKING = (
-    "track_submod_rets",
-    "submod_depth",
-    "submods_to_track",
-    "track_submod_call_order",
-    "expected_submod_rets",
-    "replace_submod_rets",
+    *("track_submod_rets", "submod_depth", "submods_to_track", "track_submod_call_order"),
+    *("expected_submod_rets", "replace_submod_rets"),
 )
 OPTIONS = frozenset(("v", *TRACKING, *STATEFUL))
 
@@ -228,8 +224,7 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         inner.building, now.outside = None, before
     if not inner.config.store_vars:
         _release(module)
-    inner.version += 1
-    clock.structure_changed()
+    inner.changed()
 
 
 def change_config(inner: Any, **changes: Any) -> None:
@@ -245,8 +240,7 @@ def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         module._build(*args, **kwargs)
     if cls._create_variables is not cls._base_create_variables:
         inner.variables = create(module)
-        inner.version += 1
-        clock.structure_changed()
+        inner.changed()
     if config.devices is not None:
         move(plan_of(module).variables, config.devices, None)
     if inner.initial_values is not None:
@@ -262,13 +256,10 @@ def create(module: Any) -> dict[str, Any]:
     """
     config = module._nbm.config
     options = {"device": config.device, "dev": config.device, "dtype": config.dtype}
-    try:
-        # Users write `_create_variables(self)` and `(self, device, dtype)` alike.
-        names = inspect.signature(module._create_variables).parameters
-    except (TypeError, ValueError):
-        names = {}
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in names.values()):
-        names = {**names, "device": None, "dtype": None}
+    # Users write `_create_variables(self)` and `(self, device, dtype)` alike.
+    parameters = inspect.signature(module._create_variables).parameters
+    kinds = [parameter.kind for parameter in parameters.values()]
+    names = {"device", "dtype"} if inspect.Parameter.VAR_KEYWORD in kinds else set(parameters)
     before, now.lent = now.lent, []
     try:
         created = module._create_variables(**{n: x for n, x in options.items() if n in names})
@@ -392,8 +383,7 @@ def _release(module: Hull) -> None:
             variable.release()
     for part in (module, *plan.modules):
         part._nbm.current = None
-        part._nbm.version += 1
-    clock.structure_changed()
+        part._nbm.changed()
     clock.value_changed()
 
 

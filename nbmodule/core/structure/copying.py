@@ -31,16 +31,7 @@ from nbmodule.core.variables.variable import Variable
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
 
-_COPIED = (
-    "args",
-    "built",
-    "config",
-    "initial_values",
-    "kwargs",
-    "borrowed",
-    "training",
-    "variables",
-)
+_COPIED = "args built config initial_values kwargs borrowed training variables".split()
 
 
 def blank(cls: Any) -> Any:
@@ -104,22 +95,16 @@ class _Snapshot:
         if obj is self.root or is_plain:
             return obj
         if type(obj) is tuple:
-            return tuple(map(self.part, obj))
+            parts = tuple(map(self.part, obj))
+            return obj if has_same_content(parts, obj) else parts
         stand_in = self.parts.get(id(obj))
         if stand_in is None:
             stand_in = self.parts[id(obj)] = _StandIn(obj, self)
         return stand_in
 
 
-_LEADING = (
-    Variable,
-    set,
-    frozenset,
-    types.MethodType,
-    functools.partial,
-    hooks.Hook,
-    building.Config,
-)
+_BOUND = (types.MethodType, functools.partial)
+_LEADING = (Variable, set, frozenset, hooks.Hook, building.Config, *_BOUND)
 
 
 class _StandIn:
@@ -230,11 +215,8 @@ class ObjectState:
     list, dict, set or deque.
     """
 
-    __slots__ = ("_content", "_hooks", "_lasting", "_notes", "obj")
-
     def __init__(self, obj: Any) -> None:
-        self.obj = obj
-        self._content = _copy_of(_collection_of(obj))
+        self.obj, self._content = obj, _copy_of(_collection_of(obj))
         self._notes: tuple[Any, ...] = ()
         self._lasting: tuple[Any, ...] = ()
         self._hooks: tuple[dict[int, Any], ...] = ()
@@ -269,8 +251,7 @@ class ObjectState:
         for group, previous in zip((inner.hooks, inner.pre_hooks), self._hooks):
             has_changed |= _refill(group, previous)
         if has_changed:
-            inner.version += 1
-            clock.structure_changed()
+            inner.changed()
 
 
 def _collection_of(obj: Any) -> Any:

@@ -10,7 +10,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.migration import accepts_aliases
-from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.inner import Inner
 from nbmodule.errors import ArgumentTypeError
@@ -118,8 +117,7 @@ def _add_hook(
 def hooks_changed(inner: Inner) -> None:
     """Notify compiled functions and the fast call that a module's hooks have changed."""
     inner.special = True
-    inner.version += 1
-    clock.structure_changed()
+    inner.changed()
 
 
 # Both iterate over a copy: hooks may add and remove hooks while they run.

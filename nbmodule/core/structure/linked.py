@@ -254,11 +254,7 @@ def _are_same(a: Any, b: Any) -> bool:
 
 # Matching given containers with variables
 def matched(
-    template: dict[str, Any],
-    provided: Mapping[str, Any],
-    *,
-    title: str,
-    partial: bool = False,
+    template: dict[str, Any], provided: Mapping[str, Any], *, title: str, partial: bool = False
 ) -> list[tuple[tuple[str, ...], Variable, Any]]:
     """Pair each variable with the array given for it.
 
@@ -272,28 +268,21 @@ def matched(
         StructureError: Chains are missing or unexpected, or (the list shows it) of another shape.
     """
     if not isinstance(provided, Mapping):
-        is_part = is_module(provided) or isinstance(provided, Variable)
         fix = " `v` is the name of all variables of a model: name the attribute otherwise."
         raise StructureError(
             f"{title}: expected a Container or a dict of arrays, got {type(provided).__name__}."
-            f"{fix if is_part else ''}"
+            f"{fix if is_module(provided) or isinstance(provided, Variable) else ''}"
         )
     # Chains are compared, not levels, so that the message lists every difference at once.
     variables = dict(flat(template))
     arrays = in_present_form(dict(flat(provided)), variables)
-    if partial and arrays.keys() <= variables.keys():
-        variables = {chain: variables[chain] for chain in arrays}
+    if partial:
+        variables = {chain: x for chain, x in variables.items() if chain in arrays}
     same_chains = arrays.keys() == variables.keys()
-    if not same_chains or any(
-        _shape_of(x) != variables[chain].shape for chain, x in arrays.items()
-    ):
-        expected, actual = (
-            {"/".join(chain): x for chain, x in leaves.items()} for leaves in (variables, arrays)
-        )
-        if partial:
-            expected = {chain: variable for chain, variable in expected.items() if chain in actual}
+    if not same_chains or any(_shape_of(x) != variables[c].shape for c, x in arrays.items()):
+        by_text = [{"/".join(c): x for c, x in leaves.items()} for leaves in (variables, arrays)]
         cls = ShapeStructureError if same_chains else StructureError
-        raise cls(f"{title}: the structures differ.\n{structure_difference(expected, actual)}")
+        raise cls(f"{title}: the structures differ.\n{structure_difference(*by_text)}")
     return [
         (chain, variables[chain], array.value if isinstance(array, Variable) else array)
         for chain, array in arrays.items()
@@ -348,11 +337,9 @@ def in_present_form(leaves: Mapping[Key, T], expected: Collection[Key]) -> dict[
     chains = set(expected)
     if all(chain in chains for chain in leaves):
         return dict(leaves)
-    present: dict[Key, list[Key]] = {}
-    for chain in expected:
-        present.setdefault(in_older_form(chain), []).append(chain)
-    renamed = {}
-    for chain, value in leaves.items():
-        candidates = [] if chain in chains else present.get(in_older_form(chain), [])
-        renamed[candidates[0] if len(candidates) == 1 else chain] = value
+    present = {in_older_form(chain): chain for chain in expected}
+    renamed = {
+        chain if chain in chains else present.get(in_older_form(chain), chain): value
+        for chain, value in leaves.items()
+    }
     return renamed if len(renamed) == len(leaves) else dict(leaves)

@@ -22,13 +22,7 @@ from nbmodule.base.paths import closest, match
 from nbmodule.core.structure.building import ensure_built, move
 from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.linked import is_level_of_v, v_of
-from nbmodule.core.structure.walk import (
-    held,
-    is_module,
-    module_aliases,
-    name_within,
-    plan_of,
-)
+from nbmodule.core.structure.walk import held, is_module, module_aliases, name_within, plan_of
 from nbmodule.core.variables.placement import find_place_and_dtype
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError

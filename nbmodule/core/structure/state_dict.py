@@ -25,13 +25,7 @@ from nbmodule.core.variables.donation import at_one_moment
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import (
-    ArgumentTypeError,
-    DtypeError,
-    NotBuiltError,
-    ShapeError,
-    UnexpectedKeysError,
-)
+from nbmodule.errors import ArgumentTypeError, DtypeError, NotBuiltError, ShapeError
 from nbmodule.tree.container import Container
 from nbmodule.tree.leaf import same_value
 
@@ -112,13 +106,9 @@ def load_state_dict(
         flat = {chain.replace("/", "."): leaf for chain, leaf in provided.cont_to_iterator()}
         if any(name in names for name in flat):
             provided = flat
-    if isinstance(provided, Container) and provided and not any(name in names for name in provided):
-        raise UnexpectedKeysError(
-            f"{title}: it is a Container with the key chains of a weights file, not a state dict. "
-            "model.load_weights(path) or nb.load(path, model) takes the file, "
-            "nb.from_torch(variables, like=model) takes variables of PyTorch; model.v = variables "
-            "sets nested parameters."
-        )
+    fix = (
+        "model.load_weights(path) takes a weights file." if isinstance(provided, Container) else ""
+    )
     is_torch = layout is None and is_of_torch(provided, names)
     result = None
     # Numbers are ours unless something says PyTorch: a tensor, a name, or a shape that only its
@@ -127,7 +117,7 @@ def load_state_dict(
         options = {"title": title, "strict": strict, "layout": layout, "is_torch": is_torch}
         entries = {str(name): value for name, value in provided.items()}
         result = socket("torch_state")(self, entries, **options)
-    arrays, report = result or (checked(title, names, provided, strict), None)
+    arrays, report = result or (checked(title, names, provided, strict, fix=fix), None)
     write_all(tuple(arrays), tuple(arrays.values()))
     return report
 

@@ -48,6 +48,11 @@ class Inner:
     variables: dict[str, Any] = field(default_factory=dict)  # those of `_create_variables`, nested
     version: int = 0  # counts changes of structure
 
+    def changed(self) -> None:
+        """Note that the module has another attribute, mode or hook."""
+        self.version += 1
+        clock.structure_changed()
+
 
 def switch(inners: Sequence[Inner], mode: bool) -> None:
     """Set whether modules are in training mode, as one act."""

@@ -21,12 +21,7 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.foreign import as_read_or_left, is_of_no_numbers, made_numbers, received
 from nbmodule.base.format import describe_shape
-from nbmodule.base.jax_names import (
-    eager_trace,
-    is_eager,
-    outside_traces,
-    trace_context,
-)
+from nbmodule.base.jax_names import eager_trace, is_eager, outside_traces, trace_context
 from nbmodule.base.migration import accept_aliases, array_hint
 from nbmodule.base.promotion import asked_for
 from nbmodule.core.variables.commit import Pending, draw_lock, freeze
