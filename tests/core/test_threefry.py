@@ -84,11 +84,6 @@ def test_split_agrees_with_jax_for_few_and_many(seed, n):
     )
 
 
-def test_split_follows_the_older_layout_where_jax_does():
-    with jax.threefry_partitionable(False):
-        np.testing.assert_array_equal(tf.split(KEY, 5), words(jax.random.split(KEY, 5)))
-
-
 @settings(max_examples=30)
 @given(seed=st.integers(0, 2**32 - 1), n=st.integers(0, 2**32 - 1))
 def test_fold_in_agrees_with_jax(seed, n):

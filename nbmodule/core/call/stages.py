@@ -29,6 +29,7 @@ from nbmodule.core.structure.building import OPTIONS, TRACKING, build_for_call, 
 from nbmodule.core.structure.linked import matched
 from nbmodule.core.structure.walk import is_module, name_within, plan_of
 from nbmodule.core.variables.call_log import Log
+from nbmodule.core.variables.commit import default_device
 from nbmodule.core.variables.frame import (
     EAGER,
     Frame,
@@ -40,7 +41,6 @@ from nbmodule.core.variables.frame import (
     take_over,
     write_all,
 )
-from nbmodule.core.variables.placement import default_device
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 

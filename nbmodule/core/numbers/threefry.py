@@ -107,7 +107,7 @@ def _seed_words(seed: int | np.integer) -> np.ndarray:
 
 
 def split(key: KeyLike, n: int = 2) -> np.ndarray:
-    """Make `n` independent keys out of one, `uint32[n, 2]`; the same as `jax.random.split`.
+    """Make `n` independent keys out of one, `uint32[n, 2]`; those of `jax.random.split`.
 
     Example:
         >>> split(0, 2)
@@ -115,16 +115,7 @@ def split(key: KeyLike, n: int = 2) -> np.ndarray:
                [ 928981903, 3453687069]], dtype=uint32)
     """
     k0, k1 = key_data(key).tolist()
-    # The older layout of counters is not worth a second implementation.
-    if not setting("threefry_partitionable"):
-        typed = jax.random.wrap_key_data(jnp.array((k0, k1), np.uint32), impl="threefry2x32")
-        return np.asarray(jax.random.key_data(jax.random.split(typed, n)))
-    if n <= 8:
-        return np.array([_hash_one(k0, k1, 0, i) for i in range(n)], np.uint32).reshape(n, 2)
-    out = np.empty((n, 2), np.uint32)
-    for part, x0, x1 in _hash_blocks(k0, k1, n):
-        out[part, 0], out[part, 1] = x0, x1
-    return out
+    return np.array([_hash_one(k0, k1, 0, i) for i in range(n)], np.uint32).reshape(n, 2)
 
 
 def fold_in(key: KeyLike, n: int) -> np.ndarray:
@@ -153,10 +144,12 @@ def _hash_one(k0: int, k1: int, x0: int, x1: int) -> tuple[int, int]:
     return x0, x1
 
 
-def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Threefry-2x32 of the 64-bit counters 0 to `size - 1`, block by block; the arrays are used
-    again by the next block.
+def bit_blocks(key: KeyLike, size: int) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yield random words of 32 bits, block by block; the caller may overwrite a block.
+
+    They are the hashes of the 64-bit counters 0 to `size - 1`, as `_hash_one` gives them.
     """
+    k0, k1 = key_data(key).tolist()
     ks = (k0, k1, k0 ^ k1 ^ _PARITY)
     n = min(size, _BLOCK)
     x0, x1, spare = (np.empty(n, np.uint32) for _ in range(3))
@@ -177,14 +170,7 @@ def _hash_blocks(k0: int, k1: int, size: int) -> Iterator[tuple[slice, np.ndarra
                 np.bitwise_xor(x1, x0, out=x1)
             np.add(x0, np.uint32(ks[(i + 1) % 3]), out=x0)
             np.add(x1, np.uint32(ks[(i + 2) % 3] + i + 1 & _MASK), out=x1)
-        yield slice(start, stop), x0, x1
-
-
-def bit_blocks(key: KeyLike, size: int) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield random words of 32 bits, block by block; the caller may overwrite a block."""
-    k0, k1 = key_data(key).tolist()
-    for part, x0, x1 in _hash_blocks(k0, k1, size):
-        yield part, np.bitwise_xor(x0, x1, out=x0)
+        yield slice(start, stop), np.bitwise_xor(x0, x1, out=x0)
 
 
 def checked_shape(shape: Sequence[int]) -> tuple[int, ...]:

@@ -43,11 +43,15 @@ class Pending:
         location = self.device
         if isinstance(location, jax.sharding.Sharding):
             return location
-        if location is None:
-            default: Any = jax.config.jax_default_device  # pyright: ignore
-            location = default or jax.local_devices()[0]
-            location = jax.devices(location)[0] if isinstance(location, str) else location
-        return jax.sharding.SingleDeviceSharding(location)
+        return jax.sharding.SingleDeviceSharding(default_device() if location is None else location)
+
+
+def default_device() -> Any:
+    """Return the device on which JAX puts new arrays now."""
+    device: Any = jax.config.jax_default_device  # pyright: ignore
+    if isinstance(device, str):
+        return jax.devices(device)[0]
+    return device or jax.local_devices()[0]
 
 
 _value = attrgetter("_value")

@@ -44,15 +44,9 @@ def find_device(device: object) -> Any:
     for candidate in cached:
         if not number or str(candidate.id) == number:
             return candidate
-    names = ", ".join(f"{d.platform}:{d.id}" for d in _all_devices())
+    present = dict.fromkeys((*jax.devices(), *jax.devices("cpu")))
+    names = ", ".join(f"{d.platform}:{d.id}" for d in present)
     raise DeviceError(f"there is no device {device!r}; the devices here are {names}.")
-
-
-def _all_devices() -> list[Any]:
-    devices = list(jax.devices())
-    if devices[0].platform != "cpu":
-        devices += jax.devices("cpu")
-    return devices
 
 
 def replicated(devices: object) -> Any:
@@ -103,14 +97,6 @@ def _is_dtype(value: object) -> bool:
         return isinstance(value, str) and jnp.dtype(value) is not None
     except TypeError:
         return False
-
-
-def default_device() -> Any:
-    """Return the device on which JAX puts new arrays now."""
-    device: Any = jax.config.jax_default_device  # pyright: ignore[reportAttributeAccessIssue]
-    if isinstance(device, str):
-        return find_device(device)
-    return device if device is not None else jax.local_devices()[0]
 
 
 # -- layouts: shardings that variables keep --
