@@ -62,17 +62,14 @@ class Location(NamedTuple):
     name: str
     chain: tuple[str, ...]
     is_claimed: bool = False  # by `_create_variables` of the owner, whose name wins over others
-    order: int = 0
     owner: Any = None  # the module that holds it; None for the root, which its plan must not hold
     outer: Location | None = None  # the location that holds it; None for the root
 
-    def step(
-        self, item: Item, owner: object, order: int = 0, *, is_claimed: bool = False
-    ) -> Location:
+    def step(self, item: Item, owner: object, is_claimed: bool = False) -> Location:
         """Return the location one step below."""
         name = f"{self.name}.{item.name}" if self.name else item.name
         path, chain = (*self.path, item.key), self.chain + item.chain
-        return Location(path, name, chain, is_claimed, order, owner, self)
+        return Location(path, name, chain, is_claimed, owner, self)
 
 
 def items(obj: object, *, in_order: bool = True) -> list[Item]:
@@ -192,14 +189,14 @@ class Plan:
         walker = _Walker(root)
         self.modules: dict[Any, Location] = walker.modules
         self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
-        ordered = sorted(walker.variables.items(), key=lambda pair: pair[1].order)
-        self.places: dict[Variable, Location] = {x: p for x, p in ordered if not x.is_released}
-        self.released: dict[Variable, Location] = {x: p for x, p in ordered if x.is_released}
+        found = walker.variables.items()
+        self.places: dict[Variable, Location] = {x: p for x, p in found if not x.is_released}
+        self.released: dict[Variable, Location] = {x: p for x, p in found if x.is_released}
         hidden = (variable for variable in walker.hidden if variable not in walker.variables)
         self.absent: tuple[Variable, ...] = (*self.released, *hidden)
         self.variables: tuple[Variable, ...] = tuple(self.places)
         self.names: dict[str, Variable] = {p.name: x for x, p in self.places.items()}
-        self.has_sharing = walker.has_repeated or walker.count > len(walker.variables)
+        self.has_sharing = walker.has_repeated
         _check_spellings(root, self)
         _living.add(self)
 
@@ -218,9 +215,8 @@ class Plan:
     def template(self) -> dict[str, Any]:
         """The nested dict of Parameters that `v` shows, and `v=` takes, keys sorted."""
         if self._template is None:  # nobody asks for `v` of most parts
-            places = {**self.places, **self.released}
-            ordered = sorted(places.items(), key=lambda pair: pair[1].order)
-            self._template = nest({p.chain: x for x, p in ordered if isinstance(x, Parameter)})
+            places = (self.places | self.released).items()
+            self._template = nest({p.chain: x for x, p in places if isinstance(x, Parameter)})
         return self._template
 
 
@@ -246,7 +242,7 @@ def has_same_content(live: Any, previous: Any) -> bool:
 
 class _Walker:
     def __init__(self, root: Hull) -> None:
-        self.root, self.count = root, 0
+        self.root = root
         # Each once, under its first path or the name that its owner has claimed.
         self.variables: dict[Variable, Location] = {}
         self.modules: dict[Any, Location] = {}
@@ -255,7 +251,7 @@ class _Walker:
         self.watched: list[tuple[Any, Any]] = []
         self.versions: list[tuple[Any, int]] = []
         self.visited: set[int] = set()
-        self.has_repeated = False  # whether a module or branch was met again
+        self.has_repeated = False  # whether a module, branch or variable was met again
         # Parameters of parts with store_vars=False, which have no value here.
         self.hidden: dict[Variable, None] = {}
         self.hiding_depth = 0  # how many such parts the traversal is in
@@ -297,11 +293,11 @@ class _Walker:
                 self.hidden[value] = None
                 return
             is_claimed = owner is not None and value in owner._nbm.borrowed
-            location = current.step(item, holder, self.count, is_claimed=is_claimed)
-            self.count += 1
-            first = self.variables.setdefault(value, location)
-            if is_claimed and not first.is_claimed:
-                self.variables[value] = location
+            first = self.variables.get(value)
+            self.has_repeated |= first is not None
+            if first is None or (is_claimed and not first.is_claimed):
+                self.variables.pop(value, None)  # so that the order is that of the locations
+                self.variables[value] = current.step(item, holder, is_claimed)
             return
         is_part = is_module(value)
         if is_part and owner is not None:
