@@ -412,7 +412,7 @@ def test_what_takes_no_gradient_in_pytorch_is_frozen():
         for name, variable in nb.from_torch(theirs).named_parameters()
         if not variable.requires_grad
     }
-    assert frozen == {"0.weight", "1.query.weight", "1.key.weight", "1.value.weight"}
+    assert frozen == {"0.weight", "1.in_proj_weight"}
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])

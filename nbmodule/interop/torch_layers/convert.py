@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import collections
 import copy
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.api.module import Module
@@ -17,15 +14,20 @@ from nbmodule.base.foreign import framework_of, is_tensor
 from nbmodule.base.format import printable_repr
 from nbmodule.core.structure.building import move
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.variables.commit import freeze
 from nbmodule.core.variables.frame import write_all
-from nbmodule.core.variables.variable import Buffer, Parameter
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import need, text_of
 from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
-from nbmodule.interop.torch_layers.states import COUNT, StateMatch, matched
+from nbmodule.interop.torch_layers.states import COUNT, matched
 from nbmodule.interop.torch_native.parts import unchanged, without_compiled
-from nbmodule.interop.torch_native.tensors import array_of, arrays_of, host_copy, tensors_in
+from nbmodule.interop.torch_native.tensors import (
+    array_of,
+    arrays_of,
+    dtype_of,
+    host_copy,
+    tensors_in,
+)
 from nbmodule.interop.wrapping import attribute_name, class_of
 from nbmodule.nn.containers import Sequential
 
@@ -108,15 +110,16 @@ class Converter:
         return converted.train(layer.training)
 
     def tie(self, converted: Module, layer: torch.nn.Module) -> None:
-        """Make one variable of a parameter that two layers share in PyTorch, where its axes have
-        the same order in both.
+        """Take over dtypes and frozen parameters of a layer, and make one variable of a parameter
+        that two layers share, where its axes have the same order in both.
         """
-        for key, tensor in layer._parameters.items():
+        for key, tensor in (*layer._parameters.items(), *layer._buffers.items()):
             variable = getattr(converted, key, None)
-            if tensor is None or not isinstance(variable, Parameter):
+            if tensor is None or not isinstance(variable, Variable):
                 continue
-            if tuple(tensor.shape) != variable.shape:
-                continue
+            move([variable], None, jax.dtypes.canonicalize_dtype(dtype_of(tensor)))
+            if isinstance(variable, Parameter):
+                variable.requires_grad = tensor.requires_grad
             existing = self.variables.setdefault(id(tensor), variable)
             if existing is not variable and existing.shape == variable.shape and variable.ndim < 3:
                 setattr(converted, key, existing)
@@ -141,7 +144,8 @@ class Converter:
 
     def variable(self, tensor: torch.Tensor, variable_type: type) -> Any:
         if id(tensor) not in self.variables:
-            self.variables[id(tensor)] = variable_type(array_of(tensor))
+            more = {"requires_grad": tensor.requires_grad} if variable_type is Parameter else {}
+            self.variables[id(tensor)] = variable_type(array_of(tensor), **more)
         return self.variables[id(tensor)]
 
     def child(self, layer: Any, path: tuple[str, ...]) -> Any:
@@ -217,10 +221,7 @@ def from_torch(
     converted = converter.convert(native, ())
     title = f"cannot convert {type(native).__name__}"
     values, report = matched(converted, arrays, title=title)
-    if _take_dtypes(converted, arrays, report):
-        values, report = matched(converted, arrays, title=title)
     write_all(tuple(values), tuple(values.values()))
-    _take_frozen(converted, native, report)
     tensors = tuple((name, names) for name, names, _ in report.tensors)
     counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
     difference = None
@@ -248,42 +249,3 @@ def _difference(
         if y.size
     ]
     return max(ratios, default=0.0)
-
-
-def _take_dtypes(converted: Module, arrays: Mapping[str, Any], report: StateMatch) -> bool:
-    """Give variables the floating dtypes that PyTorch has for them, as far as JAX has these; tells
-    whether any was another.
-    """
-    named, others = dict(converted.named_tensors()), collections.defaultdict[Any, list[Any]](list)
-    for name, variables, _ in report.tensors:
-        dtype = jax.dtypes.canonicalize_dtype(arrays[name].dtype)
-        for variable in (named[item] for item in variables):
-            if (
-                jnp.issubdtype(dtype, jnp.floating)
-                and jnp.issubdtype(variable.dtype, jnp.floating)
-                and variable.dtype != dtype
-            ):
-                others[dtype].append(variable)
-    for dtype, variables in others.items():
-        move(variables, None, dtype)
-    return bool(others)
-
-
-def _take_frozen(converted: Module, model: torch.nn.Module, report: StateMatch) -> None:
-    """Freeze what takes no gradient in PyTorch."""
-    named = dict(converted.named_parameters())
-    frozen = {
-        name
-        for name, item in model.named_parameters(remove_duplicate=False)
-        if not item.requires_grad
-    }
-    freeze(
-        [
-            named[item]
-            for name, variables, _ in report.tensors
-            if name in frozen
-            for item in variables
-            if item in named
-        ],
-        True,
-    )
