@@ -1,4 +1,5 @@
-"""ATen operations of PyTorch by functions of JAX, by name; overloads share a name.
+"""ATen operations of PyTorch by functions of JAX, by name. Overloads share an entry, unless it
+names one of them (`var.correction`).
 
 `OPERATIONS` get arrays where PyTorch has tensors. Operations that are missing are decomposed by
 PyTorch into these.
@@ -214,25 +215,10 @@ def _scaled(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
 
 
 def _variance(
-    x: Array,
-    dim: Axes | bool = None,
-    unbiased: bool | None = True,
-    keepdim: bool = False,
-    *,
-    correction: float | None = 1,
+    x: Array, dim: Axes = None, *, correction: float | None = 1, keepdim: bool = False
 ) -> Array:
-    if isinstance(dim, bool):  # var(x, unbiased)
-        dim, unbiased = None, dim
-    ddof: Any = correction if unbiased is True or unbiased is None else int(unbiased)
-    return jnp.var(x, axis=_axes(dim), ddof=1 if ddof is None else ddof, keepdims=keepdim)
-
-
-def _variance_and_mean(
-    x: Array, dim: Axes | bool = None, *args: Any, **kwargs: Any
-) -> tuple[Array, Array]:
-    axes = None if isinstance(dim, bool) else _axes(dim)
-    keepdim = args[1] if len(args) > 1 else kwargs.get("keepdim", False)
-    return _variance(x, dim, *args, **kwargs), jnp.mean(x, axis=axes, keepdims=keepdim)
+    ddof: Any = 1 if correction is None else correction
+    return jnp.var(x, axis=_axes(dim), ddof=ddof, keepdims=keepdim)
 
 
 def _extreme(
@@ -249,17 +235,10 @@ def _extreme(
 
 
 def _sort(
-    x: Array,
-    *args: int | bool | None,
-    stable: bool | None = False,
-    dim: int = -1,
-    descending: bool = False,
+    x: Array, dim: int = -1, descending: bool = False, *, stable: bool | None = False
 ) -> tuple[Array, Array]:
-    flags = [arg for arg in args if isinstance(arg, bool)]
-    axis = next((arg for arg in args if type(arg) is int), dim)
-    descending = flags[-1] if flags else descending
-    order = jnp.argsort(x, axis=axis, stable=True, descending=descending)
-    return jnp.take_along_axis(x, order, axis=axis), order
+    order = jnp.argsort(x, axis=dim, stable=True, descending=descending)
+    return jnp.take_along_axis(x, order, axis=dim), order
 
 
 def _top(
@@ -322,71 +301,30 @@ def _pool(kind: str, rank: int, *names: str) -> Callable[..., Array]:
 def _max_pool_with_indices(rank: int) -> Callable[..., tuple[Array, Array]]:
     pool = _pool("max_pool", rank, "dilation", "ceil_mode")
 
-    def with_indices(
-        x: Array,
-        kernel: int | Sizes,
-        stride: int | Sizes = (),
-        padding: int | Sizes = 0,
-        dilation: int | Sizes = 1,
-        ceil_mode: bool = False,
-    ) -> tuple[Array, Array]:
-        options = stride, padding, dilation, ceil_mode
-        return pool(x, kernel, *options), _indices(x, rank, kernel, *options)
+    def with_indices(x: Array, *options: Any) -> tuple[Array, Array]:
+        shape = x.shape[-rank:]
+        numbers = jnp.arange(math.prod(shape), dtype=jnp.float32).reshape(shape)
+        # The derivative in the direction of these numbers is the number of the largest element.
+        floats = lax.stop_gradient(x).astype(jnp.float32)
+        direction = jnp.broadcast_to(numbers, x.shape)
+        _, indices = jax.jvp(lambda x: pool(x, *options), (floats,), (direction,))
+        return pool(x, *options), indices.astype(int)
 
     return with_indices
 
 
-def _indices(
-    x: Array,
-    rank: int,
-    kernel: int | Sizes,
-    stride: int | Sizes,
-    padding: int | Sizes,
-    dilation: int | Sizes,
-    ceil_mode: bool,
-) -> Array:
-    """Return where each largest value stands in its image, counted row by row."""
-    axes, lead = tuple(range(x.ndim - rank, x.ndim)), x.ndim - rank
-    kernel, steps = _each(kernel, rank), _each(stride, rank) or None
-    edges, dilation = _each(padding, rank), _each(dilation, rank)
-    windows = pooling.windows_of("max_pool", x, axes, kernel, steps, edges, dilation, ceil_mode)
-    numbers = jnp.arange(math.prod(x.shape[lead:])).reshape(x.shape[lead:])
-
-    def better(a: tuple[Array, Array], b: tuple[Array, Array]) -> tuple[Array, Array]:
-        first = (a[0] > b[0]) | ((a[0] == b[0]) & (a[1] < b[1]))
-        return jnp.where(first, a[0], b[0]), jnp.where(first, a[1], b[1])
-
-    start = jnp.asarray(-jnp.inf, x.dtype), jnp.asarray(numbers.size, numbers.dtype)
-    return lax.reduce_window(
-        (lax.stop_gradient(x), jnp.broadcast_to(numbers, x.shape)),
-        start,
-        better,
-        (*(1,) * lead, *(window.size for window in windows)),
-        (*(1,) * lead, *(window.stride for window in windows)),
-        [*((0, 0),) * lead, *(window.reach for window in windows)],
-        window_dilation=(*(1,) * lead, *dilation),
-    )[1]
-
-
-def _pad(x: Array, pad: Sizes, value: float = 0, mode: str = "constant") -> Array:
+def _pad(x: Array, pad: Sizes, value: float = 0) -> Array:
     """Pad from the last axis on; negative widths cut."""
     x = jnp.asarray(x)
     pairs = [(pad[i], pad[i + 1]) for i in range(0, len(pad), 2)]
     widths = [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
-    if mode == "constant":
-        return lax.pad(x, jnp.asarray(value, x.dtype), [(a, b, 0) for a, b in widths])
-    return jnp.pad(x, widths, mode=mode)
+    return lax.pad(x, jnp.asarray(value, x.dtype), [(a, b, 0) for a, b in widths])
 
 
 def _softmax(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda x, dim, half_to_float=False: function(
         x.astype(jnp.float32) if half_to_float else x, axis=dim
     )
-
-
-def _linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
-    y = x @ weight.T
-    return y if bias is None else y + bias
 
 
 # -- random numbers, of the default stream --
@@ -428,7 +366,7 @@ _FORMULAS: dict[str, Callable[[Array], Array]] = {
 } | {f"a{name}": getattr(jnp, f"arc{name}") for name in "sin cos tan sinh cosh tanh".split()}
 _OF_NUMPY = (
     "abs ceil floor trunc sign isnan isinf logical_not logical_and logical_or logical_xor maximum "
-    "minimum conj real imag angle remainder fmod bitwise_and bitwise_or bitwise_xor matmul diagonal"
+    "minimum angle remainder fmod bitwise_and bitwise_or bitwise_xor diagonal"
 )
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -439,7 +377,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "erfc": _unary(jax.scipy.special.erfc),
     "erfinv": _unary(jax.scipy.special.erfinv),
     "reciprocal": _unary(lambda x: 1 / x),
-    "silu": jax.nn.silu,
     "relu": lambda x: jnp.maximum(x, 0),
     "gelu": lambda x, *, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
     **{name: getattr(jnp, name) for name in _OF_NUMPY.split()},
@@ -465,7 +402,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     # products
     "mm": jnp.matmul,
     "bmm": jnp.matmul,
-    "linear": _linear,
     "linalg_inv_ex": lambda x, **_: (jnp.linalg.inv(x), jnp.zeros(x.shape[:-2], int)),
     # reductions
     "sum": _reduced(jnp.sum, True),
@@ -479,8 +415,11 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "min": _extreme(jnp.min, jnp.argmin),
     "argmax": lambda x, dim=None, keepdim=False: jnp.argmax(x, dim, keepdims=keepdim),
     "argmin": lambda x, dim=None, keepdim=False: jnp.argmin(x, dim, keepdims=keepdim),
-    "var": _variance,
-    "var_mean": _variance_and_mean,
+    "var.correction": _variance,
+    "var_mean.correction": lambda x, dim=None, *, keepdim=False, **options: (
+        _variance(x, dim, keepdim=keepdim, **options),
+        jnp.mean(x, axis=_axes(dim), keepdims=keepdim),
+    ),
     "cumsum": lambda x, dim, *, dtype=None: jnp.cumsum(_cast(x, dtype), dim),
     "cumprod": lambda x, dim, *, dtype=None: jnp.cumprod(_cast(x, dtype), dim),
     "sort": _sort,
@@ -488,7 +427,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     # shapes
     "view": _view,
     "_unsafe_view": _view,
-    "reshape": _view,
     "permute": lambda x, dims: jnp.transpose(x, dims),
     "transpose": lambda x, a, b: jnp.swapaxes(x, a, b),
     "t": jnp.transpose,
@@ -499,9 +437,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "squeeze": _squeeze,
     "split_with_sizes": _split,
     "as_strided": _as_strided,
-    **dict.fromkeys(("alias", "detach", "lift_fresh", "resolve_conj", "resolve_neg"), jnp.asarray),
+    **dict.fromkeys(("alias", "detach", "lift_fresh"), jnp.asarray),
     "clone": lambda x, **_: jnp.asarray(x),
-    "contiguous": lambda x, **_: x,
     "_to_copy": _cast,
     "cat": _concatenate,
     "_conj": jnp.conj,
@@ -512,11 +449,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "complex": lax.complex,
     "polar": lambda r, a: lax.complex(r * jnp.cos(a), r * jnp.sin(a)),
     "constant_pad_nd": _pad,
-    **{f"reflection_pad{n}d": lambda x, pad: _pad(x, pad, mode="reflect") for n in (1, 2, 3)},
-    **{f"replication_pad{n}d": lambda x, pad: _pad(x, pad, mode="edge") for n in (1, 2, 3)},
     # indexing
     "index": _index,
-    "_unsafe_index": _index,
     "index_put": _index_put,
     "gather": _gather,
     "embedding": lambda weight, index, *_, **__: jnp.take(weight, index, axis=0),
@@ -531,7 +465,6 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "_log_softmax": _softmax(jax.nn.log_softmax),
     "max_pool2d_with_indices": _max_pool_with_indices(2),
     "max_pool3d_with_indices": _max_pool_with_indices(3),
-    **{f"max_pool{n}d": _pool("max_pool", n, "dilation", "ceil_mode") for n in (1, 2, 3)},
     **{
         f"avg_pool{n}d": _pool("avg_pool", n, "ceil_mode", "count_include_pad", "divisor_override")
         for n in (1, 2, 3)

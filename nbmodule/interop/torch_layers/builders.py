@@ -134,6 +134,7 @@ _ACTIVATIONS = "ReLU ReLU6 SELU SiLU Mish Softsign Sigmoid LogSigmoid Hardsigmoi
 
 BUILDERS: dict[str, Builder] = {
     "Linear": layer(linear.Linear, "in_features out_features", with_bias="bias"),
+    "Bilinear": layer(linear.Bilinear, "in1_features in2_features out_features", with_bias="bias"),
     "Embedding": layer(
         linear.Embedding, "num_embeddings embedding_dim", "padding_idx max_norm norm_type"
     ),

@@ -236,10 +236,11 @@ def compute(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None
     arrays = [array_in(tensor) for tensor in operands]
     if all(isinstance(array, np.ndarray) for array in arrays) and name not in CONSTANT:
         return _computed_by_torch(func, args, kwargs)
-    if name in OPERATIONS:
+    operation = OPERATIONS.get(name) or OPERATIONS.get(f"{name}.{func._overloadname}")
+    if operation is not None:
         plain_args, plain_kwargs = map_tensors((args, kwargs), array_in)
         try:
-            return OPERATIONS[name](*plain_args, **plain_kwargs)
+            return operation(*plain_args, **plain_kwargs)
         except (NonConcreteBooleanIndexError, ConcretizationTypeError) as error:
             raise TraceError(
                 f"the shape of the result of {func} depends on the values of a tensor, which are "
