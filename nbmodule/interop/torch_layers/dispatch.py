@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -32,13 +33,6 @@ from nbmodule.interop.torch_native.tensors import array_of, map_tensors, map_tre
 Value = Array | np.ndarray
 
 _CPU = torch.device("cpu")
-_DTYPES: dict[str, torch.dtype] = {
-    str(dtype).removeprefix("torch."): dtype
-    for dtype in (
-        torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16,
-        torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
-    )
-}  # fmt: skip
 
 
 def torch_dtype(array: Value) -> torch.dtype:
@@ -50,29 +44,21 @@ def torch_dtype(array: Value) -> torch.dtype:
     has_int64 = jax.config.jax_enable_x64  # pyright: ignore
     if name == "int32" and isinstance(array, jax.Array) and not has_int64:
         return torch.int64
-    return _DTYPES[name]
+    return getattr(torch, name)
 
 
 class Storage:
-    """The memory that a tensor and its views share."""
+    """The memory that a tensor and its views share; a variable can stand for it."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
-class VariableStorage(Storage):
-    """The value of a variable of the converted model."""
+class _Local(threading.local):
+    session: Any = None  # the converted model that is called, see `forward.Session`
 
-    def __init__(self, read: Callable[[], Value], write: Callable[[Value], None]) -> None:
-        self._read, self._write = read, write
 
-    @property
-    def value(self) -> Value:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self._read()
-
-    @value.setter
-    def value(self, new: Value) -> None:
-        self._write(new)
+local = _Local()
 
 
 class _Dispatched(torch.Tensor):
@@ -88,13 +74,13 @@ class _Dispatched(torch.Tensor):
 class ArrayTensor(_Dispatched):
     """A tensor whose numbers are an array of JAX, or a constant of NumPy."""
 
-    _storage: Storage
+    _storage: Any
     _view: Callable[[Value], Value] | None
 
     @staticmethod
     def __new__(
         cls,
-        storage: Storage,
+        storage: Any,
         view: Callable[[Value], Value] | None = None,
         *,
         meta: torch.Tensor | None = None,
@@ -168,29 +154,13 @@ class Placeholder(_Dispatched):
 
 
 # -- operations --
-_storage_of: list[Callable[[Placeholder], Storage]] = []
-"""Of the calls that are running, the innermost last: finds the variable of a placeholder."""
-
-
 class ArrayMode(TorchDispatchMode):
     """Receives every operation while a converted forward runs."""
-
-    def __init__(self, storage_of: Callable[[Placeholder], Storage]) -> None:
-        super().__init__()
-        self.storage_of = storage_of
-
-    def __enter__(self) -> ArrayMode:
-        _storage_of.append(self.storage_of)
-        return super().__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        _storage_of.pop()
-        super().__exit__(*exc)
 
     def __torch_dispatch__(
         self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> Any:
-        return evaluate(func, args, kwargs or {}, self)
+        return evaluate(func, args, kwargs or {})
 
 
 def lower(value: object) -> Any:
@@ -203,7 +173,7 @@ def array_in(tensor: torch.Tensor) -> Any:
     if isinstance(tensor, ArrayTensor):
         return tensor._array
     if isinstance(tensor, Placeholder):
-        return _storage_of[-1](tensor).value
+        return local.session.storage_of(tensor).value
     alias = tensor.detach()  # under a mode this is a tensor of ours
     return alias._array if isinstance(alias, ArrayTensor) else array_of(alias)
 
@@ -211,24 +181,24 @@ def array_in(tensor: torch.Tensor) -> Any:
 def _tensor_in(tensor: torch.Tensor) -> ArrayTensor:
     if isinstance(tensor, ArrayTensor):
         return tensor
-    storage = _storage_of[-1](tensor) if isinstance(tensor, Placeholder) else None
+    storage = local.session.storage_of(tensor) if isinstance(tensor, Placeholder) else None
     return ArrayTensor(Storage(array_of(tensor)) if storage is None else storage)
 
 
-def evaluate(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None = None) -> Any:
+def evaluate(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Compute one ATen operation."""
     schema = func._schema
     if schema.is_mutable:
-        return _changed(func, args, kwargs, mode)
+        return _changed(func, args, kwargs)
     if schema.name == "aten::to":  # a view or a copy; PyTorch's own rule says which
-        return _decomposed(func, args, kwargs, mode)
+        return _decomposed(func, args, kwargs)
     aliased = [element.alias_info for element in schema.returns]
     if aliased and aliased[0] is not None and isinstance(args[0], torch.Tensor):
-        return _viewed(func, args, kwargs, mode)
-    return map_tree(compute(func, args, kwargs, mode), lower)
+        return _viewed(func, args, kwargs)
+    return map_tree(compute(func, args, kwargs), lower)
 
 
-def compute(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
+def compute(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Return the arrays that an operation gives."""
     name = func._schema.name.partition("::")[2]
     operands: list[Any] = []
@@ -247,7 +217,7 @@ def compute(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None
                 "unknown while JAX traces it. Call the converted model without nb.jit, or view "
                 "the model unconverted."
             ) from error
-    return map_tensors(_decomposed(func, args, kwargs, mode), array_in)
+    return map_tensors(_decomposed(func, args, kwargs), array_in)
 
 
 def _computed_by_torch(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
@@ -263,11 +233,9 @@ def _decompositions() -> Mapping[Any, Callable[..., Any]]:
     return dict(torch.export.default_decompositions().items())
 
 
-def _decomposed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
+def _decomposed(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     rule = _decompositions().get(func) or decomposition_table.get(func)
-    if mode is None:
-        mode = ArrayMode(_storage_of[-1])
-    with mode:
+    with ArrayMode():
         if rule is not None:
             return rule(*args, **kwargs)
         outputs = func.decompose(*args, **kwargs)
@@ -282,7 +250,7 @@ def _decomposed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | 
     return outputs
 
 
-def _viewed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
+def _viewed(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Return tensors that share memory with the first argument."""
     source = _tensor_in(args[0])
     inner = source._view
@@ -293,7 +261,7 @@ def _viewed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None
 
     def view(array: Value, number: int | None = None) -> Any:
         array = array if inner is None else inner(array)
-        outputs = compute(func, (ArrayTensor(Storage(array)), *args[1:]), kwargs, mode)
+        outputs = compute(func, (ArrayTensor(Storage(array)), *args[1:]), kwargs)
         return outputs if number is None else outputs[number]
 
     if isinstance(metas, torch.Tensor):
@@ -305,48 +273,26 @@ def _viewed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None
     )
 
 
-def _changed(func: OpOverload, args: Args, kwargs: Kwargs, mode: ArrayMode | None) -> Any:
+def _changed(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:
     """Compute an operation in place by the one that is not: `add_` by `add`."""
-    schema = func._schema
-    name = schema.name.partition("::")[2]
-    written = [
-        i
-        for i, element in enumerate(schema.arguments)
-        if element.alias_info is not None and element.alias_info.is_write
-    ]
-    if name.endswith("_") and written == [0]:
-        target = args[0]
-        if not isinstance(target, (ArrayTensor, Placeholder)):
-            raise ArgumentError(
-                f"nb.from_torch: {func} changes a tensor that is not a variable of the model. "
-                "Register it with register_buffer, so that the converted model has it too."
-            )
-        new = _new_value(name[:-1], func._overloadname, target, args[1:], kwargs, mode)
-        _tensor_in(target)._assign(new)
-        return target
-    out = kwargs.get("out")
-    if isinstance(out, ArrayTensor):
-        packet = getattr(torch.ops.aten, name)
-        plain = getattr(
-            packet, func._overloadname.removesuffix("out").removesuffix("_") or "default"
+    name = func._schema.name.partition("::")[2]
+    aliases = [argument.alias_info for argument in func._schema.arguments]
+    written = [i for i, alias in enumerate(aliases) if alias is not None and alias.is_write]
+    if not name.endswith("_") or written != [0]:
+        return _decomposed(func, args, kwargs)
+    name, target, args = name[:-1], args[0], args[1:]
+    if not isinstance(target, (ArrayTensor, Placeholder)):
+        raise ArgumentError(
+            f"nb.from_torch: {func} changes a tensor that is not a variable of the model. "
+            "Register it with register_buffer, so that the converted model has it too."
         )
-        other_kwargs = {key: value for key, value in kwargs.items() if key != "out"}
-        out._assign(compute(plain, args, other_kwargs, mode))
-        return out
-    return _decomposed(func, args, kwargs, mode)
-
-
-def _new_value(
-    name: str,
-    overload: str,
-    target: torch.Tensor,
-    args: Args,
-    kwargs: Kwargs,
-    mode: ArrayMode | None,
-) -> Any:
     if name in IN_PLACE:
-        args, kwargs = map_tensors((args, kwargs), array_in)
-        return IN_PLACE[name](array_in(target), *args, **kwargs)
-    packet = getattr(torch.ops.aten, name)
-    overload = overload if overload in packet.overloads() else packet.overloads()[0]
-    return compute(getattr(packet, overload), (_tensor_in(target), *args), kwargs, mode)
+        operands, options = map_tensors((args, kwargs), array_in)
+        new = IN_PLACE[name](array_in(target), *operands, **options)
+    else:
+        packet = getattr(torch.ops.aten, name)
+        names = packet.overloads()
+        overload = func._overloadname if func._overloadname in names else names[0]
+        new = compute(getattr(packet, overload), (_tensor_in(target), *args), kwargs)
+    _tensor_in(target)._assign(new)
+    return target

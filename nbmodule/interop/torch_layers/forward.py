@@ -12,7 +12,6 @@ import copy
 import dataclasses
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,16 +22,14 @@ import torch
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import is_tensor
-from nbmodule.core.variables.variable import Variable
 from nbmodule.interop.torch_layers.dispatch import (
     ArrayMode,
     Placeholder,
-    Storage,
-    VariableStorage,
     array_in,
+    local,
     lower,
 )
-from nbmodule.interop.torch_layers.states import own_entries
+from nbmodule.interop.torch_layers.states import TorchTensor, own_entries
 from nbmodule.interop.torch_native.tensors import map_tree
 from nbmodule.interop.wrapping import attribute_name, path_name, reduced
 from nbmodule.nn.containers import Sequential
@@ -45,7 +42,7 @@ class TorchModule(Module):
     _path_name = staticmethod(path_name)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        session = _local.session
+        session = local.session
         if session is not None and session.modules.get(id(self._source.module)) is self:
             return self._source.run(args, kwargs)
         args, kwargs = _as_result((args, kwargs))  # NumPy's arrays would count as constants
@@ -110,7 +107,7 @@ class Diverted:
         return inspect.signature(self.original)
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        session = _local.session
+        session = local.session
         converted = None if session is None else session.modules.get(id(self.module))
         if converted is None:
             return self.original(*args, **kwargs)
@@ -119,19 +116,12 @@ class Diverted:
 
 
 # -- sessions --
-class _Local(threading.local):
-    session: Session | None = None
-
-
-_local = _Local()
-
-
 class Session:
     """One call of a converted model: which converted module stands for which of PyTorch."""
 
     def __init__(self, model: TorchModule) -> None:
         self.modules: dict[int, Any] = {}
-        self._storages: dict[int, Storage] = {}
+        self._storages: dict[int, Any] = {}
         for path, module in model._source.module.named_modules():
             converted = submodule_at(model, path) if path else model
             if converted is not None:
@@ -139,11 +129,11 @@ class Session:
                 module.training = getattr(converted, "training", module.training)
 
     def __enter__(self) -> None:
-        self._outer, _local.session = _local.session, self
+        self._outer, local.session = local.session, self
         # PyTorch's fused transformer layer has no counterpart; its plain code has.
         self._is_fused = torch.backends.mha.get_fastpath_enabled()
         torch.backends.mha.set_fastpath_enabled(False)
-        self._contexts = (ArrayMode(self.storage_of), torch.no_grad())
+        self._contexts = (ArrayMode(), torch.no_grad())
         for context in self._contexts:
             context.__enter__()
 
@@ -151,9 +141,9 @@ class Session:
         for context in reversed(self._contexts):
             context.__exit__(*exc)
         torch.backends.mha.set_fastpath_enabled(self._is_fused)
-        _local.session = self._outer
+        local.session = self._outer
 
-    def storage_of(self, placeholder: Placeholder) -> Storage:
+    def storage_of(self, placeholder: Placeholder) -> Any:
         """Return the memory of the variable that a placeholder stands for."""
         if id(placeholder) not in self._storages:
             candidates = (self._find(owner, key) for owner, key in vars(placeholder)["places"])
@@ -166,28 +156,33 @@ class Session:
             self._storages[id(placeholder)] = storage
         return self._storages[id(placeholder)]
 
-    def _find(self, owner: torch.nn.Module, key: str) -> Storage | None:
+    def _find(self, owner: torch.nn.Module, key: str) -> Any:
         converted = self.modules.get(id(owner))
         if isinstance(converted, (list, tuple)):
-            return _storage_of_variable(converted[int(key)])
+            return converted[int(key)]
         if isinstance(converted, Mapping):
-            return _storage_of_variable(converted[key])
+            return converted[key]
         if isinstance(converted, TorchModule):
-            return _storage_of_variable(getattr(converted, attribute_name(key)))
+            return getattr(converted, attribute_name(key))
         entries = () if converted is None else own_entries(converted, False)
         entry = next((item for item in entries if item.name == key and item.variables), None)
-        if entry is None:
-            return None
-
-        def write(new: object) -> None:
-            for variable, part in zip(entry.variables, entry.back(new)):
-                variable.value = part
-
-        return VariableStorage(lambda: entry.out([item.value for item in entry.variables]), write)
+        return None if entry is None else LayerStorage(entry)
 
 
-def _storage_of_variable(variable: Variable) -> Storage:
-    return VariableStorage(lambda: variable.value, lambda new: setattr(variable, "value", new))
+class LayerStorage:
+    """The memory of a tensor that a layer of the library holds in a layout of its own."""
+
+    def __init__(self, entry: TorchTensor) -> None:
+        self.entry = entry
+
+    @property
+    def value(self) -> Any:
+        return self.entry.out([variable.value for variable in self.entry.variables])
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        for variable, part in zip(self.entry.variables, self.entry.back(new)):
+            variable.value = part
 
 
 def submodule_at(module: object, path: str) -> Any:
@@ -221,20 +216,8 @@ class TorchObject:
 jax.tree_util.register_pytree_node(
     TorchObject, lambda opaque: ((), opaque), lambda opaque, _: opaque
 )
-_PLAIN = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    np.ndarray,
-    np.generic,
-    jax.Array,
-    torch.dtype,
-    torch.device,
-)
+_PLAIN = (bool, int, float, complex, str, bytes, np.ndarray, np.generic, jax.Array)
+_PLAIN += (type(None), torch.dtype, torch.device)
 
 
 def to_arrays(tree: object) -> Any:

@@ -361,7 +361,8 @@ def matched(
     unexpected = [
         name
         for name in extra
-        if not name.endswith(COUNT) and not is_alias(given[name], values, table)
+        if not name.endswith(COUNT)
+        and not any(_is_same(given[name], given[other]) for other in matched_names.values())
     ]
     left = [entry.name for entry in entries_of(module) if not values.keys() >= set(entry.variables)]
     if strict and unexpected:
@@ -381,14 +382,7 @@ def as_array(value: Any) -> np.ndarray:
     return np.asarray(value.value if isinstance(value, Variable) else value)
 
 
-def is_alias(
-    value: object, values: Mapping[Variable, Any], table: Mapping[str, TorchTensor]
-) -> bool:
+def _is_same(tensor: Any, other: Any) -> bool:
     """Return True if a tensor is there under another name as well, equal in every number."""
-    array = as_array(value)
-    entries = {entry.name: entry for entry in table.values() if entry.variables}
-    return any(
-        all(np.array_equal(values[v], part) for v, part in zip(entry.variables, entry.back(array)))
-        for entry in entries.values()
-        if values.keys() >= set(entry.variables) and fits(entry, array.shape)
-    )
+    has_same_shape = tuple(tensor.shape) == tuple(other.shape)
+    return has_same_shape and np.array_equal(as_array(tensor), as_array(other))
