@@ -9,9 +9,9 @@ number.
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -27,15 +27,7 @@ from nbmodule.core.call.stages import scope_of
 from nbmodule.core.recording import tracker
 from nbmodule.core.variables.frame import calling, now
 from nbmodule.errors import TraceError
-from nbmodule.interop.frameworks.interception import concrete
-
-
-@contextmanager
-def eager_arrays() -> Iterator[None]:
-    """Compute with concrete arrays at once, whatever JAX traces outside."""
-    with jax.ensure_compile_time_eval(), jax.disable_jit(False):
-        yield
-
+from nbmodule.interop.frameworks.interception import concrete, eager_arrays
 
 # -- a replaced return under vmap --
 _numbers = count()
@@ -73,16 +65,6 @@ _replace.def_abstract_eval(lambda *leaves, number: list(leaves))
 batching.primitive_batchers[_replace] = _batch
 
 
-def _replaced(part: object, args: object, outputs: object, returned: object) -> Any:
-    if returned is None:
-        raise TraceError(
-            f"the return of {type(part).__name__} cannot be replaced in a function that raw JAX "
-            f"compiles. "
-            "Call the model itself, or use the transform of the same name from nbmodule."
-        )
-    return replace_batched(lambda rows: now.tracker.replaced(part, args, rows), outputs)
-
-
 # -- the call --
 def logged(
     part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -91,60 +73,50 @@ def logged(
     __tracebackhide__ = True
     args, kwargs = now.tracker.given(part, args, kwargs)
     index = tracker.begin(part, (args, kwargs))
-    with eager_arrays():
-        inputs = concrete((args, kwargs))  # before the call, which may use its arguments up
+    inputs = concrete((args, kwargs))  # before the call, which may use its arguments up
     try:
         with calling(part), scope_of(part):
             outputs = run(*args, **kwargs)
-            with eager_arrays():
-                returned = concrete(outputs)
+            returned = concrete(outputs)
             if now.tracker.changes_of(part):
-                outputs = _replaced(part, args, outputs, returned)
-                with eager_arrays():
-                    returned = concrete(outputs)
+                if returned is None:
+                    raise TraceError(
+                        f"the return of {type(part).__name__} cannot be replaced in a function "
+                        "that raw JAX compiles. Call the model itself, or use the transform of "
+                        "the same name from nbmodule."
+                    )
+                change = functools.partial(now.tracker.replaced, part, args)
+                outputs = replace_batched(change, outputs)
+                returned = concrete(outputs)
     except Exception as error:
         tracker.fail(index, error)
         annotate(error, part, args, kwargs)
         raise
     log: Any = tracker.current_log()
     records, trackers = log.values, now.tracker.kept_by_any(part)
-    if returned is None or inputs is None:
-        log.end(index, tracker.describe(outputs), {}, captured=False)
-    else:
-        lifted = tuple(dict.fromkeys((*inputs[1], *returned[1])))
-        values: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    is_captured = returned is not None and inputs is not None
+    if is_captured:
         with eager_arrays():
             for open_tracker in trackers:
                 values |= open_tracker.keep(part, inputs[0], returned[0])
+        lifted = tuple(dict.fromkeys((*inputs[1], *returned[1])))
         log.infos[index] = replace(log.infos[index], lifted=lifted)
-        log.end(index, tracker.describe(outputs), values, captured=True)
+    log.end(index, tracker.describe(outputs), values, captured=is_captured)
     keeping = [open_tracker for open_tracker in trackers if open_tracker.keep_gradient is not None]
     if not keeping:
         return outputs
-    structure = jax.tree.structure(outputs)
-    record = records[index]  # the log may have begun its next step
-
-    def keep(gradients: list[Any]) -> None:
-        with eager_arrays():
-            for open_tracker in keeping:
-                record.update(
-                    open_tracker.keep_gradient(jax.tree.unflatten(structure, gradients), "return")
-                )
-
-    return report_gradients(outputs, keep, part)
+    # The log may have begun its next step
+    return with_gradients(outputs, part, records[index], keeping)
 
 
 # -- gradients by returns --
 _listeners: dict[int, Callable[[Any], None]] = {}
 
 
-def report_gradients(tree: object, report: Callable[[list[Any]], None], owner: object) -> Any:
-    """Return the same values, whose gradients are reported when JAX computes them.
-
-    Args:
-        tree: What a call returned.
-        report: Called for each gradient with those of all arrays; None where there is none yet.
-        owner: Nothing is reported once this is gone.
+def with_gradients(tree: object, part: Any, record: dict[str, Any], keeping: list[Any]) -> Any:
+    """Return the same values; what trackers keep of their gradients goes into the record when JAX
+    computes these, as long as the part exists.
     """
     leaves, structure = jax.tree.flatten(tree)
     gradients: list[Any] = [None] * len(leaves)
@@ -152,11 +124,14 @@ def report_gradients(tree: object, report: Callable[[list[Any]], None], owner: o
     def listen(i: int) -> int:
         def receive(gradient: object) -> None:
             gradients[i] = gradient
-            report(gradients)
+            known = jax.tree.unflatten(structure, gradients)
+            with eager_arrays():
+                for open_tracker in keeping:
+                    record.update(open_tracker.keep_gradient(known, "return"))
 
         number = next(_numbers)
         _listeners[number] = receive
-        weakref.finalize(owner, _listeners.pop, number, None).atexit = False
+        weakref.finalize(part, _listeners.pop, number, None).atexit = False
         return number
 
     passed = [
@@ -191,31 +166,13 @@ _value, _tangent, _cotangent = (
 )
 
 
-def _jvp_of(primitive: Primitive) -> Callable[..., Any]:
-    def jvp(
-        primals: Sequence[jax.Array], tangents: Sequence[jax.Array], *, number: int
-    ) -> tuple[Any, Any]:
-        tangent = tangents[0]
-        if type(tangent) is not ad.Zero and primitive is not _cotangent:
-            tangent = _tangent.bind(tangent, number=number)
-        return primitive.bind(primals[0], number=number), tangent
-
-    return jvp
-
-
-def _transpose(cotangent: object, x: object, *, number: int) -> list[Any]:
-    if type(cotangent) is ad.Zero:
-        return [cotangent]
-    return [_cotangent.bind(cotangent, number=number)]
-
-
 def _receive(cotangent: object, *, number: int) -> Any:
     if number in _listeners:
         _listeners[number](cotangent)
     return cotangent
 
 
-for _primitive in (_value, _tangent, _cotangent):
-    ad.primitive_jvps[_primitive] = _jvp_of(_primitive)
-ad.primitive_transposes[_tangent] = _transpose
+ad.defjvp(_value, lambda tangent, x, number: _tangent.bind(tangent, number=number))
+ad.deflinear2(_tangent, lambda cotangent, x, number: [_cotangent.bind(cotangent, number=number)])
+ad.defjvp(_cotangent, lambda tangent, x, number: tangent)
 _cotangent.def_impl(_receive)

@@ -7,6 +7,7 @@ thread that opened the block, are reported.
 from __future__ import annotations
 
 import functools
+import operator
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -191,8 +192,11 @@ def _around(original: Any) -> Callable[..., Any]:
 
 
 # -- arrays behind traced values --
-class _Unknown(Exception):
-    """A traced value whose array is not known."""
+@contextmanager
+def eager_arrays() -> Iterator[None]:
+    """Compute with concrete arrays at once, whatever JAX traces outside."""
+    with jax.ensure_compile_time_eval(), jax.disable_jit(False):
+        yield
 
 
 def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
@@ -201,7 +205,8 @@ def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
     """
     lifted: list[str] = []
     try:
-        arrays = jax.tree.map(lambda leaf: _concrete(leaf, lifted), tree)
+        with eager_arrays():
+            arrays = jax.tree.map(lambda leaf: _concrete(leaf, lifted), tree)
     except Exception:  # noqa: BLE001 - an object that refuses to be flattened is not recorded
         return None
     return arrays, tuple(dict.fromkeys(lifted))
@@ -211,15 +216,11 @@ def _concrete(leaf: Any, lifted: list[str]) -> Any:
     rows: list[int] = []
     while isinstance(leaf, jax.core.Tracer):
         if hasattr(leaf, "batch_dim"):
-            if isinstance(leaf.batch_dim, int):
-                rows.append(leaf.batch_dim)
-            elif leaf.batch_dim is not None:
-                raise _Unknown
+            if leaf.batch_dim is not None:
+                rows.append(operator.index(leaf.batch_dim))
             leaf = leaf.val
-        elif hasattr(leaf, "primal"):
-            leaf = leaf.primal
         else:
-            raise _Unknown
+            leaf = leaf.primal  # an error where there is none, since the array is not known
     for position, axis in enumerate(reversed(rows)):
         leaf = jnp.moveaxis(leaf, position + axis, position)
     if rows:

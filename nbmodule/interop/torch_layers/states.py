@@ -46,6 +46,7 @@ NORMS = (BatchNorm1d, BatchNorm2d, BatchNorm3d)
 # Parts of transformer layers that PyTorch calls otherwise.
 RENAMED = {"self_attention": "self_attn", "cross_attention": "multihead_attn"}
 COUNT = "num_batches_tracked"
+UNCHANGED = "No variable was changed."
 
 
 class TorchTensor(NamedTuple):
@@ -255,17 +256,14 @@ def unwrapped(
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
     """The state without the levels that stand around it, and the names of what stands beside it."""
     outside: dict[str, None] = {}
-    while given and not any(name in table for name in given):
+    while not any(name in table for name in given):
         starts = [f"{wrapper}." for wrapper in WRAPPERS]
         start = next((s for s in starts if any(name.startswith(s) for name in given)), None)
         if start is None:
             break
         outside |= {name.partition(".")[0]: None for name in given if not name.startswith(start)}
-        given = {
-            name.removeprefix(start): value
-            for name, value in given.items()
-            if name.startswith(start)
-        }
+        inside = (name for name in given if name.startswith(start))
+        given = {name.removeprefix(start): given[name] for name in inside}
     return given, tuple(outside)
 
 
@@ -277,28 +275,26 @@ def layout_by_shapes(
     Raises:
         ArgumentError: both orders fit all of them.
     """
-    otherwise, only_ours, only_theirs, both = laid_out_otherwise(module), False, False, []
+    otherwise, fitting, undecided = laid_out_otherwise(module), set[str](), []
     for name, value in given.items():
         entry = table.get(name)
         if entry is None or len(entry.variables) != 1 or entry.variables[0] not in otherwise:
             continue
-        shape = tuple(np.shape(value))
-        is_ours, is_theirs = shape == entry.variables[0].shape, fits(entry, shape)
-        only_ours, only_theirs = (
-            only_ours or is_ours > is_theirs,
-            only_theirs or is_theirs > is_ours,
-        )
-        if is_ours and is_theirs and matters(entry, shape):
-            both.append((name, entry.variables[0]))
-    if both and not only_ours and not only_theirs:
-        name, variable = both[0]
+        shape, variable = tuple(np.shape(value)), entry.variables[0]
+        is_ours, is_theirs = shape == variable.shape, fits(entry, shape)
+        if is_ours != is_theirs:
+            fitting.add("nbmodule" if is_ours else "torch")
+        elif is_ours and matters(entry, shape):
+            undecided.append((name, variable))
+    if undecided and not fitting:
+        name, variable = undecided[0]
         raise ArgumentError(
             f'{title}: the order of the axes of "{name}", {describe_shape(variable)}, is unknown. '
             f"PyTorch orders those of a {otherwise[variable]} otherwise, and both orders fit. Say "
             "layout='torch' or layout='nbmodule'; `nb.from_torch(state, like=model)` takes a state "
             "dict of PyTorch."
         )
-    return "torch" if only_theirs and not only_ours else "nbmodule"
+    return "torch" if fitting == {"torch"} else "nbmodule"
 
 
 def fits(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
@@ -322,7 +318,6 @@ def matched(
     *,
     title: str,
     strict: bool = True,
-    changed: str = "No variable was changed.",
 ) -> tuple[dict[Variable, Any], StateMatch]:
     """The arrays of a state of PyTorch as the variables may hold them, and the report; nothing is
     changed yet.
@@ -350,8 +345,7 @@ def matched(
             variable, order = entry.variables[0], " in PyTorch's order of axes" * is_turned
             raise ShapeError(
                 f'{title}: "{names[variable]}" holds {describe_shape(variable)}, "{name}" gives '
-                f"{describe_shape(array)}{order}. "
-                f"{changed}"
+                f"{describe_shape(array)}{order}. {UNCHANGED}"
             )
         values |= {
             variable: variable.admitted(part)
@@ -367,10 +361,10 @@ def matched(
     left = [entry.name for entry in entries_of(module) if not values.keys() >= set(entry.variables)]
     if strict and unexpected:
         raise UnexpectedKeysError(
-            f"{title}: unexpected tensors: {', '.join(unexpected)}. {changed}"
+            f"{title}: unexpected tensors: {', '.join(unexpected)}. {UNCHANGED}"
         )
     if strict and left:
-        raise MissingKeysError(f"{title}: missing tensors: {', '.join(left)}. {changed}")
+        raise MissingKeysError(f"{title}: missing tensors: {', '.join(left)}. {UNCHANGED}")
     counters = [name for name in matched_names.values() if not table[name].variables]
     missing = [name for variable, name in names.items() if variable not in values]
     return values, StateMatch(tuple(rows), (*counters, *extra), tuple(missing))
