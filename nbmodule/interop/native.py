@@ -65,7 +65,6 @@ class StandIn:
         self.model = model
         self._open: dict[object, None] = {}  # the blocks in which it is tracked
         self._whole: Any = None  # for all of them
-        self._entered: list[Generator[None, None, None]] = []
         self.notes: dict[str, None] = {}
         self._prepare(model)
 
@@ -88,15 +87,6 @@ class StandIn:
                 self._end(block)
         finally:  # see `frame.calling`
             self._end(block)
-
-    def __enter__(self) -> StandIn:
-        watching = self.watching()
-        next(watching)
-        self._entered.append(watching)
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._entered.pop().close()
 
     def _end(self, block: object) -> None:
         self._open.pop(block, None)

@@ -3,7 +3,7 @@
 Landlock (Linux 5.13 and later, no rights needed) takes rights from a process and from all it
 starts, for good. Reading stays allowed but for hidden locations: the kernel knows no exceptions
 from a rule, so everything around them is allowed instead. Seccomp closes calls for which Landlock
-has no right: sockets, owners and modes of files, limits and priorities of other processes.
+has no right: sockets, modes and times of files, limits of other processes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import struct
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446  # Landlock's calls, the same on every architecture
 _SET_PARENT_DEATH_SIGNAL, _SET_SECCOMP, _NO_NEW_PRIVILEGES = 1, 22, 38  # prctl
@@ -27,58 +28,18 @@ _REFER, _TRUNCATE, _TCP, _SCOPED = 1 << 13, 1 << 14, 0b11, 0b11
 _ON_FILES = 1 << 1 | _TRUNCATE
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom")
 
-# Numbers of system calls: (x86_64, aarch64); None where an architecture has no such call.
-_IGNORED = {  # succeed and do nothing: harmless programs call them on their own files
-    "chmod": (90, None),
-    "fchmod": (91, 52),
-    "fchmodat": (268, 53),
-    "fchmodat2": (452, 452),
-    "chown": (92, None),
-    "fchown": (93, 55),
-    "lchown": (94, None),
-    "fchownat": (260, 54),
-    "utime": (132, None),
-    "utimes": (235, None),
-    "futimesat": (261, None),
-    "utimensat": (280, 88),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
+# Audit number of each architecture, and its numbers of system calls; "files" are chmod, fchmod,
+# fchmodat, fchmodat2, utime, utimes, futimesat and utimensat, as far as there are such.
+_X86 = {"socket": 41, "prlimit": 302, "files": (90, 91, 268, 452, 132, 235, 261, 280)}
+_ARM = {"socket": 198, "prlimit": 261, "files": (52, 53, 452, 88)}
+_ARCHITECTURES: dict[str, tuple[int, dict[str, Any]]] = {
+    "x86_64": (0xC000003E, _X86),
+    "aarch64": (0xC00000B7, _ARM),
 }
-_REFUSED = {  # fail with EPERM
-    "setpriority": (141, 140),
-    "ioprio_set": (251, 30),
-    "sched_setscheduler": (144, 119),
-    "sched_setparam": (142, 118),
-    "sched_setattr": (314, 274),
-    "io_uring_setup": (425, 425),  # would open sockets past this filter
-    "io_uring_register": (427, 427),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-}
-_SOCKET, _PRLIMIT = (41, 198), (302, 261)
-_ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # column, audit number
+_IO_URING_SETUP = 425  # would open sockets past this filter
 _UNIX = 1  # the family of local sockets
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000  # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO
 _EPERM = 1
-
-
-class _Ruleset(ctypes.Structure):
-    _fields_ = [
-        ("files", ctypes.c_uint64),
-        ("network", ctypes.c_uint64),
-        ("scoped", ctypes.c_uint64),
-    ]
-
-
-class _PathRule(ctypes.Structure):
-    _pack_ = 1
-    _layout_ = "ms"
-    _fields_ = [("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32)]
 
 
 class _Program(ctypes.Structure):
@@ -108,13 +69,14 @@ def confine(folder: Path, *, network: bool, hidden: Sequence[Path] = ()) -> bool
         return False
     files = _WRITING | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
     locations = [path.resolve() for path in hidden if _exists(path)]
-    rules = _Ruleset(
+    rules = struct.pack(
+        "QQQ",
         files | (_READ if locations else 0),
         0 if network or version < 4 else _TCP,
         0 if version < 6 else _SCOPED,
     )
     length = 8 if version < 4 else 16 if version < 6 else 24
-    rights = _call(_CREATE, ctypes.byref(rules), ctypes.c_size_t(length), 0)
+    rights = _call(_CREATE, rules, ctypes.c_size_t(length), 0)
     if rights < 0:
         return False
     try:
@@ -161,50 +123,51 @@ def _filter_calls(network: bool) -> bool:
     """
     if platform.machine() not in _ARCHITECTURES:
         return False
-    column, audit = _ARCHITECTURES[platform.machine()]
-    refused = [numbers[column] for numbers in _REFUSED.values()]
-    ignored = [numbers[column] for numbers in _IGNORED.values()]
+    # Harmless programs change modes and times of their own files, so these calls do nothing.
+    audit, calls = _ARCHITECTURES[platform.machine()]
+    refuse, ignore, allow = ((0x06, 0, 0, result) for result in (_FAIL | _EPERM, _FAIL, _ALLOW))
+    # Sockets: local ones are closed where others may be opened, else all.
+    sockets = [_load(16), *_if_equal(_UNIX, [refuse]), allow] if network else [refuse]
+    # Limits: 0 is the process itself.
+    limits = [_load(16), *_unless_equal(0, _FAIL | _EPERM), allow]
     program = [
         _load(4),
         *_unless_equal(audit, _FAIL | _EPERM),
         _load(0),
         (0x35, 0, 1, 0x40000000),  # the x32 interface would go around the numbers below
-        (0x06, 0, 0, _FAIL | _EPERM),
+        refuse,
+        *_if_equal(_IO_URING_SETUP, [refuse]),
+        *(step for number in calls["files"] for step in _if_equal(number, [ignore])),
+        *_if_equal(calls["socket"], sockets),
+        *_if_equal(calls["prlimit"], limits),
+        allow,
     ]
-    for numbers, result in ((refused, _FAIL | _EPERM), (ignored, _FAIL)):
-        for number in numbers:
-            if number is not None:
-                program += _if_equal(number, [(0x06, 0, 0, result)])
-    family = _if_equal(_UNIX, [(0x06, 0, 0, _FAIL | _EPERM)]) if network else []
-    closed = [] if network else [(0x06, 0, 0, _FAIL | _EPERM)]
-    program += _if_equal(_SOCKET[column], [_load(16), *family, *closed, (0x06, 0, 0, _ALLOW)])
-    program += _if_equal(  # limits of others; 0 is the process itself
-        _PRLIMIT[column], [_load(16), *_unless_equal(0, _FAIL | _EPERM), (0x06, 0, 0, _ALLOW)]
-    )
-    program.append((0x06, 0, 0, _ALLOW))
     code = b"".join(struct.pack("HBBI", *instruction) for instruction in program)
     packed = _Program(len(program), code)
     return ctypes.CDLL(None).prctl(_SET_SECCOMP, 2, ctypes.byref(packed), 0, 0) == 0
 
 
-def _load(offset: int) -> tuple[int, int, int, int]:
+_Step = tuple[int, int, int, int]
+
+
+def _load(offset: int) -> _Step:
     """Load a word of the call's data; the lower half of argument 0 is at 16."""
     return 0x20, 0, 0, offset
 
 
-def _if_equal(value: int, then: list[tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+def _if_equal(value: int, then: list[_Step]) -> list[_Step]:
     return [(0x15, 0, len(then), value), *then]
 
 
-def _unless_equal(value: int, result: int) -> list[tuple[int, int, int, int]]:
+def _unless_equal(value: int, result: int) -> list[_Step]:
     return [(0x15, 1, 0, value), (0x06, 0, 0, result)]
 
 
 def _allow(rights: int, path: Path, files: int) -> None:
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
-        rule = _PathRule(files, descriptor)
-        if _call(_ADD, rights, _PATH, ctypes.byref(rule), 0) < 0:
+        rule = struct.pack("=Qi", files, descriptor)
+        if _call(_ADD, rights, _PATH, rule, 0) < 0:
             raise OSError(ctypes.get_errno(), f"no rule for {path}")
     finally:
         os.close(descriptor)
