@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +65,6 @@ class Exercise:
         checks: For each call of `nb.check`: the line, whether it is right, the sentence.
         answers: Numbers of the cells that hold the student's answer.
         was_changed: Whether the student's own checking cell had another text.
-        was_run: Whether the cell was begun.
         obstacle: Why nothing can be said about the answer; None if it was checked.
     """
 
@@ -74,7 +72,6 @@ class Exercise:
     checks: list[tuple[int | None, bool, str]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     was_changed: bool = False
-    was_run: bool = False
     obstacle: str | None = None
 
     @property
@@ -152,24 +149,13 @@ class Marks:
         return [cell for cell in self.cells if cell.number in exercise.answers]
 
 
-def as_json(marks: Marks) -> dict[str, Any]:
-    """Return marks as plain dicts and lists."""
-    return dataclasses.asdict(marks)
-
-
 def from_json(record: dict[str, Any]) -> Marks:
-    """Build marks from what `as_json` gave."""
-    exercises = [
-        Exercise(
-            **exercise
-            | {
-                "run": CellRun(**exercise["run"]),
-                "checks": [tuple(check) for check in exercise["checks"]],
-            }
-        )
-        for exercise in record["exercises"]
-    ]
+    """Build marks from what `dataclasses.asdict` gave, by way of JSON."""
     cells = [CellRun(**cell) for cell in record["cells"]]
+    exercises = []
+    for row in record["exercises"]:
+        checks = [tuple(check) for check in row["checks"]]
+        exercises.append(Exercise(**row | {"run": CellRun(**row["run"]), "checks": checks}))
     return Marks(**record | {"exercises": exercises, "cells": cells})
 
 

@@ -7,6 +7,8 @@ can end the marking of the class, and all descendants of a supervisor belong to 
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -22,8 +24,8 @@ from typing import Any
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import FileFormatError
 from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
-from nbmodule.marking.processes import Descendants, adopt_orphans
-from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, as_json
+from nbmodule.marking.processes import Descendants, Usage, adopt_orphans
+from nbmodule.marking.results import CellRun, Exercise, Limits, Marks
 from nbmodule.marking.submissions import Submission, copy_data
 
 _INTERVAL = 0.1  # seconds between two measurements of what the processes use
@@ -123,14 +125,11 @@ class _Run:
             "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
             "limits": {"cpu": int(self.limits.cpu) + 60, "file": self.limits.disk},
         }
-        environment = _environment(home)
-        user: int | None = None
-        groups: list[int] | None = None
-        if self.is_root:  # students' code never runs as root
+        user = NOBODY if self.is_root else None
+        if user is not None:  # students' code never runs as root
             for parent, folders, files in os.walk(home):
                 for name in (".", *folders, *files):
-                    os.chown(os.path.join(parent, name), NOBODY, NOBODY, follow_symlinks=False)
-            user, groups = NOBODY, []
+                    os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "nbmodule.marking.child"],
             stdin=subprocess.PIPE,
@@ -138,10 +137,10 @@ class _Run:
             stderr=subprocess.DEVNULL,
             pass_fds=(writing,),
             start_new_session=True,
-            env=environment,
+            env=_environment(home),
             user=user,
             group=user,
-            extra_groups=groups,
+            extra_groups=None if user is None else [],
         )
         family = Descendants(child)
         os.close(writing)
@@ -149,12 +148,10 @@ class _Run:
         watching.start()
         cell, is_over = 0, False
         try:
-            assert child.stdin is not None
-            try:
+            with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
+                assert child.stdin is not None
                 child.stdin.write(json.dumps(request).encode())
                 child.stdin.close()
-            except BrokenPipeError:
-                pass  # it ended at once; the message below says so
             for event in _events(reading):
                 cell = event.get("cell", cell)
                 is_over = event["kind"] == "over"
@@ -186,8 +183,6 @@ class _Run:
             self.marks.is_confined = event["confined"]
         elif run is None:
             return
-        elif event["kind"] == "begin" and exercise is not None:
-            exercise.was_run = True
         elif event["kind"] == "verdict" and exercise is not None:
             exercise.checks.append((event["line"], event["right"], printable(event["says"])))
         elif event["kind"] == "end":
@@ -197,31 +192,32 @@ class _Run:
 
     def _watch(self, family: Descendants, home: Path) -> None:
         """End the processes where they use more than they may."""
-        limits, marks = self.limits, self.marks
-        started = time.monotonic()
-        while not self.over.wait(_INTERVAL):
-            usage = family.usage()
-            marks.cpu = max(marks.cpu, usage.cpu)
-            if time.monotonic() - started > limits.seconds:
-                marks.ended = (
-                    f"it ran for more than {limits.seconds:g} seconds, "
-                    f"{marks.cpu:.0f} of them on the processor"
-                )
-            elif usage.cpu > limits.cpu:
-                marks.ended = f"it used more than {limits.cpu:g} seconds of the processor"
-            elif usage.memory > limits.memory:
-                marks.ended = (
-                    f"it used {format_bytes(usage.memory)} of memory, "
-                    f"more than {format_bytes(limits.memory)}"
-                )
-            elif usage.processes > limits.processes:
-                marks.ended = f"it started more than {limits.processes} processes"
-            elif _written(home) + usage.unlinked > limits.disk:
-                marks.ended = f"it wrote more than {format_bytes(limits.disk)}"
-            else:
-                continue
+        started, reason = time.monotonic(), None
+        while reason is None and not self.over.wait(_INTERVAL):
+            reason = self._excess(family.usage(), time.monotonic() - started, home)
+        if reason is not None:
+            self.marks.ended = reason
             family.end()
-            return
+
+    def _excess(self, usage: Usage, seconds: float, home: Path) -> str | None:
+        """Return the limit that the processes have passed, as the reason of their end."""
+        limits, marks = self.limits, self.marks
+        marks.cpu = max(marks.cpu, usage.cpu)
+        if seconds > limits.seconds:
+            return (
+                f"it ran for more than {limits.seconds:g} seconds, "
+                f"{marks.cpu:.0f} of them on the processor"
+            )
+        if usage.cpu > limits.cpu:
+            return f"it used more than {limits.cpu:g} seconds of the processor"
+        if usage.memory > limits.memory:
+            used, most = format_bytes(usage.memory), format_bytes(limits.memory)
+            return f"it used {used} of memory, more than {most}"
+        if usage.processes > limits.processes:
+            return f"it started more than {limits.processes} processes"
+        if _written(home) + usage.unlinked > limits.disk:
+            return f"it wrote more than {format_bytes(limits.disk)}"
+        return None
 
 
 class _MalformedError(Exception):
@@ -251,7 +247,7 @@ def _events(pipe: int) -> Iterator[dict[str, Any]]:
             try:
                 event = json.loads(line)
                 form = _FORMS[event["kind"]]
-                is_formed = set(event) == {"kind", *form} and all(
+                is_formed = event.keys() == {"kind", *form} and all(
                     isinstance(event[name], kind) for name, kind in form.items()
                 )
             except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
@@ -266,10 +262,8 @@ def _written(home: Path) -> int:
     total = 0
     for folder, _, files in os.walk(home):
         for name in files:
-            try:
+            with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(folder, name)).st_size
-            except OSError:
-                continue
     return total
 
 
@@ -297,5 +291,5 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    answer = json.dumps(as_json(main(json.loads(sys.stdin.read()))))
+    answer = json.dumps(dataclasses.asdict(main(json.loads(sys.stdin.read()))))
     sys.stdout.write(answer)
