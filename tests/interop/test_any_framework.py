@@ -33,7 +33,8 @@ class Case(NamedTuple):
         args: What it is called with; for frameworks whose variables stand beside the model, these
             come first.
         call: Calls it as its framework does.
-        slope: Runs the framework's own gradient of the sum of squares of the output.
+        slope: Runs the framework's own gradient of the sum of squares of the output, compiled where
+            it is of JAX.
         state: What holds its variables.
         moved: The state with its numbers moved.
         weights: Kernel and bias of both layers as arrays, kernels with inputs first.
@@ -76,7 +77,7 @@ def nnx_case() -> Case:
         model,
         (jnp.asarray(X),),
         model,
-        lambda: nnx.grad(lambda m: loss_of(m(X)))(model),
+        functools.partial(nnx.jit(nnx.grad(lambda m: loss_of(m(X)))), model),
         model,
         moved,
         tuple(np.asarray(part[...]) for part in parts),
@@ -99,7 +100,7 @@ def linen_case() -> Case:
         model,
         (variables, jnp.asarray(X)),
         lambda x: model.apply(variables, x),
-        lambda: jax.grad(lambda v: loss_of(model.apply(v, X)))(variables),
+        functools.partial(jax.jit(jax.grad(lambda v: loss_of(model.apply(v, X)))), variables),
         variables,
         lambda: {"params": {**p, "first": {**p["first"], "bias": p["first"]["bias"] + 1}}},
         tuple(
@@ -127,7 +128,9 @@ def equinox_case() -> Case:
         model,
         (jnp.asarray(X),),
         model,
-        lambda: eqx.filter_grad(lambda m: loss_of(m(jnp.asarray(X))))(model),
+        functools.partial(
+            eqx.filter_jit(eqx.filter_grad(lambda m: loss_of(m(jnp.asarray(X))))), model
+        ),
         model,
         lambda: eqx.tree_at(lambda m: m.first.bias, model, model.first.bias + 1),
         tuple(np.asarray(a) for l in (model.first, model.second) for a in (l.weight.T, l.bias)),
@@ -146,7 +149,7 @@ def haiku_case() -> Case:
         model,
         (params, None, jnp.asarray(X)),
         lambda x: model.apply(params, None, x),
-        lambda: jax.grad(lambda p: loss_of(model.apply(p, None, X)))(params),
+        functools.partial(jax.jit(jax.grad(lambda p: loss_of(model.apply(p, None, X)))), params),
         params,
         lambda: {**params, "first": {**params["first"], "b": params["first"]["b"] + 1}},
         tuple(
@@ -172,9 +175,7 @@ def keras_case() -> Case:
     model(X), other(X)
     model.first.kernel.assign(model.first.kernel * 3)
 
-    def slope():
-        values = [v.value for v in model.trainable_variables]
-        return jax.grad(lambda p: loss_of(model.stateless_call(p, [], X)[0]))(values)
+    gradient = jax.jit(jax.grad(lambda p: loss_of(model.stateless_call(p, [], X)[0])))
 
     def moved():
         other.set_weights(model.get_weights())
@@ -185,7 +186,7 @@ def keras_case() -> Case:
         model,
         (jnp.asarray(X),),
         model,
-        slope,
+        lambda: gradient([v.value for v in model.trainable_variables]),
         model,
         moved,
         tuple(np.asarray(w) for w in model.get_weights()),
