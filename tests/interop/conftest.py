@@ -86,3 +86,18 @@ def plainly_trained(apply, params, state, batches):
 def assert_close(found, wanted, rtol=1e-5, atol=1e-6):
     """Trees of arrays agree to rounding."""
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), found, wanted)
+
+
+def assert_viewed(model, args, expected):
+    """An unconverted model is viewed with the numbers of its framework."""
+    view = nb.inspect(model, *args)  # by nb.track and nb.graph
+    found, wanted = (
+        jax.tree.leaves(tree)
+        for tree in (view.calls[next(iter(view.calls.paths))].returns, expected)
+    )
+    assert_close(found, [np.asarray(array) for array in wanted], rtol=2e-4, atol=1e-5)
+    rows = {row.path: row for row in nb.summary(model, *args)}
+    parts = [path for path in view.calls.paths if path]
+    assert rows[""].calls == 1 and rows[""].flops > 0
+    assert all(rows[path].calls and view.graph.find(path).operations for path in parts[:1])
+    assert nb.first_nonfinite(model, *args) is None

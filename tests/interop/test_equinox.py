@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.interop.conftest import assert_close, batches_of, plainly_trained, trained
+from tests.interop.conftest import assert_close, assert_viewed, batches_of, plainly_trained, trained
 
 KEY = jax.random.key(0)
 
@@ -89,6 +89,18 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
     back = wrapped.to_equinox()
     assert type(back) is type(model)
     assert_close(eqx.filter(back, eqx.is_inexact_array), last, rtol=1e-4)
+
+
+def normed():
+    layers = [eqx.nn.Conv2d(2, 3, 3, key=KEY), eqx.nn.GroupNorm(1, 3), eqx.nn.Lambda(jax.nn.relu)]
+    return eqx.nn.Sequential(layers)
+
+
+@pytest.mark.parametrize("case", [*CASES, "convolutional"])
+def test_an_unconverted_model_is_viewed_with_its_own_numbers(case, draws):
+    make, shape, _ = CASES.get(case, (normed, (1, 2, 5, 5), ()))
+    model, x = make(), jnp.asarray(draws.normal(size=shape[1:]), "float32")
+    assert_viewed(model, (x,), model(x))
 
 
 def test_state_is_kept_in_buffers_and_handed_back(draws):

@@ -9,7 +9,15 @@ import pytest
 from flax import nnx
 
 import nbmodule as nb
-from tests.interop.conftest import RATE, assert_close, batches_of, loss_of, plainly_trained, trained
+from tests.interop.conftest import (
+    RATE,
+    assert_close,
+    assert_viewed,
+    batches_of,
+    loss_of,
+    plainly_trained,
+    trained,
+)
 
 
 class Mlp(nn.Module):
@@ -74,6 +82,15 @@ def test_linen_outputs_gradients_and_ten_steps_agree(case, draws):
     same, kept = wrapped.to_flax(linen=True)
     assert same is module
     assert_close(kept, {"params": params, **last}, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", LINEN)
+def test_a_linen_model_is_viewed_with_its_own_numbers(case, draws):
+    make, shape, _ = LINEN[case]
+    module, x = make(), jnp.asarray(draws.normal(size=shape), "float32")
+    variables = module.init(jax.random.key(0), x)
+    expected, _ = module.apply(variables, x, mutable=["batch_stats"])
+    assert_viewed(module, (variables, x), expected)
 
 
 def test_parts_without_variables_are_met_in_the_first_call_or_by_an_example():
@@ -166,6 +183,13 @@ def test_nnx_outputs_and_ten_steps_agree(case, draws):
     wanted = nnx.jit(lambda m, x: m(x))(model, batches[0][0])
     assert_close(nnx.jit(lambda m, x: m(x))(back, batches[0][0]), wanted, rtol=1e-4)
     assert_close(nb.jit(wrapped.eval())(batches[0][0]), wanted, rtol=1e-4)
+
+
+@pytest.mark.parametrize("case", NNX)
+def test_an_nnx_model_is_viewed_with_its_own_numbers(case, draws):
+    make, shape, _ = NNX[case]
+    model, x = make(nnx.Rngs(0)), jnp.asarray(draws.normal(size=shape), "float32")
+    assert_viewed(model, (x,), nnx.clone(model)(x))
 
 
 class Normed(nnx.Module):

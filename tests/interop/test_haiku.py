@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.interop.conftest import assert_close, batches_of, plainly_trained, trained
+from tests.interop.conftest import assert_close, assert_viewed, batches_of, plainly_trained, trained
 
 
 def convolutional(x):
@@ -52,6 +52,17 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
     same, *kept = wrapped.to_haiku()
     assert same is transformed
     assert_close(kept, [last, last_state], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_unconverted_function_is_viewed_with_its_own_numbers(case, draws):
+    fn, shape, _ = CASES[case]
+    net, x = (
+        hk.without_apply_rng(hk.transform_with_state(fn)),
+        jnp.asarray(draws.normal(size=shape), "float32"),
+    )
+    params, state = net.init(jax.random.key(0), x)
+    assert_viewed(net, (params, state, x), net.apply(params, state, x)[0])
 
 
 def test_submodules_are_tracked_and_drawn():

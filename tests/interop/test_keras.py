@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.interop.conftest import assert_close, batches_of, plainly_trained, trained
+from tests.interop.conftest import assert_close, assert_viewed, batches_of, plainly_trained, trained
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:keras")
 
@@ -73,6 +73,13 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
     back = wrapped.to_keras()
     assert_close([v.value for v in back.trainable_variables], last, rtol=1e-3, atol=1e-5)
     assert_close([v.value for v in back.non_trainable_variables], last_state, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_unconverted_model_is_viewed_with_its_own_numbers(case, draws):
+    make, shape, _ = CASES[case]
+    model, x = make(shape[1:]), jnp.asarray(draws.normal(size=shape), "float32")
+    assert_viewed(model, (x,), model(x))
 
 
 def test_layers_are_tracked_and_eval_means_inference():

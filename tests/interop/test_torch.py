@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.interop.conftest import RATE, STEPS, assert_close, trained
+from tests.interop.conftest import RATE, STEPS, assert_close, assert_viewed, trained
 
 torch = pytest.importorskip("torch")
 nn = pytest.importorskip("torch.nn")
@@ -106,6 +106,15 @@ def test_outputs_agree_and_the_state_dict_comes_back(case, draws):
     back, reference = ours.to_torch(), theirs.state_dict()
     assert back.keys() == reference.keys()
     assert all(torch.equal(back[name], reference[name]) for name in reference)
+
+
+@pytest.mark.parametrize("case", ["images", "lstm", "encoder layer", "own forward"])
+def test_an_unconverted_model_is_viewed_with_its_own_numbers(case, draws):
+    make, shapes = LAYERS[case]
+    model = make().eval()
+    xs = [torch.tensor(draws.normal(size=shape).astype("float32")) for shape in shapes]
+    with torch.no_grad():
+        assert_viewed(model, xs, model(*xs))
 
 
 TRAINED = {

@@ -29,7 +29,6 @@ SLOW = (
     "tests/interop/test_keras.py",
     "tests/interop/test_flax.py",
     "tests/interop/test_haiku.py",
-    "tests/interop/test_usual_models.py",
     "tests/interventions/test_beside_torch.py",
 )
 
