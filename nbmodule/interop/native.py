@@ -136,17 +136,16 @@ def reporter_of(model: object) -> Any:
     Raises:
         ArgumentTypeError: It comes from no framework that can be tracked.
     """
+    reporters: dict[str | None, Callable[[Any], Any]] = {
+        "equinox": lambda model: ModuleReporter(model, equinox.modules_of),
+        "flax_nnx": lambda model: ModuleReporter(model, flax_nnx.modules_of),
+        "flax_linen": flax_linen.LinenReporter,
+        "keras": keras.KerasReporter,
+        "haiku": lambda _: haiku.HaikuReporter(),
+    }
     framework = framework_of(model)
-    if framework == "equinox":
-        return ModuleReporter(model, equinox.modules_of)
-    if framework == "flax_nnx":
-        return ModuleReporter(model, flax_nnx.modules_of)
-    if framework == "flax_linen":
-        return flax_linen.LinenReporter(model)
-    if framework == "keras":
-        return keras.KerasReporter(model)
-    if framework == "haiku":
-        return haiku.HaikuReporter()
+    if framework in reporters:
+        return reporters[framework](model)
     raise ArgumentTypeError(
         "nb.track follows a module, or an unconverted model of Flax, Equinox, Haiku, Keras or "
         f"PyTorch, got {type(model).__name__}. For any function, track the module that it calls."
@@ -264,18 +263,12 @@ def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
     return module_tree(as_module(model, args, kwargs, "nb.show")[0])
 
 
-def model_variables(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-    """Arrays by dotted path."""
-    return {text_of(path): leaf.value for path, leaf in function_of(model).variables.items()}
-
-
-def parameters_of(model: object, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-    """Return the trained variables."""
-    return {
-        text_of(path): leaf.value
-        for path, leaf in function_of(model).variables.items()
-        if leaf.trained
-    }
+def model_variables(
+    model: object, args: Args, kwargs: Kwargs, *, trained: bool = False
+) -> dict[str, Any]:
+    """Arrays by dotted path, all or those that are trained."""
+    leaves = function_of(model).variables.items()
+    return {text_of(path): leaf.value for path, leaf in leaves if leaf.trained or not trained}
 
 
 VERBS: dict[str, Callable[..., Any]] = {
@@ -288,5 +281,5 @@ VERBS: dict[str, Callable[..., Any]] = {
     "profile": functools.partial(as_module, verb="nb.profile"),
     "show": shown,
     "variables": model_variables,
-    "parameters": parameters_of,
+    "parameters": functools.partial(model_variables, trained=True),
 }

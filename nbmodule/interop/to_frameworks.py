@@ -75,11 +75,9 @@ def to_framework(module: Module, framework: str) -> Any:
     if framework == "torch":
         return to_torch(module)
     wiring = getattr(module, "_wiring", None)
-    if (
-        wiring is not None and wiring.function.framework == framework
-    ):  # it was wrapped, and comes back around the values of now
-        return wiring.function.restored(
-            {path: jnp.copy(one.value) for path, one in wiring.variables(module).items()}
-        )
+    if wiring is not None and wiring.function.framework == framework:
+        # It was wrapped, and comes back around the values of now
+        variables = wiring.variables(module).items()
+        return wiring.function.restored({path: jnp.copy(one.value) for path, one in variables})
     pack = importlib.import_module(f"nbmodule.interop.frameworks.{framework}").pack
     return pack(*unpack(module), type(module).__name__)

@@ -11,11 +11,9 @@ from nbmodule.interop.native import VERBS, StandIn, local
 
 def watched(model: object) -> StandIn:
     """Return what tracks a model: one object for all blocks that track it at the same time."""
-    open_stand_in = next(
-        (candidate for candidate in local.watched if candidate.model is model), None
-    )
-    if open_stand_in is not None:
-        return open_stand_in
+    for stand_in in local.watched:
+        if stand_in.model is model:
+            return stand_in
     if framework_of(model) == "torch":
         from nbmodule.interop.torch_native.track import WatchedTorch
 

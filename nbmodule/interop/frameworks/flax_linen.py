@@ -43,11 +43,9 @@ class LinenFunction(Function):
     def __init__(self, module: Any, variables: object, rngs: tuple[str, ...] = ()) -> None:
         self.linen = need("flax.linen", "nb.from_flax")
         if not isinstance(variables, Mapping) or PARAMS not in variables:
-            found = (
-                f"keys {', '.join(map(str, variables))}"
-                if isinstance(variables, Mapping)
-                else type(variables).__name__
-            )
+            found = type(variables).__name__
+            if isinstance(variables, Mapping):
+                found = f"keys {', '.join(map(str, variables))}"
             raise ArgumentTypeError(
                 "nb.from_flax of a linen module takes its variables too, the return of "
                 f"module.init, with 'params' in it; got {found}."
@@ -61,15 +59,12 @@ class LinenFunction(Function):
                 path = (*place[:-1], f"{collection}_{place[-1]}") if is_taken else place
                 self.origins[path] = collection, place
                 self.variables[path] = Leaf(leaf, collection == PARAMS)
-        self.collections = sorted(
-            {collection for collection, _ in self.origins.values()} - {PARAMS}
-        )
-        owners = {
-            location[:end]: None
-            for _, location in self.origins.values()
-            for end in range(1, len(location))
+        self.collections = sorted({name for name, _ in self.origins.values()} - {PARAMS})
+        self.parts = {
+            place[:end]: guessed(place[end - 1])
+            for _, place in self.origins.values()
+            for end in range(1, len(place))
         }
-        self.parts = {path: guessed(path[-1]) for path in owners}
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         variables = self.nested(values)

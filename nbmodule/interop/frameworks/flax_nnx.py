@@ -29,9 +29,8 @@ def modules_of(model: object) -> dict[Path, Any]:
     path.
     """
     nnx = need("flax.nnx", "a model of Flax")
-    walk = (
-        nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules
-    )  # a method until 0.12.1
+    # A method until 0.12.1
+    walk = nnx.iter_modules if hasattr(nnx, "iter_modules") else nnx.Module.iter_modules
     modules = {tuple(path): module for path, module in walk(model)}
     return dict(sorted(modules.items(), key=lambda item: len(item[0])))
 
@@ -88,11 +87,9 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
     nnx = need("flax.nnx", "to_flax")
 
     def within(level: object) -> Any:
-        return (
-            nnx.Dict({key: within(value) for key, value in level.items()})
-            if isinstance(level, dict)
-            else level
-        )
+        if not isinstance(level, dict):
+            return level
+        return nnx.Dict({key: within(value) for key, value in level.items()})
 
     class Converted(nnx.Module):
         """A model of nbmodule as an NNX module."""

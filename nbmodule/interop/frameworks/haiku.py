@@ -38,10 +38,8 @@ def takes_key(transformed: Any, has_state: bool) -> bool:
     arguments of `init` alone.
     """
     try:
-        apply_names, init_names = (
-            list(inspect.signature(function_).parameters)
-            for function_ in (transformed.apply, transformed.init)
-        )
+        init_names = list(inspect.signature(transformed.init).parameters)
+        apply_names = list(inspect.signature(transformed.apply).parameters)
     except (TypeError, ValueError):
         return True
     return apply_names[1 + has_state :] != init_names[1:]
@@ -117,11 +115,8 @@ class HaikuFunction(Function):
 
     def restored(self, values: Values) -> Any:
         trees = self.trees(values)
-        return (
-            (self.transformed, trees[True], trees[False])
-            if self.has_state
-            else (self.transformed, trees[True])
-        )
+        state = (trees[False],) if self.has_state else ()
+        return self.transformed, trees[True], *state
 
 
 class HaikuReporter(Function):

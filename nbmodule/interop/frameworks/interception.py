@@ -31,9 +31,8 @@ class _Local(threading.local):
 
 _local = _Local()
 _lock = threading.Lock()
-_known: dict[
-    type, tuple[dict[object, None], Any]
-] = {}  # the blocks that are open on a class, and what it had before
+# The blocks that are open on a class, and what it had before
+_known: dict[type, tuple[dict[object, None], Any]] = {}
 
 
 @contextmanager
@@ -139,14 +138,8 @@ def _end(owners: Iterable[type], block: object) -> None:
 
 def owner_of(called_class: type) -> type | None:
     """The class that defines `__call__` for a class."""
-    return next(
-        (
-            base_class
-            for base_class in called_class.__mro__
-            if "__call__" in vars(base_class) and base_class is not object
-        ),
-        None,
-    )
+    bases = called_class.__mro__
+    return next((base for base in bases if "__call__" in vars(base) and base is not object), None)
 
 
 def _enter(owner: type, block: object) -> None:
@@ -174,9 +167,8 @@ def _around(original: Any) -> Callable[..., Any]:
     def call(self: Any, *args: object, **kwargs: object) -> Any:
         __tracebackhide__ = True
         run = original.__get__(self, type(self))
-        if not _local.listeners or (
-            _local.open and _local.open[-1] is self
-        ):  # reached again through super()
+        is_super = bool(_local.open) and _local.open[-1] is self  # reached again through super()
+        if not _local.listeners or is_super:
             return run(*args, **kwargs)
         depth = len(_local.open)
         try:

@@ -81,19 +81,16 @@ class KerasFunction(Function):
         """Find the layers below one; those without variables have no path of their own in Keras."""
         for child in layer._flatten_layers(include_self=False, recursive=False):
             if type(child).__name__ != "InputLayer" and id(child) not in self.layers:
-                location = (
-                    (*path, child.name) if child.path is None else self.path_in_model(child.path)
-                )
+                location = (*path, child.name)
+                if child.path is not None:
+                    location = self.path_in_model(child.path)
                 self.layers[id(child)] = (location, child)
                 self.enter(child, location)
 
     def path_in_model(self, path: str) -> Path:
         steps = tuple(path.split("/"))
-        return (
-            steps[1:]
-            if len(steps) > 1 and steps[0] in (self.model.name, self.model.path)
-            else steps
-        )
+        is_below = len(steps) > 1 and steps[0] in (self.model.name, self.model.path)
+        return steps[1:] if is_below else steps
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         arrays = [values[path] for path in self.paths]
@@ -126,9 +123,8 @@ class KerasFunction(Function):
                 "model: `wrapped.state_dict()` has them by path."
             )
         # A clone has its variables in the same order; their names may differ.
-        for path, variable in zip(
-            self.paths, (*model.trainable_variables, *model.non_trainable_variables)
-        ):
+        cloned = (*model.trainable_variables, *model.non_trainable_variables)
+        for path, variable in zip(self.paths, cloned):
             variable.assign(values[path])
         return model
 
@@ -192,9 +188,8 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             self.built = True
 
         def call(self, *args: object, **kwargs: object) -> Any:
-            own = dict(
-                zip((*trained, *others), (*self.trainable_variables, *self.non_trainable_variables))
-            )
+            held = (*self.trainable_variables, *self.non_trainable_variables)
+            own = dict(zip((*trained, *others), held))
             values = {path: variable.value for path, variable in own.items()}
             outputs, changed = function(values, args, kwargs)
             for path, value in changed.items():

@@ -113,10 +113,6 @@ def _squeeze(x: Array, dim: Axes = None) -> Array:
     return jnp.squeeze(x, tuple(d % x.ndim for d in dims if x.shape[d] == 1)) if x.ndim else x
 
 
-def _split(x: Array, sizes: Sizes, dim: int = 0) -> list[Array]:
-    return jnp.split(x, list(np.cumsum(sizes)[:-1]), dim)
-
-
 def _as_strided(x: Array, size: Sizes, stride: Sizes, storage_offset: int | None = None) -> Array:
     index = np.full((), storage_offset or 0)
     for n, step in zip(size, stride):
@@ -206,10 +202,6 @@ def _divide(x: Array, y: Array, *, rounding_mode: str | None = None) -> Array:
     return quotient
 
 
-def _clip(x: Array, min: Array | None = None, max: Array | None = None) -> Array:
-    return jnp.clip(x, min, max)
-
-
 def _scaled(function: Callable[[Array, Array], Array]) -> Callable[..., Array]:
     return lambda x, y, *, alpha=1: function(x, y if alpha == 1 else alpha * y)
 
@@ -224,9 +216,7 @@ def _variance(
 def _extreme(
     function: Callable[..., Array], index: Callable[..., Array]
 ) -> Callable[..., Array | tuple[Array, Array]]:
-    def extreme(
-        x: Array, dim: int | None = None, keepdim: bool = False
-    ) -> Array | tuple[Array, Array]:
+    def extreme(x: Array, dim: int | None = None, keepdim: bool = False) -> Any:
         if dim is None:
             return function(x)
         return function(x, axis=dim, keepdims=keepdim), index(x, axis=dim, keepdims=keepdim)
@@ -241,13 +231,10 @@ def _sort(
     return jnp.take_along_axis(x, order, axis=dim), order
 
 
-def _top(
-    x: Array, k: int, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[Array, Array]:
+def _top(x: Array, k: int, dim: int = -1, largest: bool = True, *_: object) -> list[Array]:
     moved = jnp.moveaxis(x, dim, -1)
     values, indices = lax.top_k(moved if largest else -moved, k)
-    values = values if largest else -values
-    return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
+    return [jnp.moveaxis(y, -1, dim) for y in (values if largest else -values, indices)]
 
 
 # -- layers --
@@ -329,15 +316,12 @@ def _softmax(function: Callable[..., Array]) -> Callable[..., Array]:
 
 # -- random numbers, of the default stream --
 def _drawn(draw: Draw) -> Callable[..., Array]:
-    def drawn(size: Sizes, *, dtype: torch.dtype | None = None, **_: object) -> Array:
-        return draw(random.default.draw(), tuple(size), jax_dtype(dtype) or jnp.float32)
+    """Return a drawing operation, of a size or like a tensor."""
 
-    return drawn
-
-
-def _drawn_like(draw: Draw) -> Callable[..., Array]:
-    def drawn(x: Array, *, dtype: torch.dtype | None = None, **_: object) -> Array:
-        return draw(random.default.draw(), x.shape, jax_dtype(dtype) or x.dtype)
+    def drawn(like: Any, *, dtype: torch.dtype | None = None, **_: object) -> Array:
+        is_array = hasattr(like, "dtype")
+        shape, usual = (like.shape, like.dtype) if is_array else (tuple(like), jnp.float32)
+        return draw(random.default.draw(), shape, jax_dtype(dtype) or usual)
 
     return drawn
 
@@ -398,7 +382,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "gt": jnp.greater,
     "ge": jnp.greater_equal,
     "where": lambda c, x, y: jnp.where(c, x, y),
-    "clamp": _clip,
+    "clamp": lambda x, min=None, max=None: jnp.clip(x, min, max),
     # products
     "mm": jnp.matmul,
     "bmm": jnp.matmul,
@@ -435,7 +419,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "select": _select,
     "unsqueeze": jnp.expand_dims,
     "squeeze": _squeeze,
-    "split_with_sizes": _split,
+    "split_with_sizes": lambda x, sizes, dim=0: jnp.split(x, np.cumsum(sizes)[:-1], dim),
     "as_strided": _as_strided,
     **dict.fromkeys(("alias", "detach", "lift_fresh"), jnp.asarray),
     "clone": lambda x, **_: jnp.asarray(x),
@@ -476,8 +460,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     # random numbers
     "rand": _drawn(jax.random.uniform),
     "randn": _drawn(jax.random.normal),
-    "rand_like": _drawn_like(jax.random.uniform),
-    "randn_like": _drawn_like(jax.random.normal),
+    "rand_like": _drawn(jax.random.uniform),
+    "randn_like": _drawn(jax.random.normal),
     # constants
     "full_like": _full_like,
     "scalar_tensor": lambda value, *, dtype=None, **_: jnp.asarray(value, jax_dtype(dtype)),

@@ -92,18 +92,16 @@ class Converter:
         if getattr(nn, name, None) is not type(layer) or _is_altered(layer):
             return self.custom(layer, path)
         if name == "Sequential":
-            children: dict[str, Any] = dict(
-                layer._modules
-            )  # `named_children` lists a shared layer once
             self.layers.append((text_of(path), name, "Sequential"))
-            children_ = {key: self.convert(child, (*path, key)) for key, child in children.items()}
-            numbered = list(children_) == [str(i) for i in range(len(children_))]
-            return Sequential(*children_.values()) if numbered else Sequential(children_)
-        if name not in BUILDERS:
-            return self.custom(layer, path)
+            # `named_children` lists a shared layer once
+            children: dict[str, Any] = dict(layer._modules)
+            parts = {key: self.convert(child, (*path, key)) for key, child in children.items()}
+            is_numbered = list(parts) == [str(i) for i in range(len(parts))]
+            return Sequential(*parts.values()) if is_numbered else Sequential(parts)
         try:
             converted = BUILDERS[name](layer)
-        except (Unlike, ArgumentError, ArgumentTypeError):  # an option without a counterpart
+        # No counterpart, or none with these options
+        except (KeyError, Unlike, ArgumentError, ArgumentTypeError):
             return self.custom(layer, path)
         self.layers.append((text_of(path), name, type(converted).__name__))
         self.tie(converted, layer)

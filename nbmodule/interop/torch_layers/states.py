@@ -71,20 +71,16 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
     """
     ensure_built(model)
     seen_ids: set[Any] = set()
-    names: dict[
-        Any, tuple[str, str | None]
-    ] = {}  # of each module: ours, and PyTorch's; None below an attention
+    # Of each module: our name, and PyTorch's; None below an attention
+    names: dict[Any, tuple[str, str | None]] = {}
     for name, module, parent in named_modules(model, None, True) if once else module_aliases(model):
         parent_name, theirs = names.get(parent, ("", ""))
         if isinstance(parent, MultiHeadAttention) or theirs is None:
             names[module] = (name, None)
             continue
         local_name = name[len(parent_name) :].removeprefix(".")
-        local_name = (
-            RENAMED.get(local_name, local_name)
-            if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer))
-            else local_name
-        )
+        if isinstance(parent, (TransformerEncoderLayer, TransformerDecoderLayer)):
+            local_name = RENAMED.get(local_name, local_name)
         prefix = f"{theirs}{local_name}." if local_name else theirs
         names[module] = (name, prefix)
         for entry in own_entries(module, once):

@@ -46,38 +46,32 @@ class _Drawing(RunListener):
         self.builder = Builder()
         self.builder.root.name = self.builder.root.title = type(model).__name__
         self.groups: list[Group] = [self.builder.root]
-        self.made: dict[
-            int, tuple[Any, Ref]
-        ] = {}  # by id: a tensor, which is kept alive, and what made it
+        # By id: a tensor, which is kept alive, and what made it
+        self.made: dict[int, tuple[Any, Ref]] = {}
         self.titles: dict[str, str] = {}
         self.names = {
             id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())
         }
-        self.inputs = [
-            self.end("input", tensor, name) for name, tensor in named(model, args, kwargs)
-        ]
+        arguments = named(model, args, kwargs)
+        self.inputs = [self.end("input", tensor, name) for name, tensor in arguments]
         self.last: TorchOperation | None = None
 
     def end(self, category: str, tensor: Tensor, name: str) -> int:
-        known = self.made.get(id(tensor))
-        if known is None:
-            ref = self.builder.add(
-                self.builder.root, category, category, (), (value_of(tensor),), name=name
-            )
-            known = self.made[id(tensor)] = (tensor, ref)
-        return known[1].node
+        if id(tensor) not in self.made:
+            root, value = self.builder.root, value_of(tensor)
+            ref = self.builder.add(root, category, category, (), (value,), name=name)
+            self.made[id(tensor)] = (tensor, ref)
+        return self.made[id(tensor)][1].node
 
     def entered(self, run: ModuleRun) -> None:
         if run.path:
-            parent_group = self.groups[-1]
-            name = run.path.removeprefix(f"{parent_group.path}.") if parent_group.path else run.path
-            same = sum(
-                group.parent == parent_group.index and group.path == run.path
-                for group in self.builder.groups
-            )
-            graph_ = self.builder.open(parent_group, name, "scope", path=run.path, call=same)
-            graph_.title = run.class_name
-            self.groups.append(graph_)
+            parent = self.groups[-1]
+            name = run.path.removeprefix(f"{parent.path}.") if parent.path else run.path
+            siblings = [group for group in self.builder.groups if group.parent == parent.index]
+            same = sum(group.path == run.path for group in siblings)
+            group = self.builder.open(parent, name, "scope", path=run.path, call=same)
+            group.title = run.class_name
+            self.groups.append(group)
 
     def left(self, run: ModuleRun, outputs: object) -> None:
         if run.path:
@@ -88,13 +82,17 @@ class _Drawing(RunListener):
         operands = [self.operand(tensor) for tensor in ran.inputs]
         values = [value_of(tensor) for tensor in ran.outputs]
         size = sum(tensor.numel() * tensor.element_size() for tensor in (*ran.inputs, *ran.outputs))
-        facts = {
-            "parameters": ran.parameters,
-            "flops": ran.flops,
-            "bytes": size,
-            "_locate": ran.source,
-        }
-        ref = self.builder.add(self.groups[-1], ran.name, "operation", operands, values, **facts)
+        ref = self.builder.add(
+            self.groups[-1],
+            ran.name,
+            "operation",
+            operands,
+            values,
+            parameters=ran.parameters,
+            flops=ran.flops,
+            bytes=size,
+            _locate=ran.source,
+        )
         for number, tensor in enumerate(ran.outputs):
             self.made[id(tensor)] = (tensor, Ref(ref.node, number))
 
@@ -106,43 +104,27 @@ class _Drawing(RunListener):
         return Ref(self.end("variable" if name else "constant", tensor, name))
 
     def finished(self, outputs: object, error: Exception | None) -> Graph:
-        builder, failure = self.builder, None
+        builder, root, failure = self.builder, self.builder.root, None
         if error is None:
             ends = [
-                builder.add(
-                    builder.root, "output", "output", (self.operand(tensor),), (value_of(tensor),)
-                ).node
+                builder.add(root, "output", "output", (self.operand(tensor),), (value_of(tensor),))
                 for tensor in tensors_in(outputs)
             ]
         else:
             failure = self.failure(error)
-            operands = [
-                self.made[id(tensor)][1] for tensor in (self.last.outputs if self.last else ())
-            ]
-            words = f"{failure.error}: {failure.message.splitlines()[0] if failure.message else ''}"
-            ends = [
-                builder.add(
-                    self.groups[-1],
-                    "failed",
-                    "failure",
-                    operands,
-                    (),
-                    parameters=words,
-                    _locate=failure.source,
-                ).node
-            ]
+            last = self.last.outputs if self.last else ()
+            operands = [self.made[id(tensor)][1] for tensor in last]
+            first, *_ = failure.message.splitlines() or [""]
+            words = f"{failure.error}: {first}"
+            facts = {"parameters": words, "_locate": failure.source}
+            ends = [builder.add(self.groups[-1], "failed", "failure", operands, (), **facts)]
+        outputs_ = tuple(end.node for end in ends)
         variables = [node.index for node in builder.nodes if node.kind == "variable"]
-        graph_ = Graph(
-            builder.nodes,
-            builder.groups,
-            builder.root,
-            (*variables, *self.inputs),
-            tuple(ends),
-            failure,
-        )
-        mark_dead(graph_, set(ends), keep_all=failure is not None)
-        add_totals(graph_)
-        return graph_
+        inputs = (*variables, *self.inputs)
+        drawn = Graph(builder.nodes, builder.groups, root, inputs, outputs_, failure)
+        mark_dead(drawn, set(outputs_), keep_all=failure is not None)
+        add_totals(drawn)
+        return drawn
 
     def failure(self, error: Exception) -> Failure:
         from nbmodule.interop.torch_native.nonfinite import line_in

@@ -4,12 +4,9 @@ way back by its gradients.
 
 from __future__ import annotations
 
-import os
-import sys
 import traceback
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.scopes import PACKAGE
 from nbmodule.calls.nonfinite import NonFinite, Origins, range_of
 from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import Source
@@ -19,6 +16,7 @@ from nbmodule.interop.torch_native.operations import (
     RunListener,
     TorchOperation,
     followed,
+    is_of_user,
 )
 from nbmodule.interop.torch_native.parts import unchanged, without_compiled
 from nbmodule.interop.torch_native.tensors import host_copy, tensors_in
@@ -115,21 +113,17 @@ def _from_the_start(
 ) -> NonFinite | None:
     if not bad(list(tensors_in(outputs))):
         return None
-    for name, tensor in named(model, args, kwargs):
+    sources = [(f"argument {name}", "argument", x) for name, x in named(model, args, kwargs)]
+    variables = (*model.named_parameters(), *model.named_buffers())
+    for path, kind, tensor in (*sources, *((name, "variable", x) for name, x in variables)):
         if bad([tensor]):
-            return NonFinite(f"argument {name}", "argument", outputs=(range_of(host_copy(tensor)),))
-    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if bad([tensor]):
-            return NonFinite(name, "variable", outputs=(range_of(host_copy(tensor)),))
+            return NonFinite(path, kind, outputs=(range_of(host_copy(tensor)),))
     return None
 
 
 def line_in(error: BaseException) -> Source | None:
-    """The innermost line of an error's traceback that is neither PyTorch's nor ours."""
-    torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if not f.filename.startswith((torch, PACKAGE))
-    ]
-    return Source(frames[-1].filename, frames[-1].lineno or 0, frames[-1].name) if frames else None
+    """The innermost line of the user in an error's traceback."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_of_user(frame.filename):
+            return Source(frame.filename, frame.lineno or 0, frame.name)
+    return None

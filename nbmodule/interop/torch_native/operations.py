@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nbmodule.base.foreign import is_tensor
 from nbmodule.base.scopes import PACKAGE
 from nbmodule.graphs.model import Source
 from nbmodule.interop.torch_native.parts import check_viewable, without_compiled
@@ -107,19 +106,12 @@ def _mode(listener: RunListener) -> Any:
         ) -> Any:
             kwargs = kwargs or {}
             outputs = func(*args, **kwargs)
-            results = list(tensors_in(outputs))
-            inputs_ = list(tensors_in((args, kwargs)))
+            results, inputs_ = list(tensors_in(outputs)), list(tensors_in((args, kwargs)))
             name = name_of(func)
             if results and name not in _SILENT:
+                parameters, flops = _parameters(args, kwargs), flops_of(name, inputs_, results)
                 listener.operation(
-                    TorchOperation(
-                        name,
-                        inputs_,
-                        results,
-                        _parameters(args, kwargs),
-                        flops_of(name, inputs_, results),
-                        line_of_user(),
-                    )
+                    TorchOperation(name, inputs_, results, parameters, flops, line_of_user())
                 )
             return outputs
 
@@ -127,15 +119,7 @@ def _mode(listener: RunListener) -> Any:
 
 
 _SILENT = frozenset(
-    {
-        "requires_grad_",
-        "register_hook",
-        "data",
-        "grad",
-        "detach",
-        "is_floating_point",
-        "retain_grad",
-    }
+    "requires_grad_ register_hook data grad detach is_floating_point retain_grad".split()
 )
 
 
@@ -149,13 +133,11 @@ def name_of(func: Callable[..., Any]) -> str:
 
 def _parameters(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     """Return the arguments other than tensors as text."""
-    plain = [repr(value) for value in args if not is_tensor(value) and _is_plain(value)]
-    named = [
-        f"{name}={value!r}"
-        for name, value in kwargs.items()
-        if not is_tensor(value) and value is not None and _is_plain(value)
-    ]
-    return ", ".join([*plain, *named])
+    texts = [repr(value) for value in args if _is_plain(value)]
+    for name, value in kwargs.items():
+        if value is not None and _is_plain(value):
+            texts.append(f"{name}={value!r}")
+    return ", ".join(texts)
 
 
 def _is_plain(value: object) -> bool:
@@ -173,16 +155,13 @@ def flops_of(name: str, inputs_: list[Any], results: list[Any]) -> int:
         0
     """
     size = results[0].numel() if results else 0
+    bias = size if len(inputs_) > 2 else 0
     if name == "linear" and len(inputs_) > 1:
-        return 2 * size * inputs_[1].shape[-1] + (size if len(inputs_) > 2 else 0)
+        return 2 * size * inputs_[1].shape[-1] + bias
     if name.startswith("conv") and len(inputs_) > 1:
-        weight = inputs_[1]
-        sums = (
-            math.prod(weight.shape[1:])
-            if "transpose" not in name
-            else math.prod(weight.shape[2:]) * weight.shape[0]
-        )
-        return 2 * size * sums + (size if len(inputs_) > 2 else 0)
+        channels_out, channels_in, *kernel = inputs_[1].shape
+        summed = channels_out if "transpose" in name else channels_in
+        return 2 * size * summed * math.prod(kernel) + bias
     if name in ("matmul", "mm", "bmm", "addmm", "baddbmm", "rmatmul"):
         return 2 * size * inputs_[-2 if name != "rmatmul" else -1].shape[-1]
     if name == "scaled_dot_product_attention":
@@ -192,21 +171,22 @@ def flops_of(name: str, inputs_: list[Any], results: list[Any]) -> int:
 
 
 _MOVES = frozenset(
-    (
-        "view reshape flatten unflatten transpose permute t T mT getitem squeeze unsqueeze expand "
-        "repeat cat stack chunk "
-        "split unbind narrow contiguous to type float clone embedding index_select gather pad roll "
-        "zeros ones empty "
-        "arange tensor as_tensor dropout"
-    ).split()
+    "view reshape flatten unflatten transpose permute t T mT getitem squeeze unsqueeze expand "
+    "repeat cat stack chunk split unbind narrow contiguous to type float clone embedding "
+    "index_select gather pad roll zeros ones empty arange tensor as_tensor dropout".split()
 )
 
 
-def line_of_user() -> Source | None:
-    """The innermost line that is neither PyTorch's nor ours."""
+def is_of_user(file: str) -> bool:
+    """Return True for a file that is neither PyTorch's nor ours."""
     torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
+    return not file.startswith((torch, PACKAGE, "<frozen"))
+
+
+def line_of_user() -> Source | None:
+    """The innermost line of the user that runs."""
     for frame, line in traceback.walk_stack(inspect.currentframe()):
-        file = frame.f_code.co_filename
-        if not file.startswith((torch, PACKAGE)) and not file.startswith("<frozen"):
-            return Source(file, line, frame.f_code.co_name)
+        code = frame.f_code
+        if is_of_user(code.co_filename):
+            return Source(code.co_filename, line, code.co_name)
     return None
