@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ["nbmodule", "nbmodule.nn", "nbmodule.optim"]
+PACKAGES = [
+    "nbmodule",
+    "nbmodule.nn",
+    "nbmodule.nn.functional",
+    "nbmodule.nn.initializers",
+    "nbmodule.optim",
+]
 HEAD = '''"""Names of `{package}`, written by `python tools/make_stubs.py`. Do not edit."""
 
 '''

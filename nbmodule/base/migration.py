@@ -235,7 +235,7 @@ class Arguments:
         if not isinstance(fn, type):
             return
         self.suffix = ".__init__"
-        self.is_open = _has_kwargs(fn.__init__)
+        self.is_open = _has_kwargs(fn)
         if _has_kwargs(fn) and not self.has_varargs:
             _, base, *_ = [cls for cls in fn.__mro__ if "__init__" in vars(cls)]
             # If all names of the base are names here, **kwargs go elsewhere: to the parts.

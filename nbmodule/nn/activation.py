@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from jax import Array
-from jax.typing import DTypeLike
 from jaxtyping import Float
 
-from nbmodule.base.kinds import DeviceLike
-from nbmodule.core.call.entry import ConstructorSignature
-from nbmodule.errors import ArgumentError
 from nbmodule.nn import functional as F
 from nbmodule.nn.checks import integer, size
-from nbmodule.nn.initializers import Constant, InitializerLike
-from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, initializer
+from nbmodule.nn.initializers import Constant, Zeros
+from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer
 
 
-class _Options(ConstructorSignature):
-    """The options of an activation, as arguments by name."""
-
-    def __get__(self, instance: object, owner: Any) -> inspect.Signature:
-        if instance is not None or owner.__init__ is not _Activation.__init__:
-            return super().__get__(instance, owner)
-        activation = inspect.Parameter.KEYWORD_ONLY
-        return inspect.Signature(
-            [inspect.Parameter(name, activation, default=it) for name, it in owner._options.items()]
-        )
-
-
-class _Activation(FunctionLayer):
+class _Activation(Layer):
     """A function without variables; its options are attributes of the same name."""
 
-    __signature__ = _Options()
     _options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, **options: object) -> None:
-        unknown = [name for name in options if name not in self._options]
-        if unknown:
-            options_ = ", ".join(self._options) or "none"
-            raise ArgumentError(
-                f"{type(self).__name__} has no option {', '.join(unknown)}; its options are: "
-                f"{options_}."
-            )
         for name, usual in self._options.items():
             setattr(self, name, options.get(name, usual))
         super().__init__()
@@ -53,92 +27,275 @@ class _Activation(FunctionLayer):
         return self._call_function(x)
 
 
-def _activation(
-    name: str, function: Callable[..., Any], meaning: str, example: str, **options: object
-) -> type[_Activation]:
-    """Make the class of one activation; its docstring shows the function's formula and an
-    example.
-    """
-    listed = "".join(
-        f"\n        {option}: as in the function; {usual!r} by default."
-        for option, usual in options.items()
-    )
-    doc = f"""{meaning}
-{
-        f'''
-    Args:{listed}
-'''
-        if options
-        else ""
-    }
+class ReLU(_Activation):
+    """The positive part: `max(x, 0)`.
+
     Example:
         >>> import jax.numpy as jnp
         >>> import nbmodule as nb
-        >>> nb.{name}()({example}).shape == {example}.shape
-        True
+        >>> nb.ReLU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([0., 0., 2.], dtype=float32)
     """
-    return type(_Activation)(
-        name,
-        (_Activation,),
-        {
-            "_function": staticmethod(function),
-            "_options": options,
-            "__doc__": doc,
-            "__module__": __name__,
-        },
-    )
+
+    _function = staticmethod(F.relu)
 
 
-_X = "jnp.array([-1.0, 0.0, 2.0])"
-ReLU = _activation("ReLU", F.relu, "The positive part: `max(x, 0)`.", _X)
-ReLU6 = _activation("ReLU6", F.relu6, "The positive part, cut at six: `min(max(x, 0), 6)`.", _X)
-LeakyReLU = _activation(
-    "LeakyReLU",
-    F.leaky_relu,
-    "`x` where positive, else `negative_slope * x`.",
-    _X,
-    negative_slope=0.01,
-)
-ELU = _activation("ELU", F.elu, "`x` where positive, else `alpha * (exp(x) - 1)`.", _X, alpha=1.0)
-SELU = _activation("SELU", F.selu, "The self-normalizing exponential linear unit.", _X)
-CELU = _activation(
-    "CELU", F.celu, "`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.", _X, alpha=1.0
-)
-GELU = _activation(
-    "GELU",
-    F.gelu,
-    "`x` times the normal distribution function of `x`, exact or by tanh.",
-    _X,
-    approximate=False,
-)
-SiLU = _activation("SiLU", F.silu, "`x * sigmoid(x)`, also called swish.", _X)
-Mish = _activation("Mish", F.mish, "`x * tanh(softplus(x))`.", _X)
-Softplus = _activation("Softplus", F.softplus, "`log(1 + exp(beta * x)) / beta`.", _X, beta=1.0)
-Softsign = _activation("Softsign", F.softsign, "`x / (1 + |x|)`.", _X)
-Sigmoid = _activation("Sigmoid", F.sigmoid, "`1 / (1 + exp(-x))`.", _X)
-LogSigmoid = _activation(
-    "LogSigmoid", F.log_sigmoid, "`log(sigmoid(x))`, exact for large `|x|`.", _X
-)
-Hardsigmoid = _activation("Hardsigmoid", F.hardsigmoid, "`min(max(x + 3, 0), 6) / 6`.", _X)
-Hardswish = _activation("Hardswish", F.hardswish, "`x * hardsigmoid(x)`.", _X)
-Tanh = _activation("Tanh", F.tanh, "The hyperbolic tangent.", _X)
-Softmax = _activation(
-    "Softmax", F.softmax, "Exponentials that sum to one along an axis.", _X, axis=-1
-)
-LogSoftmax = _activation(
-    "LogSoftmax",
-    F.log_softmax,
-    "The logarithm of softmax, exact for large differences.",
-    _X,
-    axis=-1,
-)
-Logit = _activation(
-    "Logit",
-    F.logit,
-    "`log(x / (1 - x))`, with `x` kept `eps` away from 0 and 1 if given.",
-    "jnp.array([0.2, 0.5])",
-    eps=None,
-)
+class ReLU6(_Activation):
+    """The positive part, cut at six: `min(max(x, 0), 6)`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.ReLU6()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([0., 0., 2.], dtype=float32)
+    """
+
+    _function = staticmethod(F.relu6)
+
+
+class LeakyReLU(_Activation):
+    """`x` where positive, else `negative_slope * x`.
+
+    Args:
+        negative_slope: As in the function; 0.01 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.LeakyReLU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.01,  0.  ,  2.  ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.leaky_relu), {"negative_slope": 0.01}
+
+
+class ELU(_Activation):
+    """`x` where positive, else `alpha * (exp(x) - 1)`.
+
+    Args:
+        alpha: As in the function; 1.0 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.ELU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.63212055,  0.        ,  2.        ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.elu), {"alpha": 1.0}
+
+
+class SELU(_Activation):
+    """The self-normalizing exponential linear unit.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.SELU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-1.1113307,  0.       ,  2.101402 ], dtype=float32)
+    """
+
+    _function = staticmethod(F.selu)
+
+
+class CELU(_Activation):
+    """`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.
+
+    Args:
+        alpha: As in the function; 1.0 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.CELU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.63212055,  0.        ,  2.        ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.celu), {"alpha": 1.0}
+
+
+class GELU(_Activation):
+    """`x` times the normal distribution function of `x`, exact or by tanh.
+
+    Args:
+        approximate: As in the function; False by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.GELU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.15865527,  0.        ,  1.9544997 ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.gelu), {"approximate": False}
+
+
+class SiLU(_Activation):
+    """`x * sigmoid(x)`, also called swish.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.SiLU()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.26894143,  0.        ,  1.761594  ], dtype=float32)
+    """
+
+    _function = staticmethod(F.silu)
+
+
+class Mish(_Activation):
+    """`x * tanh(softplus(x))`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Mish()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.30340144,  0.        ,  1.943959  ], dtype=float32)
+    """
+
+    _function = staticmethod(F.mish)
+
+
+class Softplus(_Activation):
+    """`log(1 + exp(beta * x)) / beta`.
+
+    Args:
+        beta: As in the function; 1.0 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Softplus()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([0.3132617, 0.6931472, 2.126928 ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.softplus), {"beta": 1.0}
+
+
+class Softsign(_Activation):
+    """`x / (1 + |x|)`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Softsign()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.5      ,  0.       ,  0.6666667], dtype=float32)
+    """
+
+    _function = staticmethod(F.softsign)
+
+
+class Sigmoid(_Activation):
+    """`1 / (1 + exp(-x))`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Sigmoid()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([0.26894143, 0.5       , 0.880797  ], dtype=float32)
+    """
+
+    _function = staticmethod(F.sigmoid)
+
+
+class LogSigmoid(_Activation):
+    """`log(sigmoid(x))`, exact for large `|x|`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.LogSigmoid()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-1.3132617, -0.6931472, -0.126928 ], dtype=float32)
+    """
+
+    _function = staticmethod(F.log_sigmoid)
+
+
+class Hardsigmoid(_Activation):
+    """`min(max(x + 3, 0), 6) / 6`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Hardsigmoid()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([0.33333334, 0.5       , 0.8333334 ], dtype=float32)
+    """
+
+    _function = staticmethod(F.hardsigmoid)
+
+
+class Hardswish(_Activation):
+    """`x * hardsigmoid(x)`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Hardswish()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.33333334,  0.        ,  1.6666667 ], dtype=float32)
+    """
+
+    _function = staticmethod(F.hardswish)
+
+
+class Tanh(_Activation):
+    """The hyperbolic tangent.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Tanh()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-0.7615942,  0.       ,  0.9640276], dtype=float32)
+    """
+
+    _function = staticmethod(F.tanh)
+
+
+class Softmax(_Activation):
+    """Exponentials that sum to one along an axis.
+
+    Args:
+        axis: As in the function; -1 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Softmax()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([0.04201007, 0.11419519, 0.8437947 ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.softmax), {"axis": -1}
+
+
+class LogSoftmax(_Activation):
+    """The logarithm of softmax, exact for large differences.
+
+    Args:
+        axis: As in the function; -1 by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.LogSoftmax()(jnp.array([-1.0, 0.0, 2.0]))
+        Array([-3.169846  , -2.169846  , -0.16984604], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.log_softmax), {"axis": -1}
+
+
+class Logit(_Activation):
+    """`log(x / (1 - x))`, with `x` kept `eps` away from 0 and 1 if given.
+
+    Args:
+        eps: As in the function; None by default.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import nbmodule as nb
+        >>> nb.Logit()(jnp.array([0.2, 0.5]))
+        Array([-1.3862944,  0.       ], dtype=float32)
+    """
+
+    _function, _options = staticmethod(F.logit), {"eps": None}
 
 
 class GLU(_Activation):
@@ -178,7 +335,7 @@ class GEGLU(_Activation):
     _function, _options = staticmethod(F.geglu), {"axis": -1, "approximate": False}
 
 
-class PReLU(Layer):
+class PReLU(WeightedLayer):
     """`x` where positive, else `weight * x`, with a trained `weight`.
 
     Args:
@@ -198,23 +355,19 @@ class PReLU(Layer):
     Source: He, Zhang, Ren and Sun (2015), arXiv:1502.01852.
     """
 
-    _shown = "num_parameters="
+    _shown, _without = "num_parameters=", ("bias_initializer",)
 
     def __init__(
         self,
         num_parameters: int = 1,
         *,
         axis: int = -1,
-        weight_initializer: InitializerLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.num_parameters = size("PReLU", "num_parameters", num_parameters)
         self.axis = integer("PReLU", "axis", axis)
-        weights = initializer("PReLU", "weight_initializer", weight_initializer, Constant(0.25))
-        self.weight = weights.create_variables((num_parameters,), device, dtype=dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        defaults = Constant(0.25), Zeros()
+        super().__init__((num_parameters,), None, (num_parameters, 1), defaults, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return F.prelu(x, self.weight.value, axis=self.axis)

@@ -11,17 +11,16 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
-from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.checks import check_floating, check_number, flag, rate, size
+from nbmodule.nn.checks import check_number, flag, rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
 from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.functional.primitives import nan_where
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, keys
+from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, keys
 from nbmodule.nn.linear import Linear
 
 
@@ -115,9 +114,8 @@ class MultiHeadAttention(Layer):
                 f"{name}: {features} features cannot be divided into {num_heads} heads; give "
                 "head_features=."
             )
-        self.head_features = size(
-            name, "head_features", head_features, default=features // num_heads
-        )
+        per_head = size(name, "head_features", head_features, default=features // num_heads)
+        self.head_features = per_head
         self.num_kv_heads = size(name, "num_kv_heads", num_kv_heads, default=num_heads)
         if num_heads % self.num_kv_heads:
             raise ArgumentError(
@@ -126,34 +124,26 @@ class MultiHeadAttention(Layer):
         self.rotary_base = check_number(name, "rotary_base", rotary_base, above=0)
         self.rotary = flag(name, "rotary", rotary)
         self.with_bias = flag(name, "with_bias", with_bias)
-        if rotary and self.head_features % 2:
+        if rotary and per_head % 2:
             raise ArgumentError(
-                f"{name}: rotary needs an even number of features in each head, got "
-                f"{self.head_features}."
+                f"{name}: rotary needs an even number of features in each head, got {per_head}."
             )
-        self._make(keys(key, 4), weight_initializer, bias_initializer, device, dtype)
+        inner, shared = num_heads * per_head, self.num_kv_heads * per_head
+        options: VariableOptions = {
+            "weight_initializer": weight_initializer,
+            "bias_initializer": bias_initializer,
+            "device": device,
+            "dtype": dtype,
+        }
+        keys_ = keys(key, 4)
+        self.query = Linear(features, inner, with_bias=with_bias, key=keys_[0], **options)
+        self.key = Linear(self.key_features, shared, with_bias=with_bias, key=keys_[1], **options)
+        self.value = Linear(
+            self.value_features, shared, with_bias=with_bias, key=keys_[2], **options
+        )
+        self.out = Linear(inner, features, with_bias=with_bias, key=keys_[3], **options)
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
         super().__init__(device=device, dtype=dtype, v=v)
-
-    def _make(
-        self,
-        subkeys: list[Any],
-        weights: InitializerLike | None,
-        biases: InitializerLike | None,
-        device: DeviceLike | None,
-        dtype: DTypeLike | None,
-    ) -> None:
-        inner, shared = self.num_heads * self.head_features, self.num_kv_heads * self.head_features
-
-        def projection(n: int, m: int, key: KeyLike) -> Any:
-            options: dict[str, Any] = {"with_bias": self.with_bias, "device": device}
-            options |= {"weight_initializer": weights, "bias_initializer": biases}
-            return Linear(n, m, key=key, dtype=dtype, **options)
-
-        self.query = projection(self.features, inner, subkeys[0])
-        self.key = projection(self.key_features, shared, subkeys[1])
-        self.value = projection(self.value_features, shared, subkeys[2])
-        self.out = projection(inner, self.features, subkeys[3])
 
     def forward(
         self,
@@ -172,7 +162,14 @@ class MultiHeadAttention(Layer):
                 f"{type(self).__name__}: a cache is of self-attention, layer(x, "
                 "cache=cache); a context was given as well."
             )
-        query, key, value = self._checked(plain(query), plain(key), plain(value))
+        if key is None and value is not None:
+            raise ArgumentTypeError(
+                f"{type(self).__name__}: value was given without key; call it as layer(query, key, "
+                "value)."
+            )
+        query = plain(query)
+        key = query if key is None else plain(key)
+        value = key if value is None else plain(value)
         q, k, v = self.query(query), self.key(key), self.value(value)
         start = 0 if cache is None else cache["length"]
         if self.rotary:
@@ -256,12 +253,8 @@ class MultiHeadAttention(Layer):
             seen = plain(mask)
             is_bool = seen.dtype == jnp.bool_
             allowed = allowed & seen if is_bool else jnp.where(allowed, seen, -jnp.inf)
-        return (
-            keys_so_far,
-            values,
-            allowed,
-            {"key": keys_so_far, "value": values, "length": length + k.shape[-2]},
-        )
+        cache = {"key": keys_so_far, "value": values, "length": length + k.shape[-2]}
+        return keys_so_far, values, allowed, cache
 
     def _usual(self) -> dict[str, Any]:
         """Sizes are as usual where they follow from others."""
@@ -271,28 +264,6 @@ class MultiHeadAttention(Layer):
             "head_features": self.features // self.num_heads,
             "num_kv_heads": self.num_heads,
         }
-
-    def _checked(self, query: Array, key: Array | None, value: Array) -> tuple[Any, Any, Any]:
-        """Fill in what was left out, and compare features with those of the layer."""
-        name = type(self).__name__
-        if key is None and value is not None:
-            raise ArgumentTypeError(
-                f"{name}: value was given without key; call it as layer(query, key, value)."
-            )
-        key = query if key is None else key
-        value = key if value is None else value
-        for which, x, features in (
-            ("query", query, self.features),
-            ("key", key, self.key_features),
-            ("value", value, self.value_features),
-        ):
-            check_floating(name, **{which: x})
-            if len(x.shape) < 2 or x.shape[-1] != features:
-                raise ShapeError(
-                    f"{name}: {which} must have axes (*batch, length, {features}), got "
-                    f"{describe_shape(x)}."
-                )
-        return query, key, value
 
 
 @kernel(static=("num_heads", "base"))

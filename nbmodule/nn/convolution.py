@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from jax import Array
-from jax.typing import DTypeLike
 from jaxtyping import Inexact
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.checks import flag, size, sizes
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional.windows import Padding, Sizes
-from nbmodule.nn.initializers import GlorotUniform, InitializerLike, Zeros
-from nbmodule.nn.layer import ArrayLike, FunctionLayer, data_format_of, padding_of, value_of
+from nbmodule.nn.layer import (
+    ArrayLike,
+    VariableOptions,
+    WeightedLayer,
+    data_format_of,
+    padding_of,
+    value_of,
+)
 
 
-class _Convolution(FunctionLayer):
+class _Convolution(WeightedLayer):
     """$summary over $axes.
 
     Args:
@@ -66,12 +69,7 @@ class _Convolution(FunctionLayer):
         groups: int = 1,
         with_bias: bool = True,
         data_format: str | None = None,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         name = type(self).__name__
         self.in_channels = size(name, "in_channels", in_channels)
@@ -88,17 +86,10 @@ class _Convolution(FunctionLayer):
         self.padding = padding_of(name, padding, self._axes)
         self.data_format = data_format_of(name, self._axes, data_format)
         self.with_bias = flag(name, "with_bias", with_bias)
-        area, out_shape = math.prod(self.kernel_size), (out_channels,) if self.with_bias else None
-        shape = (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
-        self.weight, self.bias = self._create(
-            (shape, weight_initializer, GlorotUniform()),
-            (out_shape, bias_initializer, Zeros()),
-            (area * self.out_channels // self.groups, area * self.in_channels // self.groups),
-            key,
-            device,
-            dtype,
-        )
-        super().__init__(device=device, dtype=dtype, v=v)
+        area, bias = math.prod(self.kernel_size), (out_channels,) if self.with_bias else None
+        weight = (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
+        fans = area * self.out_channels // self.groups, area * self.in_channels // self.groups
+        super().__init__(weight, bias, fans, **options)
 
     def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
         return self._call_function(x, self.weight.value, value_of(self.bias))
@@ -134,23 +125,16 @@ class DepthwiseConv2d(_Convolution):
 
     _axes, _function = 2, staticmethod(conv.conv2d)
 
-    _shown = "in_channels kernel_size= with_bias="
+    _shown, _without = "channels kernel_size= with_bias=", ("groups",)
 
     def __init__(
         self, channels: int, kernel_size: Sizes, *, depth_multiplier: int = 1, **options: Any
     ) -> None:
-        channels = size("DepthwiseConv2d", "channels", channels)
+        self.channels = size("DepthwiseConv2d", "channels", channels)
         self.depth_multiplier = size("DepthwiseConv2d", "depth_multiplier", depth_multiplier)
-        if "groups" in options:
-            raise ArgumentError(
-                "DepthwiseConv2d has one group for each channel: groups= cannot be given."
-            )
         super().__init__(
             channels, channels * depth_multiplier, kernel_size, groups=channels, **options
         )
-
-    def _usual(self) -> dict[str, Any]:
-        return super()._usual() | {"out_channels": self.out_channels, "groups": self.groups}
 
 
 class _Transposed(_Convolution):

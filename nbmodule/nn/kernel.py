@@ -80,6 +80,7 @@ def _read_list(rows: list[Any]) -> Any:
     return array if array.size else rows
 
 
+_ARRAYS = (jax.Array, np.ndarray)
 # Integers of which float32 holds each; the longer ones would lose digits.
 _HELD_BY_FLOAT32 = {"int8", "int16", "uint8", "uint16"}
 _value = operator.attrgetter("value")
@@ -122,11 +123,6 @@ def kernel(
     if fn is None:
         return functools.partial(kernel, static=static, numbers=numbers)
     signature, constant = inspect.signature(fn), (*static, *numbers)
-    unknown = {*constant} - {*signature.parameters}
-    if unknown:
-        raise ArgumentTypeError(
-            f"{fn.__name__} has no argument named {', '.join(sorted(unknown))}."
-        )
     checks = annotated_checks(fn)
 
     @functools.wraps(fn)
@@ -134,9 +130,8 @@ def kernel(
         __tracebackhide__ = True
         with mixed_ranks():  # a user's own are told apart by the checks
             bound = dict(signature.bind(*args, **kwargs).arguments)
-            # Then JAX hands on what it was given
             if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-                bound = _as_compiled(bound, static, numbers)
+                bound = _as_compiled(bound, static, numbers)  # JAX hands on what it was given
             check_arguments(fn.__name__, checks, bound)
             return fn(**bound)
 
@@ -159,26 +154,22 @@ def kernel(
             with quiet():
                 return compiled(*args, **kwargs)
         except (NbModuleError, TypeError, ValueError, AttributeError) as error:
-            translated = _in_our_words(fn, args, kwargs)
-            if translated is not None:
-                return call(*translated[0], **translated[1])
+            words = migration.arguments(fn)
+            if migration.is_ours(fn) and words.needs_translation(args, kwargs):
+                args, kwargs = migration.translate(fn.__name__, words, args, kwargs)
+                return call(*args, **kwargs)
             bound = _bind(fn, args, kwargs)
-            if any(isinstance(bound.get(name), (jax.Array, np.ndarray)) for name in numbers):
+            if any(isinstance(bound.get(name), _ARRAYS) for name in numbers):
                 return traced(*args, **kwargs)
-            changed = (
-                {k: _tuples(x) for k, x in bound.items() if k in static and isinstance(x, list)}
-                or _read_arrays(fn, constant, bound)
-                or _widened(error, bound)
-            )
+            changed = _converted(fn, static, bound) or _widened(error, bound)
             if changed:
                 return call(**(bound | changed))
             if isinstance(error, NbModuleError):  # a fresh one: without JAX's frames and its note
                 raise type(error)(*error.args) from None
             raise _explained(error, fn, constant, bound) from None
 
-    bare: Any = inspect.unwrap(
-        call
-    )  # graphs and tracebacks read the name of a function from its code
+    bare: Any = inspect.unwrap(call)
+    # graphs and tracebacks read the name of a function from its code
     bare.__code__ = bare.__code__.replace(co_name=fn.__name__, co_qualname=fn.__qualname__)
     public: Any = functools.update_wrapper(call, fn)
     public.compiled = compiled
@@ -191,13 +182,9 @@ def _as_compiled(
     """The arguments as a compiled function would see them: arrays for what is not static, and for
     that no arrays.
     """
-    if any(
-        isinstance(passed.get(name), (jax.Array, np.ndarray)) or not _is_hashable(passed.get(name))
-        for name in static
-    ):
-        raise TypeError(
-            "a static argument must be hashable, and no array"
-        )  # what is said then: `_explained`
+    for name in static:
+        if isinstance(passed.get(name), _ARRAYS) or not _is_hashable(passed.get(name)):
+            raise TypeError(f"{name} is static")  # `_explained` says it in full
     kinds = (np.ndarray, np.generic, bool, int, float, complex)
     return {
         name: jnp.asarray(value)
@@ -216,31 +203,23 @@ def plain(x: object) -> Any:
     return x if reader is None else reader(x)
 
 
-def _in_our_words(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """The arguments with the names that they have here, where a neighbor's were given; None where
-    none was.
-    """
-    translated = migration.arguments(fn)
-    if not migration.is_ours(fn) or not translated.needs_translation(args, kwargs):
-        return None
-    return migration.translate(fn.__name__, translated, args, kwargs)
-
-
 def _array_inside(value: object) -> Any:
     inside = _inside(type(value))
     return value if inside is None else inside(value)
 
 
-def _read_arrays(
+def _converted(
     fn: Callable[..., Any], static: Sequence[str], bound: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return arrays for lists of numbers and for what comes from elsewhere, by argument."""
-    arrays = {
-        name: _array_of(fn, name, value) for name, value in bound.items() if name not in static
-    }
-    return {name: array for name, array in arrays.items() if array is not None}
+    """Return tuples for lists of static values, and arrays for lists of numbers and for what comes
+    from elsewhere, by argument.
+    """
+    changed = {}
+    for name, value in bound.items():
+        new = _tuples(value) if name in static else _array_of(fn, name, value)
+        if new is not value:
+            changed[name] = new
+    return changed
 
 
 def _widened(error: Exception, bound: dict[str, Any]) -> dict[str, Any]:
@@ -249,16 +228,16 @@ def _widened(error: Exception, bound: dict[str, Any]) -> dict[str, Any]:
     """
     name = getattr(error, "floats_wanted", None) or ""
     value = bound.get(name)
-    if not isinstance(value, (jax.Array, np.ndarray)) or value.dtype.name not in _HELD_BY_FLOAT32:
+    if not isinstance(value, _ARRAYS) or value.dtype.name not in _HELD_BY_FLOAT32:
         return {}
     return {name: value.astype(np.float32)}
 
 
 def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
-    """The array of nested lists of numbers or of a value from elsewhere; None for anything else."""
+    """The array of nested lists of numbers or of a value from elsewhere; anything else as it is."""
     reader = _reader(type(value))
     if reader is None:
-        return None
+        return value
     try:
         array = reader(value)
     except Unconvertible as refused:
@@ -266,7 +245,7 @@ def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
         raise ArgumentTypeError(
             f"{fn.__name__}: {name} must be an array, and is {refused.what}. Convert it by {cure}."
         ) from None
-    return array if array is not value and getattr(array, "size", 0) else None
+    return array if getattr(array, "size", 0) else value
 
 
 def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -280,7 +259,7 @@ def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
 
 
 def _tuples(value: object) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
 def _explained(
@@ -295,9 +274,11 @@ def _explained(
                     f"{fn.__name__}: {name} must be an array of numbers, got one of dtype "
                     f"{value.dtype}. {made_numbers(value, name)}"
                 )
-            if _holds_text(value) or str(error).startswith(f"'{bound}' object has no attribute"):
+            parts = value if isinstance(value, (list, tuple)) else (value,)
+            has_text = any(isinstance(part, (str, bytes)) for part in parts)
+            if has_text or str(error).startswith(f"'{bound}' object has no attribute"):
                 return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, got {bound}.")
-        elif isinstance(value, (jax.Array, np.ndarray)):
+        elif isinstance(value, _ARRAYS):
             return ArgumentTypeError(
                 f"{fn.__name__}: {name} must be a Python value, known before the computation "
                 f"runs, got an array {describe_shape(value)}."
@@ -307,13 +288,6 @@ def _explained(
                 f"{fn.__name__}: {name} must be hashable, such as a tuple, got {bound}."
             )
     return error
-
-
-def _holds_text(value: object) -> bool:
-    return any(
-        isinstance(part, (str, bytes))
-        for part in (value if isinstance(value, (list, tuple)) else (value,))
-    )
 
 
 def _is_hashable(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import jax
 import jax.numpy as jnp
@@ -16,13 +16,45 @@ from jax.typing import DTypeLike
 from nbmodule.api.module import Module
 from nbmodule.base import migration
 from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
+from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.numbers import threefry
-from nbmodule.core.variables.variable import Parameter, Variable
+from nbmodule.core.variables.variable import Variable
 from nbmodule.nn.checks import check_choice
 from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
-from nbmodule.nn.initializers import Initializer, as_initializer
+from nbmodule.nn.initializers import (
+    GlorotUniform,
+    Initializer,
+    InitializerLike,
+    Zeros,
+    as_initializer,
+)
 from nbmodule.nn.kernel import ArrayLike as ArrayLike
 from nbmodule.nn.kernel import plain
+
+
+class _LayerSignature(ConstructorSignature):
+    """The arguments of `__init__`; instead of its `**options` those of the base class, or those of
+    the layer's function.
+    """
+
+    def __get__(self, instance: Any, owner: Any) -> inspect.Signature:
+        signature = super().__get__(instance, owner)
+        parameters = dict(signature.parameters)
+        if instance is not None or parameters.pop("options", None) is None:
+            return signature
+        cls, base, *_ = [cls for cls in owner.__mro__ if "__init__" in vars(cls)]
+        if not migration.is_ours(cls):
+            return signature
+        kind = inspect.Parameter.KEYWORD_ONLY
+        if isinstance(owner._options, dict):
+            usual = owner._options.items()
+            more = [inspect.Parameter(name, kind, default=value) for name, value in usual]
+        else:
+            more = inspect.signature(base).parameters.values()
+        for parameter in more:
+            if parameter.kind is kind and parameter.name not in owner._without:
+                parameters.setdefault(parameter.name, parameter)
+        return signature.replace(parameters=list(parameters.values()))
 
 
 class Layer(Module):
@@ -38,6 +70,10 @@ class Layer(Module):
     _brief: ClassVar[str] = ""  # what displays show of the arguments, as a format string
     _words: ClassVar[dict[str, str]] = {}
     _template: ClassVar[str]
+    _without: ClassVar[tuple[str, ...]] = ()  # options of the base class that this one lacks
+    _function: ClassVar[Callable[..., Any]]  # what a forward calls, see `_call_function`
+    _options: ClassVar[Any] = ()  # attributes that are its options, or a dict with their defaults
+    __signature__ = _LayerSignature()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -60,30 +96,10 @@ class Layer(Module):
     ) -> None:
         Module.__init__(self, device=device, dtype=dtype, v=v)
 
-    def _create(
-        self,
-        weight: tuple[tuple[int, ...] | None, object, Initializer],
-        bias: tuple[tuple[int, ...] | None, object, Initializer],
-        fans: tuple[int, int],
-        key: KeyLike | None,
-        device: DeviceLike | None,
-        dtype: DTypeLike | None,
-    ) -> tuple[Parameter, Parameter | None]:
-        """Return the variables for `weight` and `bias`, each from its shape (None for none), what
-        the
-        user passed as initializer, and the default; `fans` are those of outputs and inputs.
-        """
-        variables: list[Any] = []
-        for name, (shape, passed, default), subkey in zip(
-            ("weight", "bias"), (weight, bias), keys(key, 2)
-        ):
-            variable = None
-            if shape is not None:
-                where = type(self).__name__
-                draw = initializer(where, f"{name}_initializer", passed, default)
-                variable = draw.create_variables(shape, device, *fans, dtype, key=subkey)
-            variables.append(variable)
-        return variables[0], variables[1]
+    def _call_function(self, *arrays: object) -> Any:
+        """Call the function of the layer, with its attributes as options of the same names."""
+        options = {name: getattr(self, name) for name in self._options}
+        return type(self)._function(*arrays, **options)
 
     def extra_repr(self) -> str:
         """Return the arguments of `_shown`, and those others that are not as usual."""
@@ -102,14 +118,10 @@ class Layer(Module):
 
     def _usual(self) -> dict[str, Any]:
         """Return the arguments of the constructor with their defaults."""
-        defaults: dict[str, Any] = {}
-        for cls in type(self).__mro__:
-            if migration.is_ours(cls) and ("__init__" in vars(cls) or not defaults):
-                parameters = inspect.signature(cls).parameters.values()
-                defaults = {p.name: p.default for p in parameters} | defaults
-        if self._axes:
-            defaults["data_format"] = DATA_FORMATS[self._axes][0]
-        return {name: usual for name, usual in defaults.items() if name not in _OF_VARIABLES}
+        cls = next(cls for cls in type(self).__mro__ if migration.is_ours(cls))
+        parameters = inspect.signature(cls).parameters.values()
+        usual = {p.name: p.default for p in parameters if p.name not in _OF_VARIABLES}
+        return usual | ({"data_format": DATA_FORMATS[self._axes][0]} if self._axes else {})
 
     def brief(self) -> str:
         """Return the main sizes in few characters, for displays."""
@@ -119,18 +131,62 @@ class Layer(Module):
         return self._brief.format(**{name: _joined(getattr(self, name)) for name in names})
 
 
+class VariableOptions(TypedDict, total=False):
+    """Options of a layer with variables."""
+
+    weight_initializer: InitializerLike | None
+    bias_initializer: InitializerLike | None
+    key: KeyLike | None
+    device: DeviceLike | None
+    dtype: DTypeLike | None
+    v: Mapping[str, Any] | None
+
+
 _OF_VARIABLES = frozenset({"key", "device", "dtype", "v"})
 
 
-class FunctionLayer(Layer):
-    """A layer that calls one function, with its attributes as options of the same names."""
+class WeightedLayer(Layer):
+    """A layer with a `weight` and a `bias`, either of which may be None.
 
-    _function: ClassVar[Callable[..., Any]]
-    _options: ClassVar[Any] = ()  # names of the attributes, or a dict with their defaults
+    Args:
+        weight: Shape of the weight, None for none.
+        bias: Shape of the bias, None for none.
+        fans: Number of outputs and inputs that count for the initial values.
+        defaults: Initializers of weight and bias if none are given.
+    """
 
-    def _call_function(self, *arrays: object) -> Any:
-        options = {name: getattr(self, name) for name in self._options}
-        return type(self)._function(*arrays, **options)
+    weight: Any
+    bias: Any
+
+    def __init__(
+        self,
+        weight: tuple[int, ...] | None,
+        bias: tuple[int, ...] | None,
+        fans: tuple[int, int],
+        defaults: tuple[Initializer, Initializer] = (GlorotUniform(), Zeros()),
+        *,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: KeyLike | None = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
+    ) -> None:
+        where = type(self).__name__
+
+        def create(name: str, shape: Any, passed: object, default: Initializer, key: Any) -> Any:
+            if shape is None:
+                return None
+            draw = initializer(where, f"{name}_initializer", passed, default)
+            return draw.create_variables(shape, device, *fans, dtype, key=key)
+
+        if "bias_initializer" in self._without:
+            self.weight = create("weight", weight, weight_initializer, defaults[0], key)
+        else:
+            first, second = keys(key, 2)
+            self.weight = create("weight", weight, weight_initializer, defaults[0], first)
+            self.bias = create("bias", bias, bias_initializer, defaults[1], second)
+        super().__init__(device=device, dtype=dtype, v=v)
 
 
 def written(value: object) -> str:

@@ -5,24 +5,21 @@ reshape.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from jax import Array, lax
-from jax.typing import DTypeLike
 from jaxtyping import Float, Inexact, Integer, Shaped
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ShapeError
 from nbmodule.nn.checks import check_index, check_number, flag, integer, size
 from nbmodule.nn.functional.linear import bilinear, embedding, linear
-from nbmodule.nn.initializers import GlorotUniform, InitializerLike, RandomNormal, Uniform, Zeros
+from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, initializer, value_of
+from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, value_of
 
 
-class Linear(Layer):
+class Linear(WeightedLayer):
     """An affine map of the last axis: `x @ weight.T + bias`.
 
     Args:
@@ -53,20 +50,12 @@ class Linear(Layer):
         out_features: int,
         *,
         with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.in_features = n = size("Linear", "in_features", in_features)
         self.out_features = m = size("Linear", "out_features", out_features)
         self.with_bias = flag("Linear", "with_bias", with_bias)
-        weight = (m, n), weight_initializer, GlorotUniform()
-        bias = (m,) if with_bias else None, bias_initializer, Zeros()
-        self.weight, self.bias = self._create(weight, bias, (m, n), key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__((m, n), (m,) if with_bias else None, (m, n), **options)
 
     def forward(
         self, x: Inexact[ArrayLike, "*batch in_features"]
@@ -74,7 +63,7 @@ class Linear(Layer):
         return linear(x, self.weight.value, value_of(self.bias))
 
 
-class Bilinear(Layer):
+class Bilinear(WeightedLayer):
     """A bilinear map of two inputs: `x1 @ weight[k] @ x2 + bias[k]` for each output `k`.
 
     Args:
@@ -107,21 +96,15 @@ class Bilinear(Layer):
         out_features: int,
         *,
         with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.in1_features = n1 = size("Bilinear", "in1_features", in1_features)
         self.in2_features = n2 = size("Bilinear", "in2_features", in2_features)
         self.out_features = m = size("Bilinear", "out_features", out_features)
         self.with_bias = flag("Bilinear", "with_bias", with_bias)
-        weight = (m, n1, n2), weight_initializer, Uniform(1, "fan_in", 0.5, 1)
-        bias = (m,) if with_bias else None, bias_initializer, Zeros()
-        self.weight, self.bias = self._create(weight, bias, (m, n1), key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        defaults = Uniform(1, "fan_in", 0.5, 1), Zeros()
+        bias = (m,) if with_bias else None
+        super().__init__((m, n1, n2), bias, (m, n1), defaults, **options)
 
     def forward(
         self,
@@ -131,7 +114,7 @@ class Bilinear(Layer):
         return bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
 
-class Embedding(Layer):
+class Embedding(WeightedLayer):
     """A table of vectors, looked up by index.
 
     Args:
@@ -155,6 +138,7 @@ class Embedding(Layer):
     """
 
     _shown, _brief = "num_embeddings embedding_dim", "{num_embeddings} × {embedding_dim}"
+    _without = ("bias_initializer",)
 
     def __init__(
         self,
@@ -164,11 +148,7 @@ class Embedding(Layer):
         padding_idx: int | None = None,
         max_norm: float | None = None,
         norm_type: float = 2.0,
-        weight_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)
         self.embedding_dim = m = size("Embedding", "embedding_dim", embedding_dim)
@@ -179,13 +159,9 @@ class Embedding(Layer):
             if value is not None or name == "norm_type":
                 check_number("Embedding", name, value, above=0)
         self.max_norm, self.norm_type = max_norm, norm_type
-        weights = initializer(
-            "Embedding", "weight_initializer", weight_initializer, RandomNormal(0.0, 1.0)
-        )
-        self.weight = weights.create_variables((n, m), device, m, n, dtype, key=key)
-        if self.padding_idx is not None:
+        super().__init__((n, m), None, (m, n), (RandomNormal(0.0, 1.0), Zeros()), **options)
+        if self.padding_idx is not None and options.get("v") is None:
             self._clear_padding_row()
-        super().__init__(device=device, dtype=dtype, v=v)
 
     def _clear_padding_row(self) -> None:
         index = self.padding_idx

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import numpy as np
@@ -13,49 +12,55 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike, KeyLike
+from nbmodule.base.kinds import DeviceLike
 from nbmodule.core.structure.functional import StateKey, update_state
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import find_device, find_dtype
-from nbmodule.core.variables.variable import Buffer, Parameter
+from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.checks import check_choice, check_number, flag, integer, rate
 from nbmodule.nn.checks import size as whole_number
 from nbmodule.nn.functional import normalization as functions
 from nbmodule.nn.functional.windows import FORMATS, Sizes, channel_axis
-from nbmodule.nn.initializers import InitializerLike, Ones, Zeros
+from nbmodule.nn.initializers import Ones, Zeros
 from nbmodule.nn.kernel import plain
-from nbmodule.nn.layer import ArrayLike, Layer, data_format_of, value_of
+from nbmodule.nn.layer import (
+    ArrayLike,
+    Layer,
+    VariableOptions,
+    WeightedLayer,
+    data_format_of,
+    value_of,
+)
 
 
-class _Affine(Layer):
+class NormOptions(VariableOptions, total=False):
+    """Options of a normalization layer."""
+
+    eps: float
+    affine: bool
+
+
+class _Norm(WeightedLayer):
     """A layer with a gain and an offset for each feature; either may be None."""
 
-    weight: Parameter | None
-    bias: Parameter | None
-
-    def _create_affine(
+    def __init__(
         self,
         shape: tuple[int, ...],
-        eps: float,
-        affine: bool,
-        initializers: tuple[object, object],
-        key: KeyLike | None,
-        device: DeviceLike | None,
-        dtype: DTypeLike | None,
-        *,
         with_bias: bool = True,
+        *,
+        eps: float = 1e-5,
+        affine: bool = True,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.eps = check_number(type(self).__name__, "eps", eps, least=0)
         self.affine = flag(type(self).__name__, "affine", affine)
-        weights, biases = initializers
-        weight = shape if self.affine else None, weights, Ones()
-        bias = shape if self.affine and with_bias else None, biases, Zeros()
-        fans = shape[-1], shape[-1]
-        self.weight, self.bias = self._create(weight, bias, fans, key, device, dtype)
+        weight = shape if self.affine else None
+        bias = weight if with_bias else None
+        super().__init__(weight, bias, (shape[-1], shape[-1]), (Ones(), Zeros()), **options)
 
 
-class _OfLastAxes(_Affine):
+class _OfLastAxes(_Norm):
     normalized_shape: tuple[int, ...]
 
     _shown, _brief = "normalized_shape eps= affine=", "{normalized_shape}"
@@ -95,25 +100,14 @@ class LayerNorm(_OfLastAxes):
         self,
         normalized_shape: Sizes,
         *,
-        eps: float = 1e-5,
         new_std: float = 1.0,
-        affine: bool = True,
         with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[NormOptions],
     ) -> None:
         self.normalized_shape = shape = self._check_shape(normalized_shape)
         self.new_std = check_number("LayerNorm", "new_std", new_std, least=0)
         self.with_bias = flag("LayerNorm", "with_bias", with_bias)
-        initializers = weight_initializer, bias_initializer
-        self._create_affine(
-            shape, eps, affine, initializers, key, device, dtype, with_bias=self.with_bias
-        )
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__(shape, self.with_bias, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         weight, bias, shape = value_of(self.weight), value_of(self.bias), self.normalized_shape
@@ -144,29 +138,20 @@ class RMSNorm(_OfLastAxes):
     Source: Zhang and Sennrich (2019), arXiv:1910.07467.
     """
 
+    _without = ("bias_initializer",)
+
     def __init__(
-        self,
-        normalized_shape: Sizes,
-        *,
-        eps: float = 1e-6,
-        affine: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        self, normalized_shape: Sizes, *, eps: float = 1e-6, **options: Unpack[NormOptions]
     ) -> None:
         self.normalized_shape = shape = self._check_shape(normalized_shape)
-        initializers = weight_initializer, None
-        self._create_affine(shape, eps, affine, initializers, key, device, dtype, with_bias=False)
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__(shape, False, eps=eps, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         weight = value_of(self.weight)
         return functions.rms_norm(x, weight, normalized_shape=self.normalized_shape, eps=self.eps)
 
 
-class GroupNorm(_Affine):
+class GroupNorm(_Norm):
     """Normalizes over groups of channels of each sample.
 
     Args:
@@ -200,15 +185,8 @@ class GroupNorm(_Affine):
         num_groups: int,
         num_channels: int,
         *,
-        eps: float = 1e-5,
-        affine: bool = True,
         data_format: str | None = None,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[NormOptions],
     ) -> None:
         self.num_groups = whole_number("GroupNorm", "num_groups", num_groups)
         self.num_channels = whole_number("GroupNorm", "num_channels", num_channels)
@@ -217,9 +195,7 @@ class GroupNorm(_Affine):
                 f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups."
             )
         self.data_format = _checked_format("GroupNorm", data_format)
-        initializers = weight_initializer, bias_initializer
-        self._create_affine((num_channels,), eps, affine, initializers, key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__((num_channels,), **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         _channel_axis("GroupNorm", x, self.data_format, self.num_channels)
@@ -229,7 +205,7 @@ class GroupNorm(_Affine):
         )
 
 
-class InstanceNorm(_Affine):
+class InstanceNorm(_Norm):
     """Normalizes each channel of each sample over its spatial axes.
 
     Args:
@@ -263,18 +239,11 @@ class InstanceNorm(_Affine):
         eps: float = 1e-5,
         affine: bool = False,
         data_format: str | None = None,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.num_features = whole_number("InstanceNorm", "num_features", num_features)
         self.data_format = _checked_format("InstanceNorm", data_format)
-        initializers = weight_initializer, bias_initializer
-        self._create_affine((num_features,), eps, affine, initializers, key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__((num_features,), eps=eps, affine=affine, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         _channel_axis("InstanceNorm", x, self.data_format, self.num_features)
@@ -282,7 +251,7 @@ class InstanceNorm(_Affine):
         return functions.instance_norm(x, weight, bias, eps=self.eps, data_format=self.data_format)
 
 
-class _BatchNorm(_Affine):
+class _BatchNorm(_Norm):
     """Normalizes each channel by its mean and variance over the batch, and remembers both for
     evaluation.
 
@@ -335,12 +304,7 @@ class _BatchNorm(_Affine):
         track_running_stats: bool = True,
         data_format: str | None = None,
         axis_name: object = None,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         name, shape = type(self).__name__, (num_features,)
         self.num_features = whole_number(name, "num_features", num_features)
@@ -348,12 +312,11 @@ class _BatchNorm(_Affine):
         self.axis_name = axis_name
         self.track_running_stats = flag(name, "track_running_stats", track_running_stats)
         self.data_format = data_format_of(name, self._axes, data_format)
-        initializers = weight_initializer, bias_initializer
-        self._create_affine(shape, eps, affine, initializers, key, device, dtype)
         if self.track_running_stats:
-            self.running_mean = _filled(0, shape, device, dtype)
-            self.running_var = _filled(1, shape, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+            placement = options.get("device"), options.get("dtype")
+            self.running_mean = _filled(0, shape, *placement)
+            self.running_var = _filled(1, shape, *placement)
+        super().__init__(shape, eps=eps, affine=affine, **options)
 
     def forward(self, x: Float[ArrayLike, "..."], state: Any = None) -> Any:
         x, name = plain(x), type(self).__name__

@@ -11,10 +11,10 @@ from nbmodule.nn.checks import check_number, flag, for_each_axis, size, sizes
 from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.resize import check_resize, interpolate
 from nbmodule.nn.functional.windows import Padding, Sizes
-from nbmodule.nn.layer import ArrayLike, FunctionLayer, data_format_of, padding_of
+from nbmodule.nn.layer import ArrayLike, Layer, data_format_of, padding_of
 
 
-class _Pool(FunctionLayer):
+class _Pool(Layer):
     _options = ("stride", "padding", "ceil_mode", "data_format")
     _shown, _brief = "kernel_size= stride=", "{kernel_size}"
 
@@ -129,7 +129,7 @@ class AvgPool3d(_AvgPool):
     _axes, _function = 3, staticmethod(pooling.avg_pool3d)
 
 
-class _AdaptivePool(FunctionLayer):
+class _AdaptivePool(Layer):
     """Means over parts of an image of $axes, so that each has a given size.
 
     Args:
@@ -174,7 +174,7 @@ class AdaptiveAvgPool3d(_AdaptivePool):
     _axes, _function = 3, staticmethod(pooling.adaptive_avg_pool3d)
 
 
-class Upsample(FunctionLayer):
+class Upsample(Layer):
     """Resizes images, to a size or by a factor; `nb.interpolate` gives the rules.
 
     Args:

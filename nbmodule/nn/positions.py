@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, Unpack
 
 from jax import Array
-from jax.typing import DTypeLike
 from jaxtyping import Float, Real
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.checks import check_floating, check_number, check_rank, check_shape, size
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_table, time_embedding
 from nbmodule.nn.functional.primitives import promoted
-from nbmodule.nn.initializers import InitializerLike, RandomNormal
+from nbmodule.nn.initializers import RandomNormal, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, initializer
+from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer
 
 
 class SinusoidalPositionalEncoding(Layer):
@@ -96,7 +93,7 @@ class TimeEmbedding(Layer):
         return time_embedding(t, self.features, base=self.base)
 
 
-class LearnedPositionalEncoding(Layer):
+class LearnedPositionalEncoding(WeightedLayer):
     """Adds a trained vector for each position.
 
     Args:
@@ -118,27 +115,19 @@ class LearnedPositionalEncoding(Layer):
     Source: Gehring, Auli, Grangier, Yarats and Dauphin (2017), arXiv:1705.03122.
     """
 
-    _shown = "max_length features"
+    _shown, _without = "max_length features", ("bias_initializer",)
 
     def __init__(
         self,
         max_length: int,
         features: int,
-        *,
-        weight_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         name = "LearnedPositionalEncoding"
         self.max_length = size(name, "max_length", max_length)
         self.features = size(name, "features", features)
-        draw = initializer(name, "weight_initializer", weight_initializer, RandomNormal(0.0, 0.02))
-        self.weight = draw.create_variables(
-            (max_length, features), device, features, max_length, dtype, key=key
-        )
-        super().__init__(device=device, dtype=dtype, v=v)
+        defaults = RandomNormal(0.0, 0.02), Zeros()
+        super().__init__((max_length, features), None, (features, max_length), defaults, **options)
 
     def forward(
         self, x: Float[ArrayLike, "*batch length features"]

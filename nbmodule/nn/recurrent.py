@@ -10,7 +10,7 @@ z, n in a GRU.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jax import lax
@@ -36,11 +36,46 @@ from nbmodule.nn.functional import recurrent
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.initializers import InitializerLike, Uniform
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, initializer, keys
+from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, initializer, keys
 
 # within one over the root of the fan, for which the state counts
 _SPREAD = Uniform(1, "fan_in", 0.5, 1)
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+# words of the docstrings
+_RNN = {
+    "title": "A simple recurrent network: "
+    "`h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`",
+    "state": "one array `h`",
+    "gates": "",
+    "order": "",
+    "more": "\n        nonlinearity: `tanh` or `relu`.",
+    "shape": "(4, 5, 4)",
+    "cell_shape": "(5, 4)",
+    "source": "Elman (1990), Finding structure in time.",
+}
+_GRU = _RNN | {
+    "title": "Gated recurrent units; `nb.gru` gives the formula",
+    "gates": "3 * ",
+    "order": " The gates lie\n    in the order r, z, n.",
+    "more": "",
+    "source": "Cho et al. (2014), arXiv:1406.1078.",
+}
+_LSTM = _GRU | {
+    "title": "Long short-term memory; `nb.lstm` gives the formula",
+    "state": "a pair `(h, c)` of arrays",
+    "gates": "4 * ",
+    "order": " The gates lie\n    in the order i, f, g, o.",
+    "shape": "((4, 5, 4), (4, 5, 4))",
+    "cell_shape": "((5, 4), (5, 4))",
+    "source": "Hochreiter and Schmidhuber (1997), Long short-term memory.",
+}
+
+
+class CellOptions(VariableOptions, total=False):
+    """Options of a recurrent cell."""
+
+    with_bias: bool
 
 
 class _Gated(Layer):
@@ -53,47 +88,46 @@ class _Gated(Layer):
     with_bias: bool
     nonlinearity = "tanh"
 
-    def _create_gates(
+    def __init__(
         self,
         groups: dict[str, int],
-        initializers: tuple[object, object],
-        key: KeyLike | None,
-        device: DeviceLike | None,
-        dtype: DTypeLike | None,
+        *,
+        with_bias: bool = True,
+        weight_initializer: InitializerLike | None = None,
+        bias_initializer: InitializerLike | None = None,
+        key: KeyLike | None = None,
+        device: DeviceLike | None = None,
+        dtype: DTypeLike | None = None,
+        v: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the variables of each group: its suffix, and the number of its inputs."""
-        hidden, rows, where = (
-            self.hidden_features,
-            self._gates * self.hidden_features,
-            type(self).__name__,
-        )
-        weights, biases = (
-            initializer(where, f"{name}_initializer", passed, _SPREAD)
-            for name, passed in zip(("weight", "bias"), initializers)
-        )
+        name, hidden = type(self).__name__, self.hidden_features
+        self.with_bias = flag(name, "with_bias", with_bias)
+        weights = initializer(name, "weight_initializer", weight_initializer, _SPREAD)
+        biases = initializer(name, "bias_initializer", bias_initializer, _SPREAD)
         subkeys = iter(keys(key, len(_NAMES) * len(groups)))
         for suffix, inputs in groups.items():
-            for name, columns, subkey in zip(_NAMES, (inputs, hidden, None, None), subkeys):
+            for kind, columns, subkey in zip(_NAMES, (inputs, hidden, None, None), subkeys):
                 if columns is None and not self.with_bias:
                     continue
-                shape = (rows,) if columns is None else (rows, columns)
-                draw = biases if columns is None else weights
+                rows = (self._gates * hidden,)
+                shape, draw = (rows, biases) if columns is None else ((*rows, columns), weights)
                 fan_in = hidden if draw is _SPREAD or columns is None else columns
                 variable = draw.create_variables(shape, device, hidden, fan_in, dtype, key=subkey)
-                setattr(self, name + suffix, variable)
+                setattr(self, kind + suffix, variable)
+        super().__init__(device=device, dtype=dtype, v=v)
 
     def _values(self, suffix: str = "") -> tuple[Any, ...]:
         names = _NAMES if self.with_bias else _NAMES[:2]
         return tuple(getattr(self, name + suffix).value for name in names)
 
-    def _check_pair(self, state: object) -> Any:
-        """Return a state of several arrays, or raise."""
-        if not isinstance(state, (tuple, list)):
-            got = type(state).__name__
-        elif len(state) != len(self._states):
-            got = f"{len(state)} of them"
-        else:
-            return state
+    def _as_tuple(self, state: Any) -> tuple[Any, ...]:
+        """Return the arrays of a state."""
+        if len(self._states) == 1:
+            return (plain(state),)
+        if isinstance(state, (tuple, list)) and len(state) == 2:
+            return tuple(map(plain, state))
+        got = f"{len(state)} of them" if isinstance(state, (tuple, list)) else type(state).__name__
         raise ArgumentTypeError(
             f"{type(self).__name__}: state must be a pair (h, c) of arrays, got {got}."
         )
@@ -138,7 +172,7 @@ class _Recurrent(_Gated):
         >>> from nbmodule.nn.recurrent import $name
         >>> y, state = $name(3, 4, num_layers=2, bidirectional=True)(jnp.ones((5, 7, 3)))
         >>> y.shape, jax.tree.map(jnp.shape, state)
-        ${shapes}
+        ((5, 7, 8), ${shape})
 
     Source: ${source}
     """
@@ -156,19 +190,13 @@ class _Recurrent(_Gated):
         with_bias: bool = True,
         return_sequence: bool = True,
         return_state: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
         self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
         self.num_layers = size(name, "num_layers", num_layers)
         self.bidirectional = flag(name, "bidirectional", bidirectional)
-        self.with_bias = flag(name, "with_bias", with_bias)
         self.return_sequence = flag(name, "return_sequence", return_sequence)
         self.return_state = flag(name, "return_state", return_state)
         if rate(name, "dropout_rate", dropout_rate) and num_layers == 1:
@@ -181,9 +209,7 @@ class _Recurrent(_Gated):
             for layer in range(num_layers)
             for suffix in self._suffixes(layer)
         }
-        initializers = weight_initializer, bias_initializer
-        self._create_gates(groups, initializers, key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__(groups, with_bias=with_bias, **options)
 
     def _suffixes(self, layer: int) -> tuple[str, ...]:
         """Return the ends of names, one for each direction."""
@@ -203,12 +229,9 @@ class _Recurrent(_Gated):
         dropped, key = 0.0, None
         if self.dropout is not None:
             dropped, key = self.dropout.current_rate, self.dropout.next_key()
-        if state is not None:
-            states = (state,) if len(self._states) == 1 else self._check_pair(state)
-            state = tuple(map(plain, states))
         ys, last = _run(
             x,
-            state,
+            None if state is None else self._as_tuple(state),
             weights,
             lengths,
             key,
@@ -228,19 +251,7 @@ class _Recurrent(_Gated):
 
 
 class RNN(_Recurrent):
-    _type, _gates = "RNN", 1
-    _words: ClassVar[dict[str, str]] = {
-        "title": (
-            "A simple recurrent network: "
-            "`h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`"
-        ),
-        "state": "one array `h`",
-        "gates": "",
-        "order": "",
-        "more": "\n        nonlinearity: `tanh` or `relu`.",
-        "shapes": "((5, 7, 8), (4, 5, 4))",
-        "source": "Elman (1990), Finding structure in time.",
-    }
+    _type, _gates, _words = "RNN", 1, _RNN
 
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
@@ -251,33 +262,15 @@ class RNN(_Recurrent):
 
 
 class LSTM(_Recurrent):
-    _type, _gates, _states = "LSTM", 4, ("h", "c")
-    _words: ClassVar[dict[str, str]] = {
-        "title": "Long short-term memory; `nb.lstm` gives the formula",
-        "state": "a pair `(h, c)` of arrays",
-        "gates": "4 * ",
-        "order": " The gates lie\n    in the order i, f, g, o.",
-        "more": "",
-        "shapes": "((5, 7, 8), ((4, 5, 4), (4, 5, 4)))",
-        "source": "Hochreiter and Schmidhuber (1997), Long short-term memory.",
-    }
+    _type, _gates, _states, _words = "LSTM", 4, ("h", "c"), _LSTM
 
 
 class GRU(_Recurrent):
-    _type, _gates = "GRU", 3
-    _words: ClassVar[dict[str, str]] = {
-        "title": "Gated recurrent units; `nb.gru` gives the formula",
-        "state": "one array `h`",
-        "gates": "3 * ",
-        "order": " The gates lie\n    in the order r, z, n.",
-        "more": "",
-        "shapes": "((5, 7, 8), (4, 5, 4))",
-        "source": "Cho et al. (2014), arXiv:1406.1078.",
-    }
+    _type, _gates, _words = "GRU", 3, _GRU
 
 
 class _Cell(_Gated):
-    """One step of `nb.${layer}`: called as `state = cell(x, state)`, it gives the state after.
+    """${title}. This is one step: called as `state = cell(x, state)`, it gives the state after.
 
     The state is ${state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables
     are named and laid out as in
@@ -302,7 +295,7 @@ class _Cell(_Gated):
         >>> for x in jnp.ones((7, 5, 3)):
         ...     state = cell(x, state)
         >>> jax.tree.map(jnp.shape, state)
-        ${shapes}
+        ${cell_shape}
 
     Source: ${source}
     """
@@ -313,46 +306,27 @@ class _Cell(_Gated):
     _shown, _brief = "in_features hidden_features", "{in_features} → {hidden_features}"
 
     def __init__(
-        self,
-        in_features: int,
-        hidden_features: int,
-        *,
-        with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        self, in_features: int, hidden_features: int, **options: Unpack[CellOptions]
     ) -> None:
         name = type(self).__name__
         self.in_features = size(name, "in_features", in_features)
         self.hidden_features = size(name, "hidden_features", hidden_features)
-        self.with_bias = flag(name, "with_bias", with_bias)
-        initializers = weight_initializer, bias_initializer
-        self._create_gates({"": in_features}, initializers, key, device, dtype)
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__({"": in_features}, **options)
 
-    def _state(self, x: Array, state: object) -> Any:
-        """Return the state as an array, or zeros."""
+    def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
         if state is not None:
-            return plain(state)
-        x = plain(x)
-        check_arrays(type(self).__name__, x=x)
-        shape, dtype = (*x.shape[:-1], self.hidden_features), common_dtype(x, self.weight_ih.dtype)
-        return jnp.zeros(shape, dtype)
+            states = self._as_tuple(state)
+        else:
+            x = plain(x)
+            check_arrays(type(self).__name__, x=x)
+            shape = (*x.shape[:-1], self.hidden_features)
+            states = (jnp.zeros(shape, common_dtype(x, self.weight_ih.dtype)),) * len(self._states)
+        return self._call_function(x, *states, *self._values())
 
 
 class RNNCell(_Cell):
-    _gates = 1
-    _words: ClassVar[dict[str, str]] = {
-        "layer": "RNN",
-        "state": "one array `h`",
-        "more": "\n        nonlinearity: `tanh` or `relu`.",
-        "gates": "",
-        "shapes": "(5, 4)",
-        "source": "as `nb.RNN`.",
-    }
+    _gates, _words = 1, _RNN
+    _function, _options = staticmethod(recurrent.rnn_cell), ("nonlinearity",)
 
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
@@ -361,50 +335,15 @@ class RNNCell(_Cell):
         self.nonlinearity = nonlinearity
         super().__init__(in_features, hidden_features, **options)
 
-    def forward(
-        self,
-        x: Float[ArrayLike, "*batch in_features"],
-        state: Float[ArrayLike, "*batch hidden"] | None = None,
-    ) -> Float[Array, "*batch hidden"]:
-        return recurrent.rnn_cell(
-            x, self._state(x, state), *self._values(), nonlinearity=self.nonlinearity
-        )
-
 
 class LSTMCell(_Cell):
-    _gates, _states = 4, ("h", "c")
-    _words: ClassVar[dict[str, str]] = {
-        "layer": "LSTM",
-        "state": "a pair `(h, c)` of arrays",
-        "more": "",
-        "gates": "4 * ",
-        "shapes": "((5, 4), (5, 4))",
-        "source": "as `nb.LSTM`.",
-    }
-
-    def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
-        pair = (None, None) if state is None else self._check_pair(state)
-        h, c = (self._state(x, part) for part in pair)
-        return recurrent.lstm_cell(x, h, c, *self._values())
+    _gates, _states, _words = 4, ("h", "c"), _LSTM
+    _function = staticmethod(recurrent.lstm_cell)
 
 
 class GRUCell(_Cell):
-    _gates = 3
-    _words: ClassVar[dict[str, str]] = {
-        "layer": "GRU",
-        "state": "one array `h`",
-        "more": "",
-        "gates": "3 * ",
-        "shapes": "(5, 4)",
-        "source": "as `nb.GRU`.",
-    }
-
-    def forward(
-        self,
-        x: Float[ArrayLike, "*batch in_features"],
-        state: Float[ArrayLike, "*batch hidden"] | None = None,
-    ) -> Float[Array, "*batch hidden"]:
-        return recurrent.gru_cell(x, self._state(x, state), *self._values())
+    _gates, _words = 3, _GRU
+    _function = staticmethod(recurrent.gru_cell)
 
 
 @kernel(static=("layer_type", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
@@ -425,14 +364,9 @@ def _run(
     """
     check_floating(layer_type, x=x)
     check_rank(layer_type, "x", x, "(*batch, time, features)", 2)
-    hidden, directions = weights[0][0][1].shape[1], len(weights[0])
-    check_shape(
-        layer_type,
-        "x",
-        x,
-        (*x.shape[:-1], weights[0][0][0].shape[1]),
-        "as many features as in_features",
-    )
+    columns, hidden = weights[0][0][0].shape[1], weights[0][0][1].shape[1]
+    check_shape(layer_type, "x", x, (*x.shape[:-1], columns), "as many features as in_features")
+    directions = len(weights[0])
     for name, part in zip("hc", state or ()):
         check_arrays(layer_type, **{name: part})
         shape = (len(weights) * directions, *x.shape[:-2], hidden)
@@ -443,20 +377,16 @@ def _run(
             x = dropout(x, dropout_rate, folded(key, layer))
         outputs = []
         for direction, parameters in enumerate(directed):
-            first = (
-                None
-                if state is None
-                else tuple(part[layer * directions + direction] for part in state)
-            )
+            number = layer * directions + direction
+            first = None if state is None else tuple(part[number] for part in state)
             ys, last = recurrent.scan_layer(
                 layer_type, x, first, parameters, lengths, bool(direction), nonlinearity
             )
             outputs.append(ys)
             finals.append(last)
         x = outputs[0] if directions == 1 else lax.concatenate(outputs, x.ndim - 1)
-    ends = [last[0] for last in finals[-directions:]]
     if not return_sequence:
-        x = ends[0] if directions == 1 else lax.concatenate(ends, ends[0].ndim - 1)
+        x = jnp.concatenate([last[0] for last in finals[-directions:]], -1)
     return x, tuple(jnp.stack(parts) for parts in zip(*finals))
 
 

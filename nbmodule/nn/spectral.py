@@ -12,12 +12,12 @@ from jaxtyping import Inexact
 from nbmodule.errors import ArgumentError
 from nbmodule.nn.checks import check_choice, integer, size
 from nbmodule.nn.functional import spectral
-from nbmodule.nn.layer import ArrayLike, FunctionLayer
+from nbmodule.nn.layer import ArrayLike, Layer
 
 _NORMS = ("backward", "ortho", "forward")
 
 
-class _Transform(FunctionLayer):
+class _Transform(Layer):
     """$title.
 
     Args:${type}

@@ -221,7 +221,7 @@ class _Stack(Layer):
         device: Device of the variables.
         dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones.
-        **options: Other arguments of each layer: `dropout_rate`, `activation`, `rotary`.
+        **layer_options: Other arguments of each layer: `dropout_rate`, `activation`, `rotary`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -249,7 +249,7 @@ class _Stack(Layer):
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
-        **options: Any,
+        **layer_options: Any,
     ) -> None:
         name = type(self).__name__
         layer_key = keys(key, size(name, "num_layers", num_layers))
@@ -267,13 +267,20 @@ class _Stack(Layer):
                 norm_first=norm_first,
                 key=subkeys,
                 **common,
-                **options,
+                **layer_options,
             )
             for subkeys in layer_key
         ]
         has_norm = norm_first if final_norm is None else flag(name, "final_norm", final_norm)
         self.norm = LayerNorm(features, **common) if has_norm else None
         super().__init__(device=device, dtype=dtype, v=v)
+
+    def forward(
+        self, x: Float[ArrayLike, "*batch length features"], *memory: Any, **masks: Any
+    ) -> Float[Array, "*batch length features"]:
+        for layer in self.layers:
+            x = layer(x, *memory, **masks)
+        return x if self.norm is None else self.norm(x)
 
     def brief(self) -> str:
         """For displays: `12 × 64, 8 heads`."""
@@ -283,44 +290,9 @@ class _Stack(Layer):
 class TransformerEncoder(_Stack):
     _kind, _words = TransformerEncoderLayer, _ENCODER
 
-    def forward(
-        self,
-        x: Float[ArrayLike, "*batch length features"],
-        *,
-        mask: _Mask = None,
-        key_mask: Bool[ArrayLike, "*batch length"] | None = None,
-        is_causal: bool = False,
-    ) -> Float[Array, "*batch length features"]:
-        for layer in self.layers:
-            x = layer(x, mask=mask, key_mask=key_mask, is_causal=is_causal)
-        return x if self.norm is None else self.norm(x)
-
 
 class TransformerDecoder(_Stack):
     _kind, _words = TransformerDecoderLayer, _DECODER
-
-    def forward(
-        self,
-        x: Float[ArrayLike, "*batch length features"],
-        memory: Float[ArrayLike, "*batch size features"],
-        *,
-        mask: _Mask = None,
-        key_mask: Bool[ArrayLike, "*batch length"] | None = None,
-        is_causal: bool = True,
-        memory_mask: _Mask = None,
-        memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
-    ) -> Float[Array, "*batch length features"]:
-        for layer in self.layers:
-            x = layer(
-                x,
-                memory,
-                mask=mask,
-                key_mask=key_mask,
-                is_causal=is_causal,
-                memory_mask=memory_mask,
-                memory_key_mask=memory_key_mask,
-            )
-        return x if self.norm is None else self.norm(x)
 
 
 __all__ = [

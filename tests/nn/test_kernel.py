@@ -155,11 +155,6 @@ def test_arguments_that_jax_cannot_take_are_named(call, message):
         call()
 
 
-def test_a_static_name_that_is_no_argument_is_refused():
-    with pytest.raises(ArgumentTypeError, match="has no argument named pwoer"):
-        kernel(static=("pwoer",))(lambda x: x)
-
-
 def test_other_errors_pass_unchanged():
     @kernel
     def broken(x):

@@ -7,6 +7,7 @@ the channels.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -20,7 +21,7 @@ from jax import Array, lax
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.checks import sizes
+from nbmodule.nn.checks import size, sizes
 from nbmodule.nn.kernel import kernel
 
 P = ParamSpec("P")
@@ -50,35 +51,29 @@ def for_axes(
     Args:
         stem: The public name without the number of axes.
         function: Takes the public name, the number of axes, and then the public arguments. Its
-            docstring is a template, see `documented`; its annotations have `*_images`,
-            `*_new_images` and `*kernel` for spatial axes.
+            docstring is a template, see `documented`.
         static: As in `kernel`.
         numbers: As in `kernel`.
     """
     generic: Any = function
     template, generic.__doc__ = generic.__doc__ or "", None  # its example is no code by itself
-    _, _, *general = inspect.signature(function).parameters.values()
+    signature = inspect.signature(function)
 
     def with_axes(n: int) -> Callable[P, R]:
-        defaults: Any = {"data_format": DATA_FORMATS[n][0]}
+        name, usual = f"{stem}{n}d", {"data_format": DATA_FORMATS[n][0]}
 
-        def with_n_axes(*args: object, **kwargs: object) -> Any:
-            return generic(name, n, *args, **(defaults | kwargs))
+        @functools.wraps(function)
+        def with_n_axes(*args: Any, **kwargs: Any) -> Any:
+            return generic(name, n, *args, **(usual | kwargs))
 
         public: Any = with_n_axes
-        name = public.__name__ = public.__qualname__ = f"{stem}{n}d"
-        public.__module__ = function.__module__
+        public.__name__ = public.__qualname__ = name
         public.__doc__ = documented(template, name, n)
-        spelled = {name: _spelled(text, n) for name, text in function.__annotations__.items()}
-        parameters = [
-            each.replace(
-                annotation=spelled.get(each.name), default=defaults.get(each.name, each.default)
-            )
-            for each in general
-        ]
-        public.__annotations__ = {each.name: each.annotation for each in parameters}
-        public.__annotations__["return"] = spelled["return"]
-        public.__signature__ = inspect.Signature(parameters, return_annotation=spelled["return"])
+        _, _, *parameters = (
+            each.replace(default=usual.get(each.name, each.default))
+            for each in signature.parameters.values()
+        )
+        public.__signature__ = signature.replace(parameters=parameters)
         return kernel(static=static, numbers=numbers)(public)
 
     return with_axes(1), with_axes(2), with_axes(3)
@@ -95,20 +90,6 @@ def documented(template: str, name: str, axes: int, **words: str) -> str:
         words["formats"] = " or ".join(map(repr, DATA_FORMATS[axes]))
     text = string.Template(template).substitute(words)
     return re.sub(r"\*(\d+)", lambda size: ", ".join([size[1]] * axes), text)
-
-
-def _spelled(annotation: object, n: int) -> Any:
-    """Return an annotation with the spatial axes by name, as `*batch _height _width`."""
-    if not isinstance(annotation, str):
-        return annotation
-    for marker, lead, prefix in (
-        ("*_images", "*batch ", "_"),
-        ("*_new_images", "*batch ", "_new_"),
-        ("*kernel", "", "kernel_"),
-    ):
-        axes = " ".join(prefix + axis for axis in ("depth", "height", "width")[-n:])
-        annotation = annotation.replace(marker, lead + axes)
-    return annotation
 
 
 def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, ...]:
@@ -138,30 +119,31 @@ def pairs(where: str, padding: object, n: int) -> str | Pairs:
                 f"{where}: padding must be 'SAME', 'VALID' or numbers, got {padding!r}."
             )
         return padding.upper()
-    if isinstance(padding, tuple) and padding and all(isinstance(pair, tuple) for pair in padding):
-        if len(padding) != n or any(len(pair) != 2 for pair in padding):
-            raise ArgumentError(
-                f"{where}: padding must hold {n} pairs (before, after), one for each spatial "
-                f"axis, got {padding!r}."
-            )
-        before = sizes(where, "padding", tuple(pair[0] for pair in padding), n, least=0)
-        after = sizes(where, "padding", tuple(pair[1] for pair in padding), n, least=0)
-        return tuple(zip(before, after, strict=True))
-    return tuple((p, p) for p in sizes(where, "padding", padding, n, least=0))
+    if not isinstance(padding, tuple) or not any(isinstance(pair, tuple) for pair in padding):
+        return tuple((p, p) for p in sizes(where, "padding", padding, n, least=0))
+    if len(padding) != n or any(not isinstance(pair, tuple) or len(pair) != 2 for pair in padding):
+        raise ArgumentError(
+            f"{where}: padding must hold {n} pairs (before, after), one for each spatial "
+            f"axis, got {padding!r}."
+        )
+    return tuple(
+        (size(where, "padding", before, least=0), size(where, "padding", after, least=0))
+        for before, after in padding
+    )
 
 
 def resolve(
-    padding: str | Pairs, size: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]
+    padding: str | Pairs, lengths: tuple[int, ...], window: tuple[int, ...], stride: tuple[int, ...]
 ) -> Pairs:
     """The numbers behind SAME (as many outputs as inputs, divided by the stride and rounded up) and
     VALID (none).
     """
     if padding == "VALID":
-        return ((0, 0),) * len(size)
+        return ((0, 0),) * len(lengths)
     if padding == "SAME":
         total = [
             max((-(-s // t) - 1) * t + w - s, 0)
-            for s, w, t in zip(size, window, stride, strict=True)
+            for s, w, t in zip(lengths, window, stride, strict=True)
         ]
         return tuple((t // 2, t - t // 2) for t in total)
     assert not isinstance(padding, str)
@@ -192,9 +174,9 @@ def flat_batch(x: jax.Array, rank: int) -> tuple[jax.Array, tuple[int, ...]]:
     joined.
     """
     batch = x.shape[: x.ndim - rank]
-    return (
-        x if len(batch) == 1 else lax.reshape(x, (math.prod(batch), *x.shape[x.ndim - rank :]))
-    ), batch
+    if len(batch) == 1:
+        return x, batch
+    return lax.reshape(x, (math.prod(batch), *x.shape[x.ndim - rank :])), batch
 
 
 def pad(x: jax.Array, axes: tuple[int, ...], padding: Pairs, value: float) -> jax.Array:

@@ -48,7 +48,7 @@ def as_initializer(where: str, passed: object) -> Initializer:
     Args:
         where: For messages, as `Linear: weight_initializer`.
         passed: An initializer, an object with `create_variables`, a function of `(key, shape,
-            dtype)` or `(shape, dtype)`, or a number.
+            dtype)`, or a number.
 
     Raises:
         ArgumentTypeError: if it is none of these.
@@ -67,36 +67,29 @@ def as_initializer(where: str, passed: object) -> Initializer:
         raise _unfit(
             where, f"{passed!r}{fix}" if isinstance(passed, (str, bool)) else type(passed).__name__
         )
-    return FromFunction(passed, *_arguments_of(where, passed))
+    _check_function(where, passed)
+    return FromFunction(passed)
 
 
 def _unfit(where: str, got: str) -> ArgumentTypeError:
     return ArgumentTypeError(f"{where} must be {_WORDS}; got {got}.")
 
 
-def _arguments_of(where: str, fn: Callable[..., Any]) -> tuple[bool, int]:
-    """Return whether `fn` takes a key, and how many of (key, shape, dtype) it takes by position."""
-    try:
-        parameters = [
-            p for p in inspect.signature(fn).parameters.values() if p.kind is not p.KEYWORD_ONLY
-        ]
-    except (TypeError, ValueError):
-        return True, 3
-    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        return True, 3
-    parameters = [p for p in parameters if p.kind is not p.VAR_KEYWORD]
+def _check_function(where: str, fn: Callable[..., Any]) -> None:
+    """Refuse functions of other arguments, such as `jax.nn.initializers.he_normal` uncalled."""
     name = getattr(fn, "__name__", type(fn).__name__)
-    if parameters and parameters[0].name in ("shape", "var_shape"):
-        return False, min(len(parameters), 2)
-    required = sum(p.default is p.empty for p in parameters)
-    of_jax = str(getattr(fn, "__module__", "")).endswith("nn.initializers") and parameters
-    if (parameters and required == 0) or (of_jax and parameters[0].name not in ("key", "rng")):
+    try:
+        signature = inspect.signature(fn)
+    except ValueError:  # a builtin, which has no signature
+        return
+    if fn.__module__.endswith("nn.initializers") and "key" not in signature.parameters:
         raise _unfit(
             where, f"{name}, which makes an initializer and is none itself. Call it: {name}(...)"
         )
-    if len(parameters) < 2 or required > 3:
-        raise _unfit(where, f"{name}({', '.join(p.name for p in parameters)})")
-    return True, min(len(parameters), 3)
+    try:
+        signature.bind("key", "shape", "dtype")
+    except TypeError:
+        raise _unfit(where, f"{name}({', '.join(signature.parameters)})") from None
 
 
 @dataclass(frozen=True)
@@ -104,9 +97,7 @@ class FromFunction(Initializer):
     """Draw with a plain function, such as those of `jax.nn.initializers`.
 
     Args:
-        fn: A function of `(key, shape, dtype)`, or of the first of them, that gives an array.
-        takes_key: Whether its first argument is the key.
-        count: How many arguments it takes.
+        fn: A function of `(key, shape, dtype)` that gives an array.
 
     Example:
         >>> FromFunction(jax.nn.initializers.ones).create_variables((2,)).value
@@ -114,8 +105,6 @@ class FromFunction(Initializer):
     """
 
     fn: Callable[..., Any]
-    takes_key: bool = True
-    count: int = 3
 
     def draw(
         self,
@@ -127,8 +116,7 @@ class FromFunction(Initializer):
     ) -> Drawn:
         """Call the function; it sees the shape of the variable, and a typed key."""
         del fan_out, fan_in
-        arguments = (typed_key(key), shape, dtype) if self.takes_key else (shape, dtype)
-        return self.fn(*arguments[: self.count])
+        return self.fn(typed_key(key), shape, dtype)
 
 
 class _Creating(Initializer):
@@ -151,29 +139,17 @@ class _Creating(Initializer):
     ) -> Any:
         """A variable of what the user's own gives."""
         device_, dtype_ = find_device(device), find_dtype(dtype)
-        positional = (tuple(var_shape), device, fan_out, fan_in, dtype)
-        value = self.creator.create_variables(*self._accepted(positional), **self._key(key))
+        parameters = inspect.signature(self.creator.create_variables).parameters
+        kinds = [p.kind for name, p in parameters.items() if name != "key"]
+        arguments = (tuple(var_shape), device, fan_out, fan_in, dtype)
+        if inspect.Parameter.VAR_POSITIONAL not in kinds:  # a user's own may take fewer
+            arguments = arguments[: kinds.count(inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+        options = {}
+        if "key" in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
+            options["key"] = typed_key(next_key() if key is None else key)
+        value = self.creator.create_variables(*arguments, **options)
         where = f"{self.where}: {type(self.creator).__name__}.create_variables"
         return as_parameter(where, value, tuple(var_shape), device_, dtype_)
-
-    def _signature(self) -> list[inspect.Parameter]:
-        return list(inspect.signature(self.creator.create_variables).parameters.values())
-
-    def _accepted(self, positional: tuple[Any, ...]) -> tuple[Any, ...]:
-        parameters = self._signature()
-        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-            return positional
-        return positional[
-            : sum(
-                p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != "key"
-                for p in parameters
-            )
-        ]
-
-    def _key(self, key: KeyLike | None) -> dict[str, Any]:
-        if not any(p.name == "key" or p.kind is p.VAR_KEYWORD for p in self._signature()):
-            return {}
-        return {"key": typed_key(next_key() if key is None else key)}
 
 
 def as_parameter(

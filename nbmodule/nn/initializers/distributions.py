@@ -5,7 +5,7 @@ that signals keep their size through many layers.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
@@ -14,6 +14,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from nbmodule.base.kinds import KeyLike, is_real
+from nbmodule.base.migration import accept_aliases
 from nbmodule.base.promotion import widened
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
@@ -22,14 +23,11 @@ from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer
 _CUT = 0.87962566103423978  # deviation of a standard normal variable that is cut at -2 and 2
 
 
-class _OfFan(Initializer):
-    """A distribution that may depend on one fan."""
+class _Filled(Initializer):
+    """One number everywhere."""
 
-    _fixed_mode: ClassVar[str] = "fan_in"
-
-    @property
-    def _mode(self) -> str:
-        return getattr(self, "fan_mode", self._fixed_mode)
+    is_random = False
+    constant: Any
 
     def draw(
         self,
@@ -39,32 +37,16 @@ class _OfFan(Initializer):
         fan_out: float | None,
         fan_in: float | None,
     ) -> Drawn:
-        """Draw for the fan that counts; that of an empty weight is one."""
-        total = (fan_in or 0) + (fan_out or 0)
-        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": total, "fan_avg": total / 2}
-        return self._draw(key, shape, dtype, fans[self._mode] or 1)
-
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
-        raise NotImplementedError
-
-
-class _Filled(_OfFan):
-    """One number everywhere."""
-
-    is_random = False
-    constant: Any
-
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+        """Return an array of the number."""
         return np.full(shape, self.constant, dtype)
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Constant(_Filled):
     """Fill with one number.
 
     Args:
         constant: The number.
-        value: The same under another name.
 
     Example:
         >>> Constant(0.5).create_variables((2,)).value
@@ -73,31 +55,15 @@ class Constant(_Filled):
 
     constant: float
 
-    def __init__(self, constant: float | None = None, *, value: float | None = None) -> None:
-        if (constant is None) == (value is None):
-            raise ArgumentTypeError(
-                "Constant takes one number, as Constant(0.5) or Constant(constant=0.5)."
-            )
-        number = value if constant is None else constant
-        if not isinstance(number, (bool, int, float, complex, np.generic)):
-            raise ArgumentTypeError(f"Constant takes a number, got {type(number).__name__}.")
-        object.__setattr__(self, "constant", number)
-
-    @property
-    def value(self) -> float:
-        """The number."""
-        return self.constant
+    def __post_init__(self) -> None:
+        if not isinstance(self.constant, (bool, int, float, complex, np.generic)):
+            raise ArgumentTypeError(f"Constant takes a number, got {type(self.constant).__name__}.")
 
     def check(
         self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
     ) -> None:
         """Refuse a dtype of a narrower category than the number."""
-        categories = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
-        needed, available = (
-            [jnp.issubdtype(d, category) for category in categories].index(True)
-            for d in (np.asarray(self.constant).dtype, dtype)
-        )
-        if needed > available:
+        if jnp.result_type(np.asarray(self.constant).item(), dtype) != dtype:
             raise DtypeError(f"Constant({self.constant!r}) cannot be held in dtype {dtype}.")
 
 
@@ -125,28 +91,62 @@ class Ones(_Filled):
     constant = 1
 
 
-class _Random(_OfFan):
-    """Floating values of a distribution whose parameters are finite numbers."""
+class _Random(Initializer):
+    """Floating values of a distribution whose parameters are finite numbers, and whose width may
+    depend on a fan.
+    """
 
     _least: ClassVar[dict[str, float]] = {}  # smallest value of a parameter
+    _fixed_mode: ClassVar[str | None] = None  # the fan that counts, if it is no parameter
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        names = [field.name for field in fields(self)]  # type: ignore
-        for parameter in (name for name in names if name != "fan_mode"):
-            value, least = getattr(self, parameter), self._least.get(parameter, -math.inf)
+        if self._mode is not None and self._mode not in FAN_MODES:
+            modes = ", ".join(map(repr, FAN_MODES))
+            raise ArgumentError(f"{name}: fan_mode must be one of {modes}, got {self._mode!r}.")
+        for parameter, value in vars(self).items():
+            least = self._least.get(parameter, -math.inf)
+            if parameter == "fan_mode":
+                continue
             if not is_real(value):
                 raise ArgumentTypeError(f"{name}: {parameter} must be a number, got {value!r}.")
             if not least <= value < math.inf:
                 range_ = "finite" if least == -math.inf else f"at least {least:g}"
                 raise ArgumentError(f"{name}: {parameter} must be {range_}, got {value}.")
 
+    @property
+    def _mode(self) -> str | None:
+        return getattr(self, "fan_mode", self._fixed_mode)
+
     def check(
         self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
     ) -> None:
-        """Refuse integers, booleans and complex numbers."""
+        """Refuse what is not floating, and a shape without the fans that count."""
+        name = type(self).__name__
         if not jnp.issubdtype(dtype, jnp.floating):
-            raise DtypeError(f"{type(self).__name__} draws floating values, got dtype {dtype}.")
+            raise DtypeError(f"{name} draws floating values, got dtype {dtype}.")
+        for which, fan in (("fan_in", fan_in), ("fan_out", fan_out)):
+            if fan is None and which in FAN_MODES.get(self._mode or "", ()):
+                raise ArgumentError(
+                    f"{name} needs {which}, which cannot be told from shape {list(shape)}. "
+                    f"Give it: create_variables(..., {which}=...)."
+                )
+
+    def draw(
+        self,
+        key: KeyLike,
+        shape: tuple[int, ...],
+        dtype: DTypeLike,
+        fan_out: float | None,
+        fan_in: float | None,
+    ) -> Drawn:
+        """Draw for the fan that counts; that of an empty weight is one."""
+        total = (fan_in or 0) + (fan_out or 0)
+        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": total, "fan_avg": total / 2}
+        return self._draw(key, shape, dtype, fans.get(self._mode or "") or 1)
+
+    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -249,36 +249,10 @@ class Orthogonal(_Random):
 
 
 # -- that scale with the fans --
-class _FanScaled(_Random):
-    """A distribution whose width depends on a fan; `fan_mode` says on which, if it is a
-    parameter.
-    """
+class _FanUniform(_Random):
+    """Uniform numbers between plus and minus a limit."""
 
     _fixed_mode = "fan_sum"
-
-    def __post_init__(self) -> None:
-        if self._mode not in FAN_MODES:
-            modes = ", ".join(map(repr, FAN_MODES))
-            raise ArgumentError(
-                f"{type(self).__name__}: fan_mode must be one of {modes}, got {self._mode!r}."
-            )
-        super().__post_init__()
-
-    def check(
-        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
-    ) -> None:
-        """Refuse what is not floating, and a shape without fans."""
-        super().check(shape, dtype, fan_out, fan_in)
-        for name, fan in (("fan_in", fan_in), ("fan_out", fan_out)):
-            if fan is None and name in FAN_MODES[self._mode]:
-                raise ArgumentError(
-                    f"{type(self).__name__} needs {name}, which cannot be told from shape "
-                    f"{list(shape)}. Give it: create_variables(..., {name}=...)."
-                )
-
-
-class _FanUniform(_FanScaled):
-    """Uniform numbers between plus and minus a limit."""
 
     def limit(self, fan: float) -> float:
         """Return the largest absolute value for a fan."""
@@ -416,7 +390,7 @@ class KaimingUniform(_FanUniform):
 
 
 @dataclass(frozen=True)
-class KaimingNormal(_FanScaled):
+class KaimingNormal(_Random):
     """Draw normal numbers of deviation `sqrt(2 / ((1 + negative_slope**2) * fan))`, for layers
     before a ReLU.
 
@@ -442,7 +416,7 @@ class KaimingNormal(_FanScaled):
         return scaled(draw_normal(key, shape, dtype), std, self.mean)
 
 
-class _CutNormal(_FanScaled):
+class _CutNormal(_Random):
     """Normal numbers cut at two deviations, scaled so that after the cut the variance is `1 /
     fan`.
     """
@@ -490,3 +464,8 @@ def scaled(x: Drawn, factor: float, offset: float = 0.0) -> Drawn:
         np.multiply(x, x.dtype.type(factor), out=x)
         return np.add(x, x.dtype.type(offset), out=x) if offset else x
     return x * factor + offset
+
+
+for _value in list(globals().values()):
+    if isinstance(_value, type) and issubclass(_value, Initializer):
+        accept_aliases(_value)  # here, where the constructors that dataclasses make are there
