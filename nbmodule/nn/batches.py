@@ -175,18 +175,17 @@ def _made(
     if size is None:
         raise ArgumentTypeError(
             "nb.batches needs the number of rows in a batch, as in "
-            f"nb.batches({'dataset' if not is_arrays else '(x, y)'}, 64)."
+            f"nb.batches({'(x, y)' if is_arrays else 'dataset'}, 64)."
         )
-    options = (
-        whole("nb.batches", "size", size),
-        flag("nb.batches", "shuffle", shuffle),
-        flag("nb.batches", "drop_last", drop_last),
-        key,
-    )
-    if not is_arrays:
-        return _cut(_rows_of_dataset(source), len(source), *options)
-    arrays = _of_one_length(source)
-    return _cut(_rows_of_arrays(arrays), len(jax.tree.leaves(arrays)[0]), *options)
+    batch = whole("nb.batches", "size", size)
+    shuffle = flag("nb.batches", "shuffle", shuffle)
+    drop_last = flag("nb.batches", "drop_last", drop_last)
+    if is_arrays:
+        arrays = _of_one_length(source)
+        rows, count = _rows_of_arrays(arrays), len(jax.tree.leaves(arrays)[0])
+    else:
+        rows, count = _rows_of_dataset(source), len(source)
+    return _cut(rows, count, batch, shuffle, drop_last, key)
 
 
 def _streamed(source: object, size: int | None) -> Batches:
@@ -217,19 +216,13 @@ def _of_one_length(arrays: object) -> Any:
     leaves = jax.tree.leaves(arrays)
     if not leaves:
         raise ArgumentError("nb.batches needs at least one array.")
-    lengths = {len(leaf) if np.ndim(leaf) else None for leaf in leaves}
-    if len(lengths) > 1 or None in lengths:
-        shapes = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6]) + (
-            ", ..." if len(leaves) > 6 else ""
-        )
-        cure = (
-            " Rows in lists become one array by np.array(rows)."
-            if len(leaves) > 6 and None in lengths
-            else ""
-        )
+    lengths = {np.shape(leaf)[:1] for leaf in leaves}
+    if len(lengths) > 1 or () in lengths:
+        shapes = ", ".join(str(list(np.shape(leaf))) for leaf in leaves[:6])
+        more = ", ... Rows in lists become one array by np.array(rows)" if len(leaves) > 6 else ""
         raise ShapeError(
             "nb.batches: all arrays must have one length along their first axis; got "
-            f"shapes {shapes}.{cure}"
+            f"shapes {shapes}{more}."
         )
     return arrays
 

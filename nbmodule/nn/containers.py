@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, overload
 
@@ -51,15 +51,14 @@ class Sequential(Module):
     def __init__(
         self, *layers: object, device: DeviceLike | None = None, v: Mapping[str, Any] | None = None
     ) -> None:
+        names: list[str] = []
         if len(layers) == 1 and isinstance(layers[0], dict):
-            self.names: tuple[str, ...] = ()
             for name in layers[0]:
-                self.names = (*self.names, _free_name(str(name), self.names))
+                names.append(_free_name(str(name), names))
             layers = tuple(layers[0].values())
-        else:
-            self.names = ()
-            if len(layers) == 1 and isinstance(layers[0], (list, tuple)):
-                layers = tuple(layers[0])
+        elif len(layers) == 1 and isinstance(layers[0], (list, tuple)):
+            layers = tuple(layers[0])
+        self.names = tuple(names)
         self._submodules = [_callable(layer, "Sequential") for layer in layers]
         super().__init__(device=device, v=v)
 
@@ -100,12 +99,6 @@ class Sequential(Module):
         else:
             super().__setattr__(name, value)
 
-    def __delattr__(self, name: str) -> None:
-        if name in vars(self).get("names", ()):
-            del self[name]
-        else:
-            super().__delattr__(name)
-
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.names})
 
@@ -133,12 +126,8 @@ class Sequential(Module):
             self.names = tuple(names)
 
     def __add__(self, entry: Iterable[Any]) -> Sequential:
-        added = list(entry)
-        if not self.names and not getattr(entry, "names", ()):
-            return Sequential([*self._submodules, *added])
-        joined = Sequential(dict(self.named_layers()))
-        names = getattr(entry, "names", ()) or (None,) * len(added)
-        for name, layer in zip(names, added):
+        joined, added = self[:], list(entry)
+        for name, layer in zip(getattr(entry, "names", ()) or (None,) * len(added), added):
             joined.append(layer, name)
         return joined
 
@@ -165,11 +154,10 @@ class Sequential(Module):
 
         Among named layers it is named by the first free number.
         """
-        layer = _callable(layer, "Sequential")
-        if self.names or (name is not None and not self._submodules):
-            names = list(self.names)
+        layer, names = _callable(layer, "Sequential"), list(self.names)
+        if names or (name is not None and not self._submodules):
             free = (str(number) for number in count(len(names)) if str(number) not in names)
-            names.insert(index, _free_name(next(free) if name is None else name, self.names))
+            names.insert(index, _free_name(next(free) if name is None else name, names))
             self.names = tuple(names)
         elif name is not None:
             raise ArgumentError(
@@ -220,7 +208,7 @@ class Sequential(Module):
         return f"{len(self)} layer{'' if len(self) == 1 else 's'}"
 
 
-def _free_name(name: str, used_names: tuple[str, ...]) -> str:
+def _free_name(name: str, used_names: Sequence[str]) -> str:
     """A name that can be part of a path, and is not there yet."""
     if not isinstance(name, str) or not name or "." in name or "/" in name:
         raise ArgumentError(
@@ -256,17 +244,13 @@ class Residual(Module):
         if self.shortcut is not None:
             residual, state = call_with_state(self.shortcut, state, residual)
         y, state = call_with_state(self.layer, state, x, *args, **kwargs)
-        y = _added(residual, y)
+        if np.shape(residual) != np.shape(y):
+            raise ShapeError(
+                f"Residual: the layer returned shape {list(np.shape(y))} for an input of shape "
+                f"{list(np.shape(residual))}; give shortcut= to match them."
+            )
+        y = residual + y
         return y if state is None else (y, state)
-
-
-def _added(x: Array, y: Array) -> Any:
-    if np.shape(x) != np.shape(y):
-        raise ShapeError(
-            f"Residual: the layer returned shape {list(np.shape(y))} for an input of shape "
-            f"{list(np.shape(x))}; give shortcut= to match them."
-        )
-    return x + y
 
 
 class Lambda(Module):
@@ -334,11 +318,9 @@ def takes_state(layer: Module) -> bool:
 
 def _holds_key(candidate: object) -> bool:
     if isinstance(candidate, dict):
-        return any(_holds_key(value) for value in candidate.values())
+        candidate = list(candidate.values())
+    if isinstance(candidate, (list, tuple)):
+        return any(map(_holds_key, candidate))
     if isinstance(candidate, RandomStream):
-        return isinstance(candidate.state, StateKey)
-    return (
-        any(map(_holds_key, candidate))
-        if isinstance(candidate, (list, tuple))
-        else isinstance(candidate, StateKey)
-    )
+        candidate = candidate.state
+    return isinstance(candidate, StateKey)

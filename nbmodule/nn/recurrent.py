@@ -9,9 +9,11 @@ z, n in a GRU.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import DTypeLike
@@ -121,10 +123,10 @@ class _Gated(Layer):
         names = _NAMES if self.with_bias else _NAMES[:2]
         return tuple(getattr(self, name + suffix).value for name in names)
 
-    def _as_tuple(self, state: Any) -> tuple[Any, ...]:
-        """Return the arrays of a state."""
+    def _check_state(self, state: Any) -> Any:
+        """Return the array or the pair of arrays of a state, or raise."""
         if len(self._states) == 1:
-            return (plain(state),)
+            return plain(state)
         if isinstance(state, (tuple, list)) and len(state) == 2:
             return tuple(map(plain, state))
         got = f"{len(state)} of them" if isinstance(state, (tuple, list)) else type(state).__name__
@@ -231,7 +233,7 @@ class _Recurrent(_Gated):
             dropped, key = self.dropout.current_rate, self.dropout.next_key()
         ys, last = _run(
             x,
-            None if state is None else self._as_tuple(state),
+            None if state is None else self._check_state(state),
             weights,
             lengths,
             key,
@@ -240,7 +242,6 @@ class _Recurrent(_Gated):
             dropout_rate=dropped,
             return_sequence=self.return_sequence,
         )
-        last = last if len(self._states) > 1 else last[0]
         return (ys, last) if self.return_state else ys
 
     def brief(self) -> str:
@@ -314,13 +315,14 @@ class _Cell(_Gated):
         super().__init__({"": in_features}, **options)
 
     def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
-        if state is not None:
-            states = self._as_tuple(state)
-        else:
+        if state is None:
             x = plain(x)
             check_arrays(type(self).__name__, x=x)
             shape = (*x.shape[:-1], self.hidden_features)
-            states = (jnp.zeros(shape, common_dtype(x, self.weight_ih.dtype)),) * len(self._states)
+            zeros = jnp.zeros(shape, common_dtype(x, self.weight_ih.dtype))
+            states = (zeros,) * len(self._states)
+        else:
+            states = jax.tree.leaves(self._check_state(state))
         return self._call_function(x, *states, *self._values())
 
 
@@ -349,7 +351,7 @@ class GRUCell(_Cell):
 @kernel(static=("layer_type", "nonlinearity", "return_sequence"), numbers=("dropout_rate",))
 def _run(
     x: Array,
-    state: tuple[Array, ...] | None,
+    state: Any,
     weights: tuple[Any, ...],
     lengths: Array | None,
     key: KeyLike | None,
@@ -359,35 +361,33 @@ def _run(
     dropout_rate: float | Array,
     return_sequence: bool,
 ) -> Any:
-    """Run all layers and directions; states go in and come out as one array each, layers and
-    directions along its first axis.
-    """
+    """Run all layers and directions; states have both along their first axis."""
     check_floating(layer_type, x=x)
     check_rank(layer_type, "x", x, "(*batch, time, features)", 2)
     columns, hidden = weights[0][0][0].shape[1], weights[0][0][1].shape[1]
     check_shape(layer_type, "x", x, (*x.shape[:-1], columns), "as many features as in_features")
     directions = len(weights[0])
-    for name, part in zip("hc", state or ()):
+    shape = (len(weights) * directions, *x.shape[:-2], hidden)
+    for name, part in zip("hc", jax.tree.leaves(state)):
         check_arrays(layer_type, **{name: part})
-        shape = (len(weights) * directions, *x.shape[:-2], hidden)
         check_shape(layer_type, name, part, shape, "(layers * directions, *batch, hidden_features)")
+    run: Any = getattr(recurrent, layer_type.lower())
+    options = {"nonlinearity": nonlinearity} if layer_type == "RNN" else {}
     finals = []
     for layer, directed in enumerate(weights):
         if layer and key is not None:
             x = dropout(x, dropout_rate, folded(key, layer))
         outputs = []
-        for direction, parameters in enumerate(directed):
-            number = layer * directions + direction
-            first = None if state is None else tuple(part[number] for part in state)
-            ys, last = recurrent.scan_layer(
-                layer_type, x, first, parameters, lengths, bool(direction), nonlinearity
-            )
+        for reverse, parameters in zip((False, True), directed):
+            first = jax.tree.map(operator.itemgetter(len(finals)), state)
+            ys, last = run(x, first, *parameters, lengths=lengths, reverse=reverse, **options)
             outputs.append(ys)
             finals.append(last)
         x = outputs[0] if directions == 1 else lax.concatenate(outputs, x.ndim - 1)
     if not return_sequence:
-        x = jnp.concatenate([last[0] for last in finals[-directions:]], -1)
-    return x, tuple(jnp.stack(parts) for parts in zip(*finals))
+        ends = [jax.tree.leaves(last)[0] for last in finals[-directions:]]
+        x = ends[0] if directions == 1 else lax.concatenate(ends, ends[0].ndim - 1)
+    return x, jax.tree.map(lambda *parts: jnp.stack(parts), *finals)
 
 
 __all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

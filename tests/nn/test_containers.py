@@ -90,7 +90,7 @@ def test_a_named_layer_is_replaced_by_name_also_as_an_attribute():
     model.last = new
     assert model[2] is new
     assert model(jnp.ones(3)).shape == (7,)
-    del model.act
+    del model["act"]
     assert model.names == ("first", "last")
 
 

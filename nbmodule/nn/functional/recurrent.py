@@ -270,22 +270,6 @@ Step = Callable[[Array, State, Array, "Array | None"], State]
 Weights = tuple[Array, Array, "Array | None", "Array | None"]
 
 
-def scan_layer(
-    layer_type: str,
-    x: Array,
-    states: State | None,
-    weights: Any,
-    lengths: Array | None,
-    reverse: bool,
-    nonlinearity: str,
-) -> tuple[Array, State]:
-    """Run one layer of a network over a sequence, in one direction; the states are a tuple."""
-    gates, count, step = _STEPS.get(layer_type) or (1, 1, _rnn_step(nonlinearity))
-    weights = (*weights, *(None,) * (4 - len(weights)))
-    first = (None,) * count if states is None else states
-    return _scan(layer_type.lower(), gates, step, x, first, weights, lengths, reverse)
-
-
 def _rnn_step(nonlinearity: str) -> Step:
     def step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
         total = projected + linear(state[0], weight, bias)
@@ -309,9 +293,6 @@ def _gru_step(projected: Array, state: State, weight: Array, bias: Array | None)
     return ((1 - z) * n + z * h,)
 
 
-_STEPS = {"LSTM": (4, 2, _lstm_step), "GRU": (3, 1, _gru_step)}
-
-
 def _parts(x: Array, count: int) -> list[Array]:
     size = x.shape[-1] // count
     return [lax.slice_in_dim(x, i * size, (i + 1) * size, axis=x.ndim - 1) for i in range(count)]
@@ -326,15 +307,11 @@ def _check_cell(
     batch: tuple[int, ...],
 ) -> None:
     weight_ih, weight_hh, *biases = weights
-    axes, gating = (
-        ("(gates * hidden, hidden)", f"{gates} gates")
-        if gates > 1
-        else ("(hidden, hidden)", "square")
-    )
+    axes = "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)"
     check_rank(name, "weight_hh", weight_hh, axes, 2, 2)
     hidden = weight_hh.shape[1]
     rows = gates * hidden
-    check_shape(name, "weight_hh", weight_hh, (rows, hidden), gating)
+    check_shape(name, "weight_hh", weight_hh, (rows, hidden), f"{gates} gates")
     check_rank(name, "x", x, "(*batch, in_features)", 1)
     reason = f"rows as in weight_hh, columns as features of x {describe_shape(x)}"
     check_shape(name, "weight_ih", weight_ih, (rows, x.shape[-1]), reason)
