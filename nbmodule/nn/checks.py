@@ -76,6 +76,15 @@ def check_shape(
         )
 
 
+def check_broadcasts(where: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
+    """Refuse an array that does not broadcast to `shape`."""
+    own = np.shape(x)
+    if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(own[::-1], shape[::-1])):
+        raise ShapeError(
+            f"{where}: {name} must broadcast to {list(shape)}, got {describe_shape(x)}."
+        )
+
+
 def known(x: Array) -> Any:
     """The value of an array, also of one that is only being differentiated; None where it is not
     known while tracing.

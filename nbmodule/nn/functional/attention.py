@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
-from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.checks import check_rank, check_shape, size
+from nbmodule.nn.checks import check_broadcasts, check_rank, check_shape, size
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.functional.primitives import promoted, where
 from nbmodule.nn.kernel import ArrayLike, kernel
@@ -68,13 +69,12 @@ def scaled_dot_product_attention(
     """
     name = "scaled_dot_product_attention"
     query, key, value, batch = _checked(name, query, key, value)
-    heads = tuple(range(len(batch)))
-    last = query.ndim - 1
-    dimensions = (((last,), (last,)), (heads, heads))
-    scores = lax.dot_general(query, key, dimensions, preferred_element_type=widened(query.dtype))
-    weights = _weights(name, scores, mask, None, is_causal, scale, query.shape[-1], query.dtype)
-    weights = _dropped(name, weights, dropout_rate, dropout_key)
-    out = lax.dot_general(weights, value, (((last,), (last - 1,)), (heads, heads)))
+    if mask is not None:
+        check_broadcasts(name, "mask", mask, (*batch, query.shape[-2], key.shape[-2]))
+        mask = mask if mask.ndim < 3 else lax.expand_dims(mask, (mask.ndim - 2,))
+    one_head = (lax.expand_dims(x, (x.ndim - 1,)) for x in (query, key, value))
+    out, weights = _attend(name, *one_head, mask, None, is_causal, scale, dropout_rate, dropout_key)
+    out, weights = lax.squeeze(out, (out.ndim - 2,)), lax.squeeze(weights, (weights.ndim - 3,))
     return (out, weights) if return_weights else out
 
 
@@ -132,17 +132,12 @@ def multi_head_attention(
     name = "multi_head_attention"
     shared = _shared(name, num_heads, num_kv_heads)
     query, key, value, batch = _checked(name, query, key, value, shared)
-    n = len(batch)
     q = _heads(name, "query", query, num_heads)
     k, v = (
         _heads(name, which, x, num_heads // shared) for which, x in (("key", key), ("value", value))
     )
     if shared > 1:
         k, v = jnp.repeat(k, shared, -2), jnp.repeat(v, shared, -2)
-    along = ((*range(n), n + 1), (*range(n), n + 1))
-    scores = lax.dot_general(
-        q, k, (((n + 2,), (n + 2,)), along), preferred_element_type=widened(q.dtype)
-    )
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
             raise DtypeError(
@@ -150,11 +145,11 @@ def multi_head_attention(
                 f"{describe_shape(key_mask)}."
             )
         check_shape(name, "key_mask", key_mask, key.shape[:-1], "one for each key")
-        key_mask = lax.expand_dims(key_mask, (n, n + 1))
-    weights = _weights(name, scores, mask, key_mask, is_causal, scale, q.shape[-1], q.dtype)
-    weights = _dropped(name, weights, dropout_rate, dropout_key)
-    out = lax.dot_general(weights, v, (((n + 2,), (n,)), (tuple(range(n + 1)), (*range(n), n + 1))))
-    out = _merged(out)
+        key_mask = lax.expand_dims(key_mask, (len(batch), len(batch) + 1))
+    out, weights = _attend(
+        name, q, k, v, mask, key_mask, is_causal, scale, dropout_rate, dropout_key
+    )
+    out = lax.reshape(out, (*out.shape[:-2], out.shape[-2] * out.shape[-1]))
     return (out, weights) if return_weights else out
 
 
@@ -184,10 +179,6 @@ def merge_heads(
         (2, 5, 8)
     """
     check_rank("merge_heads", "x", x, "(*batch, num_heads, length, head_features)", 3)
-    return _merged(x)
-
-
-def _merged(x: Array) -> Array:
     x = lax.transpose(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
     return lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
 
@@ -246,31 +237,28 @@ def _checked(
     return query, key, value, batch
 
 
-def _weights(
+def _attend(
     name: str,
-    scores: Array,
+    q: Array,
+    k: Array,
+    v: Array,
     mask: Array | None,
     key_mask: Array | None,
     is_causal: bool,
     scale: float | None,
-    features: int,
-    dtype: DTypeLike,
-) -> Array:
-    if scale is None:
-        scale = 1 / math.sqrt(max(features, 1))
-    scores = scores * scale
-    allowed = key_mask
+    dropout_rate: float | Array,
+    dropout_key: KeyLike | None,
+) -> tuple[Array, Array]:
+    """Attention of each head, from `(*batch, length, heads, features)`, and its weights."""
+    n = q.ndim - 3
+    axes = ((n + 2,), (n + 2,)), ((*range(n), n + 1), (*range(n), n + 1))
+    scores = lax.dot_general(q, k, axes, preferred_element_type=widened(q.dtype))
+    scores = scores * (1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
+    allowed = [] if key_mask is None else [key_mask]
     if mask is not None:
-        shape = jnp.shape(mask)
-        fits = len(shape) <= scores.ndim and all(
-            a in (1, b) for a, b in zip(shape[::-1], scores.shape[::-1], strict=False)
-        )
-        if not fits:
-            raise ShapeError(
-                f"{name}: mask must broadcast to {list(scores.shape)}, got {describe_shape(mask)}."
-            )
+        check_broadcasts(name, "mask", mask, scores.shape)
         if mask.dtype == jnp.bool_:
-            allowed = mask if allowed is None else allowed & mask
+            allowed.append(mask)
         elif jnp.issubdtype(mask.dtype, jnp.floating):
             scores, added = promoted(scores, mask)
             scores = scores + added
@@ -280,24 +268,25 @@ def _weights(
                 f"{describe_shape(mask)}."
             )
     if is_causal:
-        shape = scores.shape[-2:]
-        lower = lax.broadcasted_iota(jnp.int32, shape, 0) >= lax.broadcasted_iota(
-            jnp.int32, shape, 1
-        )
-        allowed = lower if allowed is None else allowed & lower
-    if allowed is not None:
-        scores = where(allowed, scores, -jnp.inf)
+        places = [lax.broadcasted_iota(jnp.int32, scores.shape[-2:], axis) for axis in (0, 1)]
+        allowed.append(places[0] >= places[1])
+    if allowed:
+        scores = where(functools.reduce(operator.and_, allowed), scores, -jnp.inf)
+    weights = lax.convert_element_type(_softmax(scores), q.dtype)
+    if not isinstance(dropout_rate, (int, float)) or dropout_rate != 0:
+        if dropout_key is None:
+            raise ArgumentError(f"{name}: dropout_rate {dropout_rate!r} needs a dropout_key.")
+        weights = dropout(weights, dropout_rate, dropout_key)
+    heads = tuple(range(n + 1)), (*range(n), n + 1)
+    out = lax.dot_general(weights, v, (((n + 2,), (n,)), heads))
+    return lax.transpose(out, (*range(n), n + 1, n, n + 2)), weights
+
+
+def _softmax(scores: Array) -> Array:
+    """Softmax that is zero where nothing is allowed."""
     if scores.shape[-1] == 0:
-        return lax.convert_element_type(scores, dtype)
+        return scores
     peak = lax.stop_gradient(jnp.max(scores, -1, keepdims=True))
     e = lax.exp(scores - where(peak == -jnp.inf, 0, peak))
     total = jnp.sum(e, -1, keepdims=True)
-    return lax.convert_element_type(e / where(total == 0, 1, total), dtype)
-
-
-def _dropped(name: str, weights: Array, rate: float | Array, key: KeyLike | None) -> Array:
-    if isinstance(rate, (int, float)) and rate == 0:
-        return weights
-    if key is None:
-        raise ArgumentError(f"{name}: dropout_rate {rate!r} needs a dropout_key.")
-    return dropout(weights, rate, key)
+    return e / where(total == 0, 1, total)

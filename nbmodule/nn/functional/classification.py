@@ -5,6 +5,7 @@ hinge, CTC.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.checks import (
     check_axis,
+    check_broadcasts,
     check_choice,
     check_index,
     check_number,
@@ -91,19 +93,16 @@ def cross_entropy(
         values = -jnp.sum(_weighted(_product(dense, log_p), weight), axis)
         return reduce(name, values, reduction)
     if target.shape != labels_shape:
+        fix = " Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else ""
         raise ShapeError(
-            (
-                f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
-                f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
-                f"classes on axis {axis}), got {describe_shape(target)}."
-            )
-            + (" Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else "")
+            f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
+            f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
+            f"classes on axis {axis}), got {describe_shape(target)}.{fix}"
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise DtypeError(
             f"{name}: target of shape {list(labels_shape)} must hold integer labels, got "
-            f"{describe_shape(target)}. "
-            'Convert it first: target.astype("int32").'
+            f'{describe_shape(target)}. Convert it first: target.astype("int32").'
         )
     return _of_labels(name, log_p, target, weight, axis, label_smoothing, ignore_index, reduction)
 
@@ -151,12 +150,9 @@ def _refusing_logits(loss: Callable[..., Any]) -> Any:
 
     @functools.wraps(loss)
     def checked(prediction: Array, *args: object, **options: object) -> Any:
-        path = None if options.get("from_logits") else known(plain(prediction))
-        if (
-            isinstance(path, (jax.Array, np.ndarray))
-            and path.dtype.kind == "f"
-            and bool(_is_outside(path))
-        ):
+        p = None if options.get("from_logits") else known(plain(prediction))
+        is_floating = isinstance(p, (jax.Array, np.ndarray)) and p.dtype.kind == "f"
+        if is_floating and _is_outside(p):
             raise ArgumentError(
                 "binary_cross_entropy: prediction must hold probabilities, from 0 to 1, and "
                 "holds values outside. If they are logits, pass from_logits=True; if not, "
@@ -210,22 +206,12 @@ def binary_cross_entropy(
     prediction, target = equal_pair(name, prediction, target)
     check_number(name, "label_smoothing", label_smoothing, least=0, most=1)
     if pos_weight is not None:
-        shape = jnp.shape(pos_weight)
-        if len(shape) > prediction.ndim or any(
-            a not in (1, b) for a, b in zip(shape[::-1], prediction.shape[::-1], strict=False)
-        ):
-            raise ShapeError(
-                f"{name}: pos_weight must broadcast to prediction "
-                f"{describe_shape(prediction)}, got {describe_shape(pos_weight)}."
-            )
+        check_broadcasts(name, "pos_weight", pos_weight, prediction.shape)
     if label_smoothing:
         target = target * (1 - label_smoothing) + 0.5 * label_smoothing
-    yes = (
-        target
-        if pos_weight is None
-        else target * lax.convert_element_type(pos_weight, prediction.dtype)
-    )
-    no = 1 - target
+    yes, no = target, 1 - target
+    if pos_weight is not None:
+        yes = target * lax.convert_element_type(pos_weight, prediction.dtype)
     if from_logits:
         values = no * prediction + (yes + no) * softplus(-prediction)
     else:
@@ -271,9 +257,8 @@ def kl_div(
         values = lax.exp(target) * (where(some, target, 0) - where(some, prediction, 0))
     else:
         some = target > 0
-        values = where(
-            some, target * (lax.log(where(some, target, 1)) - where(some, prediction, 0)), 0
-        )
+        log_target_ = lax.log(where(some, target, 1))
+        values = where(some, target * (log_target_ - where(some, prediction, 0)), 0)
     if reduction == "batchmean":
         if not values.ndim:
             raise ShapeError(
@@ -384,66 +369,47 @@ def ctc_loss(
     import optax
 
     name = "ctc_loss"
-    if (
-        prediction.ndim < 2
-        or target.ndim != prediction.ndim - 1
-        or target.shape[:-1] != prediction.shape[:-2]
-    ):
+    if prediction.ndim < 2 or target.ndim < 1 or target.shape[:-1] != prediction.shape[:-2]:
         raise ShapeError(
             f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share "
             f"their leading axes, got {describe_shape(prediction)} and {describe_shape(target)}."
         )
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
     check_index(name, "blank", blank, classes)
-    absent = []
-    for which, lengths, size in (
-        ("prediction", prediction_lengths, time),
-        ("target", target_lengths, labels),
-    ):
+    rows = math.prod(batch)
+
+    def absent(which: str, lengths: Array | None, count: int) -> Array:
         if lengths is None:
-            lengths = jnp.full(batch, size, jnp.int32)
+            return jnp.zeros((rows, count), widened(prediction.dtype))
         check_shape(name, f"{which}_lengths", lengths, batch, "one for each sequence")
-        flat = lax.reshape(lengths, (lengths.size, 1))
-        absent.append(
-            lax.convert_element_type(
-                lax.broadcasted_iota(flat.dtype, (flat.shape[0], size), 1) >= flat,
-                widened(prediction.dtype),
-            )
-        )
+        places = lax.broadcasted_iota(lengths.dtype, (rows, count), 1)
+        return (places >= lax.reshape(lengths, (rows, 1))).astype(widened(prediction.dtype))
+
+    no_time = absent("prediction", prediction_lengths, time)
+    no_label = absent("target", target_lengths, labels)
     # Zeros are multiplied with log-probabilities: a class that cannot be has a large number there,
     # and far from overflow.
     wide = widened_array(prediction)
     never = float(jnp.finfo(wide.dtype).min) / (4 * (time + 1))
-    wide = where(wide == -jnp.inf, never, wide)
-    flat_prediction = lax.reshape(
-        wide, (-(-prediction.size // max(time * classes, 1)), time, classes)
-    )
-    flat_target = lax.reshape(target, (flat_prediction.shape[0], labels))
+    wide = lax.reshape(where(wide == -jnp.inf, never, wide), (rows, time, classes))
+    flat = lax.reshape(target, (rows, labels))
     values = optax.ctc_loss(
-        flat_prediction,
-        absent[0],
-        flat_target,
-        absent[1],
-        blank_id=blank % classes,
-        log_epsilon=never,
+        wide, no_time, flat, no_label, blank_id=blank % classes, log_epsilon=never
     )
-    values = where(_fits(flat_target, absent) & ~(values > -never / 2), values, jnp.inf)
+    values = where(_fits(flat, no_time, no_label) & ~(values > -never / 2), values, jnp.inf)
     if reduction == "mean":
-        present = jnp.sum(1 - absent[1], -1)
+        present = jnp.sum(1 - no_label, -1)
         values = values / where(present < 1, 1, present)
-    return reduce(
-        name, lax.convert_element_type(lax.reshape(values, batch), prediction.dtype), reduction
-    )
+    values = lax.convert_element_type(lax.reshape(values, batch), prediction.dtype)
+    return reduce(name, values, reduction)
 
 
-def _fits(target: Array, absent: list[Array]) -> Array:
+def _fits(target: Array, no_time: Array, no_label: Array) -> Array:
     """Return True if the labels of each sequence fit into its times; equal neighbors need a blank
     between them.
     """
-    times, there = (jnp.sum(1 - part, -1) for part in absent)
-    both = (1 - absent[1])[:, 1:]
-    repeats = jnp.sum(where(target[:, 1:] == target[:, :-1], both, 0), -1)
-    return there + repeats <= times
+    repeats = jnp.sum(where(target[:, 1:] == target[:, :-1], 1 - no_label[:, 1:], 0), -1)
+    return jnp.sum(1 - no_label, -1) + repeats <= jnp.sum(1 - no_time, -1)
 
 
 @jax.custom_jvp
