@@ -20,7 +20,7 @@ from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.functional.primitives import nan_where
 from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, keys
+from nbmodule.nn.layer import ArrayLike, Layer, keys
 from nbmodule.nn.linear import Linear
 
 
@@ -129,19 +129,18 @@ class MultiHeadAttention(Layer):
                 f"{name}: rotary needs an even number of features in each head, got {per_head}."
             )
         inner, shared = num_heads * per_head, self.num_kv_heads * per_head
-        options: VariableOptions = {
+        options: dict[str, Any] = {
+            "with_bias": with_bias,
             "weight_initializer": weight_initializer,
             "bias_initializer": bias_initializer,
             "device": device,
             "dtype": dtype,
         }
         keys_ = keys(key, 4)
-        self.query = Linear(features, inner, with_bias=with_bias, key=keys_[0], **options)
-        self.key = Linear(self.key_features, shared, with_bias=with_bias, key=keys_[1], **options)
-        self.value = Linear(
-            self.value_features, shared, with_bias=with_bias, key=keys_[2], **options
-        )
-        self.out = Linear(inner, features, with_bias=with_bias, key=keys_[3], **options)
+        self.query = Linear(features, inner, key=keys_[0], **options)
+        self.key = Linear(self.key_features, shared, key=keys_[1], **options)
+        self.value = Linear(self.value_features, shared, key=keys_[2], **options)
+        self.out = Linear(inner, features, key=keys_[3], **options)
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
         super().__init__(device=device, dtype=dtype, v=v)
 

@@ -18,7 +18,7 @@ from nbmodule.base import migration
 from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.numbers import threefry
-from nbmodule.core.variables.variable import Variable
+from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.nn.checks import check_choice
 from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
 from nbmodule.nn.initializers import (
@@ -155,8 +155,8 @@ class WeightedLayer(Layer):
         defaults: Initializers of weight and bias if none are given.
     """
 
-    weight: Any
-    bias: Any
+    weight: Parameter
+    bias: Parameter | None
 
     def __init__(
         self,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from typing import Any, Unpack
 
+import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Inexact, Integer, Shaped
 
@@ -164,16 +165,8 @@ class Embedding(WeightedLayer):
             self._clear_padding_row()
 
     def _clear_padding_row(self) -> None:
-        index = self.padding_idx
-
-        def cleared(value: Any) -> Any:
-            if hasattr(value, "at"):
-                return value.at[index].set(0)
-            value = value.copy()
-            value[index] = 0
-            return value
-
-        self.weight.changed_by(cleared)
+        is_kept = np.arange(self.num_embeddings) != self.padding_idx
+        self.weight.changed_by(lambda value: value * is_kept[:, None].astype(value.dtype))
 
     def forward(
         self, indices: Integer[ArrayLike, "*batch"]

@@ -44,6 +44,8 @@ class NormOptions(VariableOptions, total=False):
 class _Norm(WeightedLayer):
     """A layer with a gain and an offset for each feature; either may be None."""
 
+    weight: Any
+
     def __init__(
         self,
         shape: tuple[int, ...],
@@ -141,10 +143,15 @@ class RMSNorm(_OfLastAxes):
     _without = ("bias_initializer",)
 
     def __init__(
-        self, normalized_shape: Sizes, *, eps: float = 1e-6, **options: Unpack[NormOptions]
+        self,
+        normalized_shape: Sizes,
+        *,
+        eps: float = 1e-6,
+        affine: bool = True,
+        **options: Unpack[VariableOptions],
     ) -> None:
         self.normalized_shape = shape = self._check_shape(normalized_shape)
-        super().__init__(shape, False, eps=eps, **options)
+        super().__init__(shape, False, eps=eps, affine=affine, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         weight = value_of(self.weight)

@@ -99,9 +99,7 @@ class _AvgPool(_Pool):
         self.count_include_pad = flag(name, "count_include_pad", count_include_pad)
         self.divisor_override = divisor_override
         if divisor_override is not None:
-            self.divisor_override = check_number(
-                name, "divisor_override", divisor_override, above=0
-            )
+            check_number(name, "divisor_override", divisor_override, above=0)
         super().__init__(kernel_size, **options)
 
 
@@ -205,7 +203,7 @@ class Upsample(Layer):
         self,
         size: Sizes | None = None,
         *,
-        scale_factor: object = None,
+        scale_factor: Any = None,
         mode: str = "nearest",
         align_corners: bool = False,
         data_format: str = "NHWC",
@@ -215,19 +213,14 @@ class Upsample(Layer):
         self.mode, self.data_format = mode, data_format
         axes = len(data_format) - 2
         self.size = None if size is None else sizes("Upsample", "size", size, axes)
-        self.scale_factor = None if scale_factor is None else _factors(scale_factor, axes)
+        self.scale_factor = scale_factor
+        if scale_factor is not None:
+            for factor in for_each_axis("Upsample", "scale_factor", scale_factor, axes):
+                check_number("Upsample", "scale_factor", factor, above=0)
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
-
-
-def _factors(passed: Any, axes: int) -> float | tuple[float, ...]:
-    """Return one factor, or one for each axis."""
-    factors = for_each_axis("Upsample", "scale_factor", passed, axes)
-    for factor in factors:
-        check_number("Upsample", "scale_factor", factor, above=0)
-    return tuple(map(float, factors)) if isinstance(passed, (tuple, list)) else float(passed)
 
 
 __all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample"]

@@ -119,16 +119,12 @@ class _TransformerLayer(Layer):
         rate(name, "dropout_rate", dropout_rate)
         *for_attention, first, second = keys(key, len(self._attentions) + 2)
         common: dict[str, Any] = {"with_bias": with_bias, "device": device, "dtype": dtype}
-        for number, (attention, subkeys) in enumerate(zip(self._attentions, for_attention)):
-            module = MultiHeadAttention(
-                features,
-                num_heads,
-                rotary=rotary and number == 0,
-                dropout_rate=dropout_rate,
-                key=subkeys,
-                **common,
+        for name, subkey in zip(self._attentions, for_attention):
+            turned = rotary and name == "self_attention"
+            attention = MultiHeadAttention(
+                features, num_heads, rotary=turned, dropout_rate=dropout_rate, key=subkey, **common
             )
-            setattr(self, attention, module)
+            setattr(self, name, attention)
         for number in range(1, len(self._attentions) + 2):
             setattr(self, f"norm{number}", LayerNorm(features, eps=eps, **common))
         self.linear1 = Linear(features, hidden, key=first, **common)
@@ -167,11 +163,8 @@ class TransformerEncoderLayer(_TransformerLayer):
         key_mask: Bool[ArrayLike, "*batch length"] | None = None,
         is_causal: bool = False,
     ) -> Float[Array, "*batch length features"]:
-        x = self._beside(
-            x,
-            self.norm1,
-            lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal),
-        )
+        masks = {"mask": mask, "key_mask": key_mask, "is_causal": is_causal}
+        x = self._beside(x, self.norm1, lambda y: self.self_attention(y, **masks))
         return self._beside(x, self.norm2, self._fed)
 
 
@@ -190,16 +183,10 @@ class TransformerDecoderLayer(_TransformerLayer):
         memory_mask: _Mask = None,
         memory_key_mask: Bool[ArrayLike, "*batch size"] | None = None,
     ) -> Float[Array, "*batch length features"]:
-        x = self._beside(
-            x,
-            self.norm1,
-            lambda y: self.self_attention(y, mask=mask, key_mask=key_mask, is_causal=is_causal),
-        )
-        x = self._beside(
-            x,
-            self.norm2,
-            lambda y: self.cross_attention(y, memory, mask=memory_mask, key_mask=memory_key_mask),
-        )
+        masks = {"mask": mask, "key_mask": key_mask, "is_causal": is_causal}
+        x = self._beside(x, self.norm1, lambda y: self.self_attention(y, **masks))
+        memory_masks = {"mask": memory_mask, "key_mask": memory_key_mask}
+        x = self._beside(x, self.norm2, lambda y: self.cross_attention(y, memory, **memory_masks))
         return self._beside(x, self.norm3, self._fed)
 
 
@@ -252,24 +239,16 @@ class _Stack(Layer):
         **layer_options: Any,
     ) -> None:
         name = type(self).__name__
-        layer_key = keys(key, size(name, "num_layers", num_layers))
         common: dict[str, Any] = {
             "eps": eps,
             "with_bias": with_bias,
             "device": device,
             "dtype": dtype,
         }
+        layer_options |= common | {"norm_first": norm_first}
         self.layers = [
-            self._kind(
-                features,
-                num_heads,
-                hidden_features,
-                norm_first=norm_first,
-                key=subkeys,
-                **common,
-                **layer_options,
-            )
-            for subkeys in layer_key
+            self._kind(features, num_heads, hidden_features, key=subkey, **layer_options)
+            for subkey in keys(key, size(name, "num_layers", num_layers))
         ]
         has_norm = norm_first if final_norm is None else flag(name, "final_norm", final_norm)
         self.norm = LayerNorm(features, **common) if has_norm else None

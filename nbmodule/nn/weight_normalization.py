@@ -22,7 +22,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.nn.checks import check_number, size
+from nbmodule.nn.checks import check_axis, check_number, size
 from nbmodule.nn.containers import split_state, takes_state
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import Layer, keys
@@ -56,12 +56,8 @@ class _Around(Layer):
             raise ArgumentError(
                 f"{where}: expected a floating weight with axes, got {weight.describe()}."
             )
-        if not -weight.ndim <= axis < weight.ndim:
-            raise ArgumentError(
-                f"{where}: axis must lie in {-weight.ndim} to {weight.ndim - 1} for a "
-                f"{weight.describe()}, got {axis}."
-            )
-        self.layer, self.name, self.axis = layer, name, axis % weight.ndim
+        self.layer, self.name = layer, name
+        self.axis = check_axis(where, axis, weight.ndim)
         return weight
 
     def _weight(self) -> Variable:
@@ -121,44 +117,40 @@ class SpectralNorm(_Around):
         self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
         self.eps = check_number("SpectralNorm", "eps", eps, above=0)
         weight = self._take(layer, name, axis)
-        draw = functools.cache(
-            functools.partial(
-                _first_vectors,
-                weight,
-                self.axis,
-                keys(next_key() if key is None else as_key(key), 2),
-            )
-        )
+        subkeys = keys(next_key() if key is None else as_key(key), 2)
+        draw = functools.cache(functools.partial(_first_vectors, weight, self.axis, subkeys))
         rows = weight.shape[self.axis]
-        self.left = Buffer.pending(lambda: draw()[0], (rows,), weight.dtype, follows=True)
-        columns = weight.size // max(rows, 1)
-        self.right = Buffer.pending(lambda: draw()[1], (columns,), weight.dtype, follows=True)
+        shapes = (rows,), (weight.size // max(rows, 1),)
+        self.left, self.right = (
+            Buffer.pending(lambda i=i: draw()[i], shape, weight.dtype, follows=True)
+            for i, shape in enumerate(shapes)
+        )
         super().__init__(v=v)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        if not isinstance(self.left, StateKey):
-            weight, left, right = self._normalized(self.left.value, self.right.value)
-            if self.training:
-                vectors = self.left, self.right
-                write_all(vectors, [self.left.admitted(left), self.right.admitted(right)])
-            return self._called(weight, args, kwargs)
-        args, kwargs, state = split_state(args, kwargs)
-        if state is None:
+        exported, vectors = isinstance(self.left, StateKey), (self.left, self.right)
+        state: Any = None
+        if exported:
+            args, kwargs, state = split_state(args, kwargs)
+        if exported and state is None:
             raise ArgumentTypeError(
                 "SpectralNorm: its state was exported; call it as y, state = layer(x, state)."
             )
-        weight, left, right = self._normalized(state[self.left], state[self.right])
-        if self.training:
-            state = update_state(state, {self.left: left, self.right: right})
-        if takes_state(self.layer):
-            return self._called(weight, (*args, state), kwargs)
-        return self._called(weight, args, kwargs), state
-
-    def _normalized(self, left: Array, right: Array) -> tuple[Array, Array, Array]:
-        turns = self.num_iterations if self.training else 0
-        return _divided_by_singular_value(
-            self._weight().value, left, right, axis=self.axis, turns=turns, eps=self.eps
+        weight, *new = _divided_by_singular_value(
+            self._weight().value,
+            *(state[key] if exported else key.value for key in vectors),
+            axis=self.axis,
+            turns=self.num_iterations if self.training else 0,
+            eps=self.eps,
         )
+        if self.training and exported:
+            state = update_state(state, dict(zip(vectors, new)))
+        elif self.training:
+            write_all(vectors, [buffer.admitted(value) for buffer, value in zip(vectors, new)])
+        if exported and takes_state(self.layer):
+            return self._called(weight, (*args, state), kwargs)
+        y = self._called(weight, args, kwargs)
+        return (y, state) if exported else y
 
 
 @kernel(static=("axis", "turns", "eps"))

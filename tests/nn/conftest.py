@@ -15,6 +15,11 @@ import pytest
 import nbmodule as nb
 
 
+def close(found: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6, **options: Any) -> None:
+    """Assert that numbers agree to the rounding of float32."""
+    np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol, **options)
+
+
 @pytest.fixture
 def draws() -> np.random.Generator:
     """Random numbers, the same in each test."""

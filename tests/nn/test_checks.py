@@ -6,13 +6,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeError
+from nbmodule.errors import ArgumentTypeError, DtypeError
 from nbmodule.nn.checks import (
     annotated_checks,
     check_arguments,
     check_arrays,
-    check_rank,
-    check_shape,
     refuse_swapped,
 )
 
@@ -58,20 +56,6 @@ def test_a_number_is_accepted_or_refused_by_its_kind(number, spelled, kinds):
         with pytest.raises(DtypeError) as caught:
             check(kind, number)
         assert str(caught.value).startswith(f"f: x must hold {wanted}, got {spelled}.")
-
-
-@pytest.mark.parametrize(
-    ("number", "spelled", "kinds"), NUMBERS, ids=[f"{type(n).__name__}-{s}" for n, s, _ in NUMBERS]
-)
-def test_a_number_has_no_axes(number, spelled, kinds):
-    check_rank("f", "x", number, "()", 0)
-    check_shape("f", "x", number, (), "one number")
-    with pytest.raises(ShapeError) as caught:
-        check_rank("f", "x", number, "(*batch, features)", 1)
-    assert str(caught.value) == f"f: x must have axes (*batch, features), got {spelled}."
-    with pytest.raises(ShapeError) as caught:
-        check_shape("f", "x", number, (2,), "one for each")
-    assert str(caught.value) == f"f: x must have shape [2] (one for each), got {spelled}."
 
 
 @pytest.mark.parametrize("kind", KINDS)

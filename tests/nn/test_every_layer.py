@@ -12,11 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import nbmodule as nb
-from nbmodule.nn.initializers import as_initializer
+from tests.nn.conftest import close
 
 from jax_settings import FLOAT
 
@@ -242,34 +241,6 @@ def test_a_value_that_is_given_is_not_drawn():
     np.testing.assert_array_equal(layer.v.w, np.ones((2, 3)))
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        (
-            nb.GlorotUniform,
-            r"got the class GlorotUniform itself\. Make one: GlorotUniform\(\.\.\.\)",
-        ),
-        (
-            jax.nn.initializers.he_normal,
-            r"got he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)",
-        ),
-        (jax.nn.initializers.constant, r"got constant, which makes an initializer"),
-        (jax.nn.initializers.variance_scaling, r"got variance_scaling, which makes an initializer"),
-        ("glorot_uniform", r"got 'glorot_uniform': use nb\.GlorotUniform\(\)\."),
-        (np.ones((2, 3)), r"a function of \(key, shape, dtype\).*got ndarray"),
-        (True, r"got True"),
-        (lambda tensor: tensor, r"got <lambda>\(tensor\)"),
-    ],
-)
-def test_what_is_no_initializer_is_refused_with_the_cure(given, message):
-    with pytest.raises(
-        nb.ArgumentTypeError, match=r"Linear: weight_initializer must be an initializer.*" + message
-    ):
-        nb.Linear(3, 2, weight_initializer=given)
-    with pytest.raises(nb.ArgumentTypeError, match="x must be"):
-        as_initializer("x", given)
-
-
 class OfAnotherShape(nb.Initializer):
     def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
         return np.ones(var_shape[::-1])
@@ -323,41 +294,6 @@ def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
         kind(wrong)
 
 
-# -- optimizers --
-OPTIMIZERS: dict[str, Callable[[], nb.Optimizer]] = {
-    "SGD": lambda: nb.SGD(1e-2),
-    "SGD with momentum": lambda: nb.SGD(lr=1e-2, momentum=0.9),
-    "Adam": lambda: nb.Adam(lr=1e-2),
-    "Adam, a function of nothing": lambda: nb.Adam(lr=lambda: 1e-2),
-    "Adam, a schedule": lambda: nb.Adam(lr=nb.cosine_schedule(1e-2, 10)),
-    "AdamW": lambda: nb.AdamW(lr=1e-2),
-    "LAMB": lambda: nb.LAMB(lr=1e-2),
-    "LARS": lambda: nb.LARS(lr=1.0),
-    "RMSprop": lambda: nb.RMSprop(lr=1e-2),
-    "Adagrad": lambda: nb.Adagrad(lr=1e-2),
-    "Lion": lambda: nb.Lion(lr=1e-2),
-    "Optax": lambda: nb.Optax(optax.adam(1e-2)),
-    "a group": lambda: nb.SGD(lr=1e-2, groups={"*": {"lr": 2e-2}}),
-}
-
-
-@pytest.mark.parametrize("form", OPTIMIZERS)
-@pytest.mark.parametrize(
-    "name", ["Linear", "Embedding", "Conv2d", "BatchNorm1d", "PReLU", "GRU", "MultiHeadAttention"]
-)
-def test_every_optimizer_moves_every_variable_and_step_agrees_with_update(name, form):
-    make, _ = LAYERS[name]
-    layer = make(**initializer_options(make, nb.RandomNormal(0.3, 0.5)))
-    before, gradients = layer.v, gradients_of(name)(layer)
-    by_step = OPTIMIZERS[form]().step(before, gradients)
-    OPTIMIZERS[form]().update(layer, gradients)
-    for chain, value in layer.v.cont_to_iterator():
-        np.testing.assert_allclose(value, by_step[chain], rtol=1e-6, atol=1e-7)
-        moved = np.asarray(gradients[chain]) != 0
-        tiny = np.abs(np.asarray(gradients[chain])) < 1e-4
-        assert (np.asarray(value != before[chain]) | ~moved | tiny).all(), chain
-
-
 # -- axes, dtypes and keys --
 @pytest.mark.parametrize("name", sorted({*LAYERS} - {"BatchNorm1d", "GroupNorm", "InstanceNorm"}))
 def test_leading_axes_are_only_a_batch(name):
@@ -367,7 +303,7 @@ def test_leading_axes_are_only_a_batch(name):
     stacked = jax.tree.map(lambda *xs: np.stack(xs), inputs, others)
     rows = [layer(*inputs), layer(*others)]
     jax.tree.map(
-        lambda y, *ys: np.testing.assert_allclose(y, np.stack(ys), rtol=1e-4, atol=1e-5),
+        lambda y, *ys: close(y, np.stack(ys), rtol=1e-4, atol=1e-5),
         layer(*stacked),
         *rows,
     )
@@ -409,7 +345,7 @@ def test_channels_may_come_first(name):
     last = make()
     first = make(data_format={3: "NCW", 4: "NCHW", 5: "NCDHW"}[x.ndim], v=last.v)
     y = first(np.moveaxis(x, -1, 1))
-    np.testing.assert_allclose(np.moveaxis(y, 1, -1), last(x), rtol=1e-4, atol=1e-5)
+    close(np.moveaxis(y, 1, -1), last(x), rtol=1e-4, atol=1e-5)
 
 
 # -- hooks --
@@ -423,9 +359,7 @@ def test_every_form_of_a_hook_acts_on_every_layer(name):
         return jax.tree.map(lambda y: 2 * y, outputs)
 
     def agrees(found: Any, expected: Any) -> None:
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected
-        )
+        jax.tree.map(lambda a, b: close(a, b), found, expected)
 
     layer.register_forward_pre_hook(lambda module, args: order.append("looks"))
     layer.register_forward_pre_hook(lambda module, args: args, prepend=True)
@@ -451,16 +385,12 @@ def test_every_form_of_a_hook_acts_on_every_layer(name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_form_of_v_is_taken_by_every_layer(name):
     make, inputs = LAYERS[name]
-    layer, other = (
-        make().eval(),
-        make(**initializer_options(make, nb.RandomNormal(0.5, 0.5))).eval(),
-    )
+    layer = make().eval()
+    other = make(**initializer_options(make, nb.RandomNormal(0.5, 0.5))).eval()
     own, v, wanted = layer(*inputs), other.v, other(*inputs)
 
     def agrees(found: Any, expected: Any = wanted) -> None:
-        jax.tree.map(
-            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), found, expected
-        )
+        jax.tree.map(lambda a, b: close(a, b), found, expected)
 
     as_dict = jax.tree.map(np.asarray, v.cont_to_dict())
     agrees(layer(*inputs, v=v))

@@ -15,8 +15,9 @@ from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
 from nbmodule.nn import initializers as ini
 from nbmodule.nn.initializers import base
+from tests.nn.conftest import close
 
-from jax_settings import FLOAT, INT, spelled
+from jax_settings import FLOAT, INT
 
 torch = pytest.importorskip("torch")
 
@@ -62,7 +63,7 @@ def test_the_numbers_are_those_of_jax_for_the_same_key(ours, theirs):
         theirs = theirs(KEY, (shape[0], math.prod(shape[1:])), FLOAT).reshape(shape)
     else:
         theirs = theirs(KEY, shape, FLOAT)
-    np.testing.assert_allclose(drawn(ours, shape), theirs, rtol=1e-5, atol=1e-6)
+    close(drawn(ours, shape), theirs)
 
 
 UNIFORM = [  # initializer, limit for fan_in = 12 * 5 and fan_out = 12 * 8
@@ -116,29 +117,10 @@ def test_kaiming_agrees_with_torch_about_bounds_and_fans():
     assert abs(abs(x).max() / weight.abs().max() - 1) < 0.02
 
 
-@pytest.mark.parametrize(
-    ("shape", "layout", "fans"),
-    [
-        ((64, 3), "O...I", (3, 64)),
-        ((16, 5, 7, 3), "O...I", (105, 560)),
-        ((16, 3, 5, 7), "OI...", (105, 560)),
-        ((5, 7, 3, 16), "...IO", (105, 560)),
-        ((3, 64), "...IO", (3, 64)),
-    ],
-)
-def test_fans_count_the_area_of_the_kernel(shape, layout, fans):
-    assert ini.compute_fans(shape, layout) == fans
-
-
-def test_fans_of_a_vector_or_of_an_unknown_layout_are_refused():
-    with pytest.raises(
-        ArgumentError, match=r"fans can be told from a shape of two or more axes, got \[3\]"
-    ):
+def test_fans_count_the_area_of_the_kernel():
+    assert ini.compute_fans((64, 3)) == (3, 64) and ini.compute_fans((16, 5, 7, 3)) == (105, 560)
+    with pytest.raises(ArgumentError, match=r"from a shape of two or more axes, got \[3\]"):
         ini.compute_fans((3,))
-    with pytest.raises(
-        ArgumentError, match=r"layout must be one of 'O\.\.\.I', 'OI\.\.\.', '\.\.\.IO', got 'HWIO'"
-    ):
-        ini.compute_fans((3, 4), "HWIO")
 
 
 def test_given_fans_win_over_the_shape():
@@ -170,19 +152,19 @@ def test_a_traced_key_draws_the_same_numbers():
     for initializer, value in zip(RANDOM, traced, strict=True):
         eager = initializer.draw(key, (4, 6), jnp.float32, 4, 6)
         assert type(eager) is np.ndarray
-        np.testing.assert_allclose(value, eager, rtol=1e-5, atol=1e-6, err_msg=repr(initializer))
+        close(value, eager, rtol=1e-5, atol=1e-6, err_msg=repr(initializer))
 
 
 def test_another_generator_draws_with_jax():
     key = jax.random.key(8, impl="rbg")
     x = ini.RandomNormal(std=2.0).create_variables((4, 6), key=key).value
-    np.testing.assert_allclose(x, jax.random.normal(key, (4, 6)) * 2, rtol=1e-6)
+    close(x, jax.random.normal(key, (4, 6)) * 2)
 
 
 def test_an_orthogonal_weight_of_another_generator_is_drawn_where_jax_refuses_two_ranks():
     with jax.numpy_rank_promotion("raise"):
         x = ini.Orthogonal().create_variables((4, 3), key=jax.random.key(8, impl="rbg")).value
-    np.testing.assert_allclose(np.asarray(x).T @ np.asarray(x), np.eye(3), atol=1e-6)
+    close(np.asarray(x).T @ np.asarray(x), np.eye(3))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +181,7 @@ def test_a_vector_without_fans_is_refused(initializer):
 def test_orthogonal_rows_or_columns_are_orthonormal(rows, columns, kernel):
     w = drawn(ini.Orthogonal(2.0), (rows, kernel, columns)).reshape(rows, -1) / 2
     gram = w @ w.T if rows <= kernel * columns else w.T @ w
-    np.testing.assert_allclose(gram, np.eye(len(gram)), atol=1e-5)
+    close(gram, np.eye(len(gram)), atol=1e-5)
 
 
 def test_truncated_normal_stays_within_its_bounds():
@@ -222,11 +204,6 @@ def test_constants_fill_any_shape_and_dtype():
     )
 
 
-def test_a_fraction_is_no_integer():
-    with pytest.raises(DtypeError, match=rf"Constant\(0\.5\) cannot be held in dtype {INT}"):
-        ini.Constant(0.5).create_variables((2,), dtype=int)
-
-
 def test_the_variable_is_a_parameter_that_waits():
     box = ini.KaimingNormal().create_variables((4, 6), "cpu:0")
     assert type(box) is Parameter
@@ -246,7 +223,7 @@ def test_the_key_is_taken_when_the_variable_is_made():
             jax.random.normal(jax.random.wrap_key_data(jnp.asarray(stream._next_key())), (3,))
             * 0.05
         )
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+        close(found, wanted)
     seed(0)
 
 
@@ -268,73 +245,6 @@ def test_a_users_own_initializer_needs_draw_only():
     np.testing.assert_array_equal(Identity().create_variables((2, 3)).value, np.eye(2, 3))
     with pytest.raises(NotImplementedError, match=r"Initializer defines no draw\(self, key, shape"):
         ini.Initializer().create_variables((2,)).value
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (
-            lambda: ini.Uniform(1, "fan"),
-            ArgumentError,
-            "Uniform: fan_mode must be one of 'fan_in', 'fan_out', .*, got 'fan'",
-        ),
-        (
-            lambda: ini.KaimingNormal(fan_mode="in"),
-            ArgumentError,
-            "KaimingNormal: fan_mode must be one of .*, got 'in'",
-        ),
-        (
-            lambda: ini.RandomNormal(std=-1),
-            ArgumentError,
-            "RandomNormal: std must be at least 0, got -1",
-        ),
-        (
-            lambda: ini.TruncatedNormal(lower=2.0),
-            ArgumentError,
-            r"lower must be less than upper, got 2\.0, 2\.0",
-        ),
-        (
-            lambda: ini.Uniform(-1.0),
-            ArgumentError,
-            r"Uniform: numerator must be at least 0, got -1\.0",
-        ),
-        (lambda: ini.Siren(0), ArgumentError, "Siren: w0 must be above zero"),
-        (
-            lambda: ini.Orthogonal(math.nan),
-            ArgumentError,
-            "Orthogonal: gain must be finite, got nan",
-        ),
-        (
-            lambda: ini.RandomNormal("0"),
-            ArgumentTypeError,
-            "RandomNormal: mean must be a number, got '0'",
-        ),
-        (lambda: ini.Constant([1]), ArgumentTypeError, "Constant takes a number, got list"),
-        (
-            lambda: ini.Siren().create_variables((2, 3), fan_in=-1),
-            ArgumentError,
-            "Siren: fan_in must be at least 0, got -1",
-        ),
-        (
-            lambda: ini.Siren().create_variables((2, 3), fan_out="2"),
-            ArgumentTypeError,
-            "fan_out must be a number, got '2'",
-        ),
-        (
-            lambda: ini.Zeros().create_variables((2, -3)),
-            ArgumentError,
-            r"sizes must be at least 0, got shape \(2, -3\)",
-        ),
-        (
-            lambda: ini.Zeros().create_variables(3),
-            ArgumentTypeError,
-            r"expected a shape such as \(3, 4\), got 3",
-        ),
-    ],
-)
-def test_choices_without_meaning_are_refused(make, error, message):
-    with pytest.raises(error, match=spelled(message)):
-        make()
 
 
 def test_a_constant_is_given_by_position_or_by_either_name():

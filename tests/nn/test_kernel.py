@@ -11,6 +11,7 @@ from nbmodule.core.variables.frame import Frame
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, ShapeError
 from nbmodule.nn.kernel import kernel, plain
+from tests.nn.conftest import close
 
 from jax_settings import spelled
 
@@ -179,7 +180,7 @@ def test_gradients_within_a_compiled_step_are_those_of_plain_jax():
     x, weight = jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])
     for argnums in (0, 1):
         found = nb.jit(nb.grad(loss, argnums=argnums))(x, weight)
-        np.testing.assert_allclose(found, (3 * x**2 * weight, x**3)[argnums])
+        close(found, (3 * x**2 * weight, x**3)[argnums])
 
 
 def test_settings_of_jax_and_types_of_constants_are_told_apart_within_one_trace():
@@ -239,7 +240,7 @@ def test_a_kernel_takes_the_same_where_nothing_is_compiled():
         with jax.disable_jit():
             found = call()
         assert isinstance(found, (jax.Array, tuple))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
+        jax.tree.map(lambda a, b: close(a, b), found, wanted)
     for refused, name in (
         (lambda: nb.leaky_relu(x, jnp.float32(0.1)), "negative_slope"),
         (lambda: nb.conv2d(x, weight, stride=jnp.array(2)), "stride"),

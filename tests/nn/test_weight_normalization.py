@@ -9,6 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.nn.weight_normalization import SpectralNorm, WeightNorm
+from tests.nn.conftest import close
 
 torch = pytest.importorskip("torch")
 parametrizations = pytest.importorskip("torch.nn.utils.parametrizations")
@@ -44,10 +45,8 @@ def test_spectral_norm_moves_step_by_step_as_in_torch(way, draws):
         buffers._v.copy_(torch.tensor(np.array(ours.right()))),
     )
     exported, state = nb.export_state(ours)
-    call, functional = (
-        (nb.jit(ours) if way == "compiled" else ours),
-        jax.jit(lambda model, x, state: model(x, state)),
-    )
+    call = nb.jit(ours) if way == "compiled" else ours
+    functional = jax.jit(lambda model, x, state: model(x, state))
     for _ in range(3):
         x = draws.normal(size=(5, 3)).astype("f")
         wanted = theirs(torch.tensor(x))
@@ -56,9 +55,9 @@ def test_spectral_norm_moves_step_by_step_as_in_torch(way, draws):
             left, right = (state[nb.StateKey(f".{name}")] for name in ("left", "right"))
         else:
             found, left, right = call(x), ours.left(), ours.right()
-        np.testing.assert_allclose(found, wanted.detach(), rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(left, buffers._u, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(right, buffers._v, rtol=1e-4, atol=1e-5)
+        close(found, wanted.detach(), rtol=1e-4, atol=1e-5)
+        close(left, buffers._u, rtol=1e-4, atol=1e-5)
+        close(right, buffers._v, rtol=1e-4, atol=1e-5)
 
 
 def test_gradients_through_spectral_norm_agree_with_torch(draws):
@@ -66,10 +65,8 @@ def test_gradients_through_spectral_norm_agree_with_torch(draws):
     x = draws.normal(size=(5, 3)).astype("f")
     grads = nb.grad(lambda layer: (layer(x) ** 2).sum())(ours)
     (theirs(torch.tensor(x)) ** 2).sum().backward()
-    np.testing.assert_allclose(
-        grads.layer.w, theirs.parametrizations.weight.original.grad, rtol=1e-3, atol=1e-4
-    )
-    np.testing.assert_allclose(grads.layer.b, theirs.bias.grad, rtol=1e-4, atol=1e-4)
+    close(grads.layer.w, theirs.parametrizations.weight.original.grad, rtol=1e-3, atol=1e-4)
+    close(grads.layer.b, theirs.bias.grad, rtol=1e-4, atol=1e-4)
 
 
 def test_the_weight_that_is_used_has_a_largest_singular_value_of_one():
@@ -96,7 +93,7 @@ def test_first_singular_vectors_fit_the_weight_and_come_from_the_key():
         SpectralNorm(nb.Linear(3, 3, v={"w": weight, "b": np.zeros(3, "f")}), key=key)
         for key in (2, jax.random.key(2))
     )
-    np.testing.assert_allclose(abs(np.asarray(a.left())), [0, 1, 0], atol=1e-4)
+    close(abs(np.asarray(a.left())), [0, 1, 0], atol=1e-4)
     np.testing.assert_array_equal(a.left(), b.left())
     np.testing.assert_array_equal(a.right(), b.right())
 
@@ -130,11 +127,9 @@ def test_weight_norm_computes_at_first_what_the_layer_computed(draws):
     wanted = inner(x)
     layer = WeightNorm(inner)
     assert layer.scale.shape == (4, 1, 1)
-    np.testing.assert_allclose(layer(x), wanted, rtol=1e-5, atol=1e-6)
+    close(layer(x), wanted)
     layer.scale = 2 * layer.scale()
-    np.testing.assert_allclose(
-        layer(x) - inner.bias(), 2 * (wanted - inner.bias()), rtol=1e-4, atol=1e-5
-    )
+    close(layer(x) - inner.bias(), 2 * (wanted - inner.bias()), rtol=1e-4, atol=1e-5)
 
 
 def test_they_stand_in_a_model_that_is_compiled_trained_copied_and_exported(draws):
@@ -152,19 +147,15 @@ def test_they_stand_in_a_model_that_is_compiled_trained_copied_and_exported(draw
         grads.cont_all_key_chains()
     )
     assert model[0].left().tolist() != [1, 0, 0, 0]
-    np.testing.assert_allclose(
-        state[nb.StateKey("[0].left")], model[0].left(), rtol=1e-4, atol=1e-6
-    )
-    np.testing.assert_allclose(
-        state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-4
-    )
+    close(state[nb.StateKey("[0].left")], model[0].left(), rtol=1e-4, atol=1e-6)
+    close(state[nb.StateKey("[1].running_var")], model[1].running_var(), rtol=1e-4)
     assert found.shape == (5, 2)
 
 
 def test_other_arguments_and_names_of_weights_are_taken(draws):
     x1, x2 = draws.normal(size=(5, 3)).astype("f"), draws.normal(size=(5, 4)).astype("f")
     inner = nb.Bilinear(3, 4, 2, key=0)
-    np.testing.assert_allclose(WeightNorm(inner)(x1, x2), inner(x1, x2), rtol=1e-4, atol=1e-5)
+    close(WeightNorm(inner)(x1, x2), inner(x1, x2), rtol=1e-4, atol=1e-5)
     exported, state = nb.export_state(SpectralNorm(inner))
     assert exported(x1, x2, state)[0].shape == (5, 2)
     assert exported(x1, x2, state=state)[0].shape == (5, 2)
@@ -213,11 +204,11 @@ def test_a_first_use_of_any_kind_draws_what_an_eager_call_draws(around, first):
     nb.seed(0)
     expected = AROUND[around]()(x)
     nb.seed(0)
-    np.testing.assert_allclose(FIRST[first](AROUND[around](), x), expected, atol=1e-5)
+    close(FIRST[first](AROUND[around](), x), expected, atol=1e-5)
 
 
 def test_a_copy_keeps_the_length_that_the_weight_had_when_it_was_copied():
     layer, x = nb.WeightNorm(nb.Linear(2, 4)), jnp.ones((3, 2))
     copied = copy.deepcopy(layer)
     layer.layer.weight.value = layer.layer.weight() * 10
-    np.testing.assert_allclose(copied(x), copied.layer(x), atol=1e-6)
+    close(copied(x), copied.layer(x))

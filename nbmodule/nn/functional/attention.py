@@ -72,8 +72,8 @@ def scaled_dot_product_attention(
     if mask is not None:
         check_broadcasts(name, "mask", mask, (*batch, query.shape[-2], key.shape[-2]))
         mask = mask if mask.ndim < 3 else lax.expand_dims(mask, (mask.ndim - 2,))
-    one_head = (lax.expand_dims(x, (x.ndim - 1,)) for x in (query, key, value))
-    out, weights = _attend(name, *one_head, mask, None, is_causal, scale, dropout_rate, dropout_key)
+    q, k, v = (lax.expand_dims(x, (x.ndim - 1,)) for x in (query, key, value))
+    out, weights = _attend(name, q, k, v, mask, None, is_causal, scale, dropout_rate, dropout_key)
     out, weights = lax.squeeze(out, (out.ndim - 2,)), lax.squeeze(weights, (weights.ndim - 3,))
     return (out, weights) if return_weights else out
 

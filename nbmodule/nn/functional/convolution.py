@@ -150,8 +150,7 @@ def _transpose(  # noqa: D417 - `name` and `n` come from `for_axes`
     window = _window(weight, dilations)
     cut = _cut(pairs(name, padding, n), window, strides)
     edges = tuple(
-        (w - 1 - before, w - 1 - after + e)
-        for w, (before, after), e in zip(window, cut, extra, strict=True)
+        (w - 1 - before, w - 1 - after + e) for w, (before, after), e in zip(window, cut, extra)
     )
     size = [
         (x.shape[a] - 1) * s + 1 + sum(p) - w + 1
@@ -246,14 +245,9 @@ def _check_shapes(
 ) -> tuple[int, ...]:
     """Refuse shapes that do not fit together; give the spatial axes."""
     axes = spatial_axes(name, x, data_format, n)
-    check_rank(
-        name,
-        "weight",
-        weight,
-        f"(out_channels, {'kernel' if n == 1 else '*kernel'}, in_channels / groups)",
-        n + 2,
-        n + 2,
-    )
+    kernel_axes = "kernel" if n == 1 else "*kernel"
+    axes_of_weight = f"(out_channels, {kernel_axes}, in_channels / groups)"
+    check_rank(name, "weight", weight, axes_of_weight, n + 2, n + 2)
     groups = size(name, "groups", groups)
     channels = x.shape[channel_axis(x.ndim, data_format)]
     if channels != weight.shape[-1] * groups:

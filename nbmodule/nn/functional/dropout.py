@@ -112,30 +112,24 @@ def alpha_dropout(
     if keep_rate == 0:
         return lax.full_like(x, 0)
     scale = 1 / math.sqrt(keep_rate * (1 + (1 - keep_rate) * _SELU_FLOOR**2))
-    return scale * where(
-        _kept("alpha_dropout", key, keep_rate, x.shape), x, _SELU_FLOOR
-    ) - scale * _SELU_FLOOR * (1 - keep_rate)
+    kept = where(_kept("alpha_dropout", key, keep_rate, x.shape), x, _SELU_FLOOR)
+    return scale * kept - scale * _SELU_FLOOR * (1 - keep_rate)
 
 
 def _dropped(
     name: str, x: Array, rate: float | Array, key: KeyLike, shared_axes: tuple[int, ...]
 ) -> Array:
-    if not isinstance(shared_axes, tuple):
-        raise ArgumentTypeError(
-            f"{name}: shared_axes must be a tuple of axes, got {shared_axes!r}."
-        )
     shared = {check_axis(name, axis, x.ndim) for axis in shared_axes}
     keep_rate = _keep_rate(name, rate)
     if keep_rate is None:
         return x
-    keep = _kept(
-        name, key, keep_rate, tuple(1 if i in shared else size for i, size in enumerate(x.shape))
-    )
+    keep_shape = tuple(1 if i in shared else size for i, size in enumerate(x.shape))
+    keep = _kept(name, key, keep_rate, keep_shape)
     if isinstance(keep_rate, jax.Array):
-        return where(
-            keep, x / lax.convert_element_type(where(keep_rate > 0, keep_rate, 1), x.dtype), 0
-        )
-    return where(keep, x / keep_rate if keep_rate else x, 0)
+        divisor: Any = lax.convert_element_type(where(keep_rate > 0, keep_rate, 1), x.dtype)
+    else:
+        divisor = keep_rate or 1
+    return where(keep, x / divisor, 0)
 
 
 def _keep_rate(name: str, rate: float | Array) -> Any:

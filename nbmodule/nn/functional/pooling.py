@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened, widened_array
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
-from nbmodule.nn.checks import check_number, sizes
+from nbmodule.nn.checks import sizes
 from nbmodule.nn.functional.windows import (
     Padding,
     Pairs,
@@ -127,10 +127,8 @@ def _avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
     divisor: Any = divisor_override
     if divisor_override is None:
         divisor = _counts(x, axes, windows, count_include_pad)
-    else:
-        check_number(name, "divisor_override", divisor_override)
-        if divisor_override == 0:
-            raise ArgumentError(f"{name}: divisor_override must not be zero.")
+    elif divisor_override == 0:
+        raise ArgumentError(f"{name}: divisor_override must not be zero.")
     total = pad(widened_array(x), axes, tuple(window.reach for window in windows), 0)
     for axis, window in reversed(list(zip(axes, windows, strict=True))):
         total = slide(total, axis, window.size, window.stride, 1, lax.add)
@@ -172,10 +170,8 @@ def _adaptive_avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
         raise ShapeError(f"{name}: x must have pixels, got {describe_shape(x)}.")
     for axis, size in zip(axes, new, strict=True):
         if x.shape[axis] % size == 0:
-            parts = lax.reshape(
-                x, (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :])
-            )
-            x = jnp.mean(parts, axis + 1)
+            parts = (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :])
+            x = jnp.mean(lax.reshape(x, parts), axis + 1)
         else:
             x = mix(x, axis, _shares(x.shape[axis], size))
     return x

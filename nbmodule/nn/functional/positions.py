@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ShapeError
-from nbmodule.nn.checks import check_number, check_rank, size
+from nbmodule.nn.checks import check_broadcasts, check_number, check_rank, size
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 
@@ -129,14 +129,8 @@ def rotary_embedding(
         )
     if positions is None:
         positions = jnp.arange(length)
-    shape = positions.shape
-    if not 1 <= len(shape) < x.ndim or any(
-        a not in (1, b) for a, b in zip(shape[::-1], x.shape[-2::-1], strict=False)
-    ):
-        raise ShapeError(
-            f"rotary_embedding: positions must broadcast to {list(x.shape[:-1])}, got "
-            f"{describe_shape(positions)}."
-        )
+    check_rank("rotary_embedding", "positions", positions, "(*batch, length)", 1)
+    check_broadcasts("rotary_embedding", "positions", positions, x.shape[:-1])
     wide = widened(x.dtype)
     frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)
     angle = lax.convert_element_type(positions, wide)[..., None] * frequency

@@ -32,11 +32,6 @@ from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
-LAYOUTS = {
-    "O...I": (0, -1, slice(1, -1)),
-    "OI...": (0, 1, slice(2, None)),
-    "...IO": (-1, -2, slice(None, -2)),
-}
 FAN_MODES = {
     "fan_in": ("fan_in",),
     "fan_out": ("fan_out",),
@@ -45,20 +40,18 @@ FAN_MODES = {
 }
 
 
-def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]:
+def compute_fans(shape: Sequence[int]) -> tuple[int, int]:
     """Tell fan in and fan out of a weight from its shape.
 
     Args:
-        shape: Two or more sizes; those that are neither inputs nor outputs are the kernel's and
-            count in both fans.
-        layout: Which axes hold outputs and inputs: `O...I` as in this library, `OI...` as in
-            PyTorch, `...IO` as in Keras.
+        shape: Two or more sizes, in the order outputs, kernel, inputs; those of the kernel count in
+            both fans.
 
     Returns:
         Fan in and fan out.
 
     Raises:
-        ArgumentError: if there are fewer than two axes, or the layout is unknown.
+        ArgumentError: if there are fewer than two axes.
 
     Example:
         >>> compute_fans((64, 3))
@@ -66,17 +59,12 @@ def compute_fans(shape: Sequence[int], layout: str = "O...I") -> tuple[int, int]
         >>> compute_fans((16, 5, 5, 3))
         (75, 400)
     """
-    if layout not in LAYOUTS:
-        raise ArgumentError(
-            f"layout must be one of {', '.join(map(repr, LAYOUTS))}, got {layout!r}."
-        )
     if len(shape) < 2:
         raise ArgumentError(
             f"fans can be told from a shape of two or more axes, got {list(shape)}."
         )
-    outputs, inputs, kernel = LAYOUTS[layout]
-    area = math.prod(shape[kernel])
-    return shape[inputs] * area, shape[outputs] * area
+    area = math.prod(shape[1:-1])
+    return shape[-1] * area, shape[0] * area
 
 
 _warned = False  # of a draw that is used for many

@@ -10,6 +10,7 @@ from nbmodule.nn.functional.attention import (
     scaled_dot_product_attention,
     split_heads,
 )
+from tests.nn.conftest import close
 
 torch = pytest.importorskip("torch")
 F = pytest.importorskip("torch.nn.functional")
@@ -63,8 +64,8 @@ def test_causal_attention_does_not_look_ahead(draws):
 def test_weights_add_up_to_one_and_make_the_output(qkv):
     q, k, v = qkv
     out, weights = scaled_dot_product_attention(q, k, v, MASKS["booleans"], return_weights=True)
-    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
-    np.testing.assert_allclose(weights @ v, out, rtol=1e-5, atol=1e-6)
+    close(weights.sum(-1), 1)
+    close(weights @ v, out)
     assert not np.asarray(weights)[..., ~MASKS["booleans"]].any()
 
 
@@ -86,9 +87,7 @@ def test_a_query_that_may_look_at_nothing_gets_zeros_and_finite_gradients(qkv):
 def test_leading_axes_are_broadcast(qkv):
     q, k, v = qkv
     one = scaled_dot_product_attention(q, k[:, :1], v[0, 0])
-    np.testing.assert_allclose(
-        one[1, 2], scaled_dot_product_attention(q[1, 2], k[1, 0], v[0, 0]), rtol=1e-5, atol=1e-6
-    )
+    close(one[1, 2], scaled_dot_product_attention(q[1, 2], k[1, 0], v[0, 0]))
 
 
 def test_dropout_drops_weights(qkv):
@@ -96,7 +95,7 @@ def test_dropout_drops_weights(qkv):
         *qkv, dropout_rate=0.5, dropout_key=key_data(1), return_weights=True
     )
     assert 0.3 < (np.asarray(weights) == 0).mean() < 0.7
-    np.testing.assert_allclose(weights @ qkv[2], out, rtol=1e-5, atol=1e-6)
+    close(weights @ qkv[2], out)
 
 
 def test_softmax_of_half_precision_is_computed_in_float32(draws):
@@ -104,7 +103,7 @@ def test_softmax_of_half_precision_is_computed_in_float32(draws):
     out, weights = scaled_dot_product_attention(q, k, v, return_weights=True)
     assert out.dtype == weights.dtype == jnp.bfloat16
     exact = scaled_dot_product_attention(*(x.astype("f") for x in (q, k, v)))
-    np.testing.assert_allclose(out.astype("f"), exact, atol=0.01)
+    close(out.astype("f"), exact, atol=0.01)
 
 
 @pytest.mark.parametrize("batch", [(), (2,), (2, 3)])
@@ -126,8 +125,8 @@ def test_many_heads_are_one_head_each(batch, draws):
     heads, each = scaled_dot_product_attention(
         split_heads(q, 3), split_heads(k, 3), split_heads(v, 3), mask, return_weights=True
     )
-    np.testing.assert_allclose(out, merge_heads(heads), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(weights, each, rtol=1e-5, atol=1e-6)
+    close(out, merge_heads(heads))
+    close(weights, each)
 
 
 def test_many_heads_agree_with_torch_about_padding(draws, agrees_with_torch):

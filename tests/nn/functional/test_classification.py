@@ -14,6 +14,7 @@ from nbmodule.nn.functional.classification import (
     hinge_loss,
     kl_div,
 )
+from tests.nn.conftest import close
 
 torch = pytest.importorskip("torch")
 F = pytest.importorskip("torch.nn.functional")
@@ -76,22 +77,14 @@ def test_classes_may_be_on_another_axis(draws, agrees_with_torch):
 
 def test_one_position_needs_no_batch(draws):
     x = logits(draws, 4)
-    np.testing.assert_allclose(
-        cross_entropy(x, np.int32(2)), F.cross_entropy(torch.tensor(x), torch.tensor(2)), rtol=1e-6
-    )
-    np.testing.assert_allclose(
-        cross_entropy(x, np.eye(4)[2].astype(int)), cross_entropy(x, 2), rtol=1e-6
-    )
+    close(cross_entropy(x, np.int32(2)), F.cross_entropy(torch.tensor(x), torch.tensor(2)))
+    close(cross_entropy(x, np.eye(4)[2].astype(int)), cross_entropy(x, 2))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.uint32, np.int64])
 def test_labels_of_any_integer_dtype(dtype, draws):
     x = logits(draws, 3, 4)
-    np.testing.assert_allclose(
-        cross_entropy(x, np.array([0, 3, 1], dtype)),
-        cross_entropy(x, np.array([0, 3, 1])),
-        rtol=1e-6,
-    )
+    close(cross_entropy(x, np.array([0, 3, 1], dtype)), cross_entropy(x, np.array([0, 3, 1])))
 
 
 def test_probabilities_in_place_of_logits(draws, agrees_with_torch):
@@ -158,17 +151,15 @@ def test_certain_probabilities_have_the_loss_and_gradient_of_torch():
     value, gradient = jax.value_and_grad(
         lambda p: binary_cross_entropy(p, target, reduction="sum")
     )(p)
-    np.testing.assert_allclose(value, wanted.item())
-    np.testing.assert_allclose(gradient[:2], q.grad[:2], rtol=1e-5)
+    close(value, wanted.item())
+    close(gradient[:2], q.grad[:2])
     assert np.isfinite(gradient).all()
 
 
 def test_smoothing_moves_binary_targets_towards_one_half():
     x = jnp.array([0.3, -2.0])
     smooth = binary_cross_entropy(x, jnp.array([1, 0]), from_logits=True, label_smoothing=0.2)
-    np.testing.assert_allclose(
-        smooth, binary_cross_entropy(x, jnp.array([0.9, 0.1]), from_logits=True), rtol=1e-6
-    )
+    close(smooth, binary_cross_entropy(x, jnp.array([0.9, 0.1]), from_logits=True))
 
 
 def test_logits_taken_for_probabilities_are_refused_where_values_are_known():
@@ -204,7 +195,7 @@ def test_labels_that_cannot_fit_have_an_infinite_ctc_loss_as_in_torch(draws):
     log_p = torch.tensor(x).log_softmax(-1).transpose(0, 1)
     theirs = F.ctc_loss(log_p, *map(torch.tensor, (labels, times, lengths)), reduction="none")
     values = ctc_loss(jnp.asarray(x), labels, times, lengths, reduction="none")
-    np.testing.assert_allclose(values, theirs, rtol=1e-5)
+    close(values, theirs)
     assert np.isinf(values).tolist() == [False, True, False, True, True]
     gradient = jax.grad(lambda x: ctc_loss(x, labels, times, lengths, reduction="sum"))(
         jnp.asarray(x)
@@ -227,10 +218,9 @@ def test_kullback_leibler_agrees_with_torch(log_target, draws, agrees_with_torch
 
 def test_kullback_leibler_of_logits_and_of_zeros_is_finite(draws):
     x, target = logits(draws, 3, 4), np.eye(4, dtype="f")[:3]
-    np.testing.assert_allclose(
+    close(
         kl_div(x, target, from_logits=True, reduction="sum"),
         cross_entropy(x, target, reduction="sum"),
-        rtol=1e-5,
     )
     gradients = jax.grad(lambda x, t: kl_div(x, t), (0, 1))(
         jnp.array([[0.0, -jnp.inf]]), jnp.array([[1.0, 0.0]])
@@ -242,8 +232,8 @@ def test_hinge_loss_agrees_with_optax_and_scikit_learn(draws):
     x, target = logits(draws, 9), draws.choice([-1, 1], 9)
     wanted = optax.hinge_loss(x, target)
     for reduction, value in (("mean", wanted.mean()), ("sum", wanted.sum()), ("none", wanted)):
-        np.testing.assert_allclose(hinge_loss(x, target, reduction=reduction), value, rtol=1e-6)
-    np.testing.assert_allclose(hinge_loss(x, target), metrics.hinge_loss(target, x), rtol=1e-6)
+        close(hinge_loss(x, target, reduction=reduction), value)
+    close(hinge_loss(x, target), metrics.hinge_loss(target, x))
     assert float(hinge_loss(jnp.array([0.5]), jnp.array([1]), margin=0.25)) == 0
 
 
@@ -266,17 +256,15 @@ def test_ctc_agrees_with_torch(draws):
     theirs("mean").backward()
     (mean, (total, values)), gradient = jax.jit(jax.value_and_grad(ours, has_aux=True))(x)
     for value, reduction in ((mean, "mean"), (total, "sum"), (values, "none")):
-        np.testing.assert_allclose(value, theirs(reduction).detach(), rtol=1e-4)
-    np.testing.assert_allclose(gradient, given.grad, rtol=1e-3, atol=1e-5)
+        close(value, theirs(reduction).detach(), rtol=1e-4)
+    close(gradient, given.grad, rtol=1e-3, atol=1e-5)
 
 
 def test_ctc_takes_any_leading_axes_and_another_blank(draws):
     x, labels = logits(draws, 2, 3, 6, 4), draws.integers(0, 3, (2, 3, 2))
     many = ctc_loss(x, labels, blank=3, reduction="none")
     assert many.shape == (2, 3)
-    np.testing.assert_allclose(
-        many[1, 2], ctc_loss(x[1, 2], labels[1, 2], blank=-1, reduction="none"), rtol=1e-5
-    )
+    close(many[1, 2], ctc_loss(x[1, 2], labels[1, 2], blank=-1, reduction="none"))
 
 
 MASKED = np.array([[1.0, -np.inf, 0.0], [-200.0, 200.0, -np.inf]], "f")
@@ -337,17 +325,17 @@ def test_a_finite_loss_raises_nothing_while_jax_looks_for_nan(name, eager):
     theirs(given).sum().backward()
     with jax.debug_nans(True), jax.disable_jit(eager):
         value, gradient = jax.value_and_grad(lambda x: loss(x).sum())(jnp.asarray(x))
-    np.testing.assert_allclose(value, theirs(given).sum().detach(), rtol=1e-5)
-    np.testing.assert_allclose(gradient, given.grad, rtol=1e-4, atol=1e-6)
+    close(value, theirs(given).sum().detach())
+    close(gradient, given.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_a_target_of_no_probability_adds_nothing_to_the_divergence():
     p, x = jnp.array([[1.0, 0.0]]), jnp.array([[-0.5, -jnp.inf]])
     loss = jax.value_and_grad(lambda x, t: kl_div(x, t, log_target=True, reduction="sum"), (0, 1))
     value, (of_prediction, of_target) = loss(x, jnp.log(p))
-    np.testing.assert_allclose(value, 0.5)
-    np.testing.assert_allclose(of_prediction, [[-1.0, 0.0]])
-    np.testing.assert_allclose(of_target, [[1.5, 0.0]])
+    close(value, 0.5)
+    close(of_prediction, [[-1.0, 0.0]])
+    close(of_target, [[1.5, 0.0]])
 
 
 def test_a_masked_class_has_no_part_in_the_ctc_loss():
@@ -365,8 +353,8 @@ def test_a_masked_class_has_no_part_in_the_ctc_loss():
         value, gradient = jax.value_and_grad(lambda x: ctc_loss(x, labels, reduction="sum"))(
             jnp.asarray(x)
         )
-    np.testing.assert_allclose(value, theirs.item(), rtol=1e-5)
-    np.testing.assert_allclose(gradient, given.grad, rtol=1e-4, atol=1e-6)
+    close(value, theirs.item())
+    close(gradient, given.grad, rtol=1e-4, atol=1e-6)
 
 
 def test_labels_that_have_no_probability_at_any_time_have_an_infinite_ctc_loss():
@@ -383,8 +371,8 @@ def test_accuracy_is_the_share_of_right_classes(axis):
     scores, target = draw.normal(size=(6, 5, 4)).astype("f"), draw.integers(0, 4, (6, 5))
     expected = metrics.accuracy_score(target.ravel(), scores.argmax(-1).ravel())
     moved = jnp.moveaxis(scores, -1, axis)
-    np.testing.assert_allclose(accuracy(moved, target, axis=axis), expected, rtol=1e-6)
-    np.testing.assert_allclose(accuracy(scores.argmax(-1), target), expected, rtol=1e-6)
+    close(accuracy(moved, target, axis=axis), expected)
+    close(accuracy(scores.argmax(-1), target), expected)
 
 
 def test_accuracy_refuses_labels_of_another_shape():

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from nbmodule.core.numbers.threefry import key_data
 from nbmodule.core.variables.variable import Buffer
-from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d
+from nbmodule.nn.functional.dropout import alpha_dropout, dropout, dropout2d
+from tests.nn.conftest import close
 
 KEY = jax.random.key(4)
 
@@ -17,7 +18,7 @@ KEY = jax.random.key(4)
 def test_the_kept_values_are_those_of_bernoulli(rate, seed):
     key, kept = jax.random.key(seed), np.float32(1 - rate)
     wanted = np.where(jax.random.bernoulli(key, kept, (50,)), 3 / (1 - rate), 0)
-    np.testing.assert_allclose(dropout(jnp.full(50, 3.0), rate, key), wanted, rtol=1e-6)
+    close(dropout(jnp.full(50, 3.0), rate, key), wanted)
 
 
 @pytest.mark.parametrize("key", [key_data(4), jnp.asarray(key_data(4)), Buffer(key_data(4))])
@@ -29,13 +30,6 @@ def test_a_key_may_be_given_as_its_words(key):
 def test_any_generator_will_do(impl):
     y = dropout(jnp.ones(1000), 0.3, jax.random.key(0, impl=impl))
     assert abs((y == 0).mean() - 0.3) < 0.05
-
-
-def test_the_mean_stays_and_the_gradient_is_the_mask():
-    x = jnp.ones(20000)
-    y, pull = jax.vjp(lambda x: dropout(x, 0.2, KEY), x)
-    assert abs(y.mean() - 1) < 0.01
-    np.testing.assert_array_equal(pull(x)[0], y)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +56,7 @@ def test_a_rate_that_is_an_array_changes_without_a_new_compile():
         return dropout(x, rate, KEY)
 
     for rate in (0.0, 0.25, 0.5, 1.0):
-        np.testing.assert_allclose(
-            step(jnp.ones(40), jnp.float32(rate)), dropout(jnp.ones(40), rate, KEY), rtol=1e-6
-        )
+        close(step(jnp.ones(40), jnp.float32(rate)), dropout(jnp.ones(40), rate, KEY))
     assert len(traces) == 1
 
 
@@ -72,14 +64,6 @@ def test_values_along_a_shared_axis_have_one_fate():
     y = np.asarray(dropout(jnp.ones((4, 5, 6)), 0.5, KEY, shared_axes=(1,)))
     assert (y == y[:, :1]).all()
     assert len(np.unique(y[:, 0])) == 2
-
-
-@pytest.mark.parametrize(("fn", "n"), [(dropout1d, 1), (dropout3d, 3)])
-def test_whole_channels_are_dropped_for_each_image_apart(fn, n):
-    y = np.asarray(fn(jnp.ones((3, 4, *[2] * n, 8)), 0.5, KEY)).reshape(12, 2**n, 8)
-    assert (y == y[:, :1]).all()
-    assert 0.3 < (y[:, 0] == 0).mean() < 0.7
-    assert len({tuple(row) for row in y[:, 0]}) > 6
 
 
 def test_channels_may_come_first():

@@ -33,71 +33,77 @@ def agrees(found, expected, dtype, *, steps=2.0):
     assert largest <= steps * float(jnp.finfo(jnp.dtype(dtype)).eps)
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-def test_a_mean_loss_over_more_positions_than_float16_counts_is_the_mean(dtype, draws):
-    prediction, target = (jnp.asarray(draws.normal(size=SIZE) * 2, dtype) for _ in range(2))
-    agrees(mse_loss(prediction, target), exact(F.mse_loss, prediction, target), dtype)
+def near(draws, scale, apart):
+    """Two batches of vectors of nearly one direction."""
+    x = draws.normal(size=(4, 50)) * scale
+    return x, x + draws.normal(size=x.shape) * apart
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("dtype", HALVES)
-def test_cross_entropy_of_more_labels_than_float16_counts_is_their_mean(dtype, weighted, draws):
-    logits, labels = jnp.asarray(draws.normal(size=(SIZE, 3)), dtype), draws.integers(0, 3, SIZE)
-    weight = jnp.asarray([1.0, 2.0, 0.5], dtype) if weighted else None
-    expected = exact(
-        lambda x: F.cross_entropy(
-            x,
-            torch.tensor(labels),
-            weight=torch.tensor([1.0, 2.0, 0.5]).double() if weighted else None,
+def channels_first(fn):
+    return lambda x, *w: fn(x.movedim(-1, 1), *(w.movedim(-1, 1) for w in w)).movedim(1, -1)
+
+
+LABELS = np.random.default_rng(0).integers(0, 3, SIZE)
+WEIGHT = np.array([1.0, 2.0, 0.5], "f")
+# Ours, that of PyTorch, and what makes the arrays.
+CASES = {
+    "a mean over more positions than float16 counts": (
+        mse_loss,
+        F.mse_loss,
+        lambda draws: 2 * draws.normal(size=(2, SIZE)),
+    ),
+    "labels": (
+        lambda x: cross_entropy(x, LABELS),
+        lambda x: F.cross_entropy(x, torch.tensor(LABELS)),
+        lambda draws: [draws.normal(size=(SIZE, 3))],
+    ),
+    "weighted labels": (
+        lambda x: cross_entropy(x, LABELS, weight=jnp.asarray(WEIGHT, x.dtype)),
+        lambda x: F.cross_entropy(x, torch.tensor(LABELS), weight=torch.tensor(WEIGHT).double()),
+        lambda draws: [draws.normal(size=(SIZE, 3))],
+    ),
+    "a divergence that is divided before it is rounded": (
+        lambda p, t: kl_div(p, t, reduction="batchmean"),
+        lambda p, t: F.kl_div(p, t, reduction="batchmean"),
+        lambda draws: (np.full((SIZE, 2), -3.0), np.full((SIZE, 2), 0.5)),
+    ),
+    "a mean under a large window": (
+        lambda x: avg_pool2d(x, 32),
+        channels_first(lambda x: F.avg_pool2d(x, 32)),
+        lambda draws: [200 * np.abs(draws.normal(size=(1, 32, 32, 2))) + 100],
+    ),
+    "vectors whose squares float16 does not hold": (
+        cosine_similarity,
+        F.cosine_similarity,
+        lambda draws: near(draws, 500, 200),
+    ),
+    "vectors that nearly agree": (
+        cosine_loss,
+        lambda a, b: (1 - F.cosine_similarity(a, b)).mean(),
+        lambda draws: near(draws, 1, 0.1),
+    ),
+    "neighbors whose squares float16 does not hold": (
+        lambda x: local_response_norm(x, 5),
+        lambda x: F.local_response_norm(x[..., None], 5)[..., 0],
+        lambda draws: [400 * draws.normal(size=(2, 9))],
+    ),
+    "a depthwise kernel of many places": (
+        depthwise_conv2d,
+        channels_first(lambda x, w: F.conv2d(x, w, groups=2)),
+        lambda draws: (
+            np.abs(draws.normal(size=(1, 9, 9, 2))) + 1,
+            np.abs(draws.normal(size=(2, 7, 7, 1))),
         ),
-        logits,
-    )
-    agrees(cross_entropy(logits, labels, weight=weight), expected, dtype)
+    ),
+}
 
 
+@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", HALVES)
-def test_the_divergence_of_a_batch_is_divided_before_it_is_rounded(dtype):
-    prediction, target = jnp.full((SIZE, 2), -3.0, dtype), jnp.full((SIZE, 2), 0.5, dtype)
-    expected = exact(lambda p, t: F.kl_div(p, t, reduction="batchmean"), prediction, target)
-    agrees(kl_div(prediction, target, reduction="batchmean"), expected, dtype)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_the_mean_under_a_large_window_is_that_of_its_values(dtype, draws):
-    x = jnp.asarray(200 * np.abs(draws.normal(size=(1, 32, 32, 2))) + 100, dtype)
-    expected = exact(lambda x: F.avg_pool2d(x.permute(0, 3, 1, 2), 32).permute(0, 2, 3, 1), x)
-    agrees(avg_pool2d(x, 32), expected, dtype)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_cosine_similarity_of_vectors_whose_squares_float16_does_not_hold(dtype, draws):
-    x1 = jnp.asarray(draws.normal(size=(4, 50)) * 500, dtype)
-    x2 = jnp.asarray(np.asarray(x1, "float64") + draws.normal(size=(4, 50)) * 200, dtype)
-    agrees(cosine_similarity(x1, x2), exact(F.cosine_similarity, x1, x2), dtype)
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_local_response_norm_of_values_whose_squares_float16_does_not_hold(dtype, draws):
-    x = jnp.asarray(draws.normal(size=(2, 9)) * 400, dtype)
-    agrees(
-        local_response_norm(x, 5),
-        exact(lambda x: F.local_response_norm(x[..., None], 5)[..., 0], x),
-        dtype,
-    )
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_a_depthwise_kernel_of_many_places_is_summed_as_a_dense_one(dtype, draws):
-    x = jnp.asarray(np.abs(draws.normal(size=(1, 9, 9, 2))) + 1, dtype)
-    weight = jnp.asarray(np.abs(draws.normal(size=(2, 7, 7, 1))), dtype)
-    expected = exact(
-        lambda x, w: F.conv2d(x.permute(0, 3, 1, 2), w.permute(0, 3, 1, 2), groups=2).permute(
-            0, 2, 3, 1
-        ),
-        x,
-        weight,
-    )
-    agrees(depthwise_conv2d(x, weight), expected, dtype)
+def test_a_sum_in_half_precision_is_that_of_its_numbers(dtype, name, draws):
+    ours, theirs, make = CASES[name]
+    arrays = [jnp.asarray(x, dtype) for x in make(draws)]
+    agrees(ours(*arrays), exact(theirs, *arrays), dtype)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
@@ -106,17 +112,6 @@ def test_the_gradient_of_a_probability_of_exactly_zero_or_one_is_finite(dtype):
     assert jnp.isfinite(
         jax.grad(lambda p: binary_cross_entropy(p, target, reduction="sum"))(p)
     ).all()
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-def test_the_cosine_loss_of_vectors_that_nearly_agree_is_not_rounded_away(dtype, draws):
-    x1 = jnp.asarray(draws.normal(size=(4, 50)), dtype)
-    x2 = jnp.asarray(np.asarray(x1, "float64") + draws.normal(size=(4, 50)) * 0.1, dtype)
-    agrees(
-        cosine_loss(x1, x2),
-        exact(lambda a, b: (1 - F.cosine_similarity(a, b)).mean(), x1, x2),
-        dtype,
-    )
 
 
 @pytest.mark.parametrize("dtype", [*HALVES, "float32"])

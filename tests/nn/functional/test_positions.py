@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions, time_embedding
+from tests.nn.conftest import close
 
 
 @pytest.mark.parametrize("features", [6, 7])
@@ -13,9 +14,7 @@ def test_sines_and_cosines_are_those_of_the_formula(features):
     for p in (0, 3, 8):
         for i in range(features):
             angle = p / 10000 ** (2 * (i // 2) / features)
-            np.testing.assert_allclose(
-                table[p, i], np.cos(angle) if i % 2 else np.sin(angle), rtol=1e-6
-            )
+            close(table[p, i], np.cos(angle) if i % 2 else np.sin(angle))
 
 
 def test_turning_is_a_complex_product(draws):
@@ -23,24 +22,20 @@ def test_turning_is_a_complex_product(draws):
     z = (x[..., :3] + 1j * x[..., 3:]) * np.exp(
         1j * np.arange(5)[:, None] * 100.0 ** (-np.arange(3) / 3)
     )
-    np.testing.assert_allclose(
-        rotary_embedding(x, base=100.0), np.concatenate([z.real, z.imag], -1), rtol=1e-5, atol=1e-6
-    )
+    close(rotary_embedding(x, base=100.0), np.concatenate([z.real, z.imag], -1))
 
 
 def test_positions_of_each_sequence_are_broadcast_over_heads(draws):
     x = draws.normal(size=(2, 3, 4, 6)).astype("f")
     positions = np.array([[0, 1, 2, 3], [7, 8, 9, 10]])
     y = rotary_embedding(x, positions[:, None])
-    np.testing.assert_allclose(
-        y[1, 2], rotary_embedding(x[1, 2], positions[1]), rtol=1e-5, atol=1e-6
-    )
+    close(y[1, 2], rotary_embedding(x[1, 2], positions[1]))
 
 
 def test_times_become_the_sines_and_cosines_of_the_formula():
     t = np.array([[0.0, 0.25], [7.0, 31.0]], np.float32)
     angle = t[..., None].astype(float) / 100.0 ** (np.arange(3) / 3)
-    np.testing.assert_allclose(
+    close(
         time_embedding(t, 6, base=100.0),
         np.concatenate([np.sin(angle), np.cos(angle)], -1),
         rtol=1e-4,

@@ -14,6 +14,45 @@ from nbmodule.nn import functional as F
 from jax_settings import spelled
 
 REFUSED = r"""
+# activations
+prelu(ones((4, 3)), ones(2))
+    -> ShapeError: prelu: weight must hold one slope or 3, as many as x has channels on axis 1, got
+prelu(ones((4, 3)), ones((3, 3)))
+    -> ShapeError: prelu: weight must have one axis or none, got float32\[3, 3\]
+glu(ones((2, 3)))
+    -> ShapeError: ^glu: axis 1 must have an even size, to be halved, got float32\[2, 3\]
+geglu(ones((2, 3))) -> ShapeError: ^geglu: axis 1 must have an even size
+softmax(ones((2, 3)), axis=2) -> ArgumentError: axis must lie in -2 to 1 for .* 2 axes, got 2
+log_softmax(ones((2, 3)), axis=(0, 1))
+    -> ArgumentTypeError: log_softmax: axis must be an integer, got \(0, 1\)
+softplus(ones(2), beta=0.0) -> ArgumentError: softplus: beta must be above 0, got 0\.0
+celu(ones(2), alpha=0) -> ArgumentError: celu: alpha must not be zero
+logit(ones(2), eps=0.7) -> ArgumentError: eps must be at least 0 and at most 0\.5, got 0\.7
+leaky_relu(ones(2), negative_slope=jnp.float32(0.1))
+    -> ArgumentTypeError: negative_slope must be a Python value, .* float32\[\]
+# linear
+W = jnp.ones((4, 5))
+linear(ones((2, 3)), W)
+    -> ShapeError: ^linear: x must have 5 features on its last axis \(weight float32\[4, 5\]\), got
+linear(ones(()), W) -> ShapeError: got float32\[\]
+linear(ones(5), ones(5)) -> ShapeError: weight must have axes \(out_features, in_features\), got
+linear(ones(5), W, ones(5)) -> ShapeError: bias must have shape \[4\] \(one for each row of weight\)
+linear(ones(5, int), W)
+    -> DtypeError: linear: x must hold floating or complex values, got int32\[5\]
+linear("12", W) -> ArgumentTypeError: linear: x must be an array, got str
+linear(ones(5), None) -> ArgumentTypeError: linear: weight must be an array, got NoneType
+bilinear(ones((2, 3)), ones((2, 5)), ones((6, 3, 4)))
+    -> ShapeError: x2 must have 4 features on its last axis \(weight float32\[6, 3, 4\]\), got
+bilinear(ones((2, 3)), ones((1, 4)), ones((6, 3, 4)))
+    -> ShapeError: the same leading axes, got float32\[2, 3\] and float32\[1, 4\]
+bilinear(ones((2, 3)), ones((2, 4)), ones((3, 4)))
+    -> ShapeError: weight must have axes \(out_features, in1_features, in2_features\), got
+bilinear(ones((2, 3)), ones((2, 4)), ones((6, 3, 4)), ones(4))
+    -> ShapeError: bias must have shape \[6\] \(one for each matrix of weight\)
+embedding(jnp.array([1]), ones(4))
+    -> ShapeError: weight must have axes \(num_embeddings, features\)
+embedding(jnp.array([1]), W, padding_idx=4) -> ArgumentError: padding_idx must lie in -4 to 3, got 4
+embedding(jnp.array([1]), W, max_norm=0) -> ArgumentError: max_norm must be above 0, got 0
 # attention
 X, Y = jnp.ones((2, 4, 6)), jnp.ones((2, 5, 6))
 scaled_dot_product_attention(X, ones((2, 5, 7)), Y)
