@@ -24,7 +24,7 @@ from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.reduction import read_statistics, reduce_tree
-from nbmodule.calls.track import Tracking
+from nbmodule.calls.track import track
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, PathError
@@ -74,8 +74,7 @@ class Recorder(Shown):
 
     Args:
         model: The module to follow, or a model of another framework as it stands.
-        returns: As in `nb.track`; `'stats'` and `'exact stats'` keep statistics of returns,
-            gradients and parameters.
+        returns: As in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
         parameters: Whether to keep the parameters after each recorded step.
         gradients: Whether to keep gradients by returns and parameters.
         every: How many steps lie between recorded ones.
@@ -118,8 +117,14 @@ class Recorder(Shown):
                 f"where must be 'memory' or a folder, got {type(where).__name__}."
             )
         self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
-        self._tracking = Tracking(
-            model, returns, True, gradients, depth, only, None, (), False, 16, self.budget
+        self._tracking = track(
+            model,
+            returns,
+            gradients=gradients,
+            depth=depth,
+            only=only,
+            last=16,
+            budget=self.budget,
         )
         self.name = type(model).__name__
         self._store: _Memory | _Folder = (

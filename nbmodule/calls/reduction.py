@@ -2,8 +2,8 @@
 
 In a program that is being traced, only what is needed to miss nothing is asked of all elements, and
 a sample says the rest (see `sampled`): the program is to cost no more than its norm. Where an array
-is reduced by itself, or exact figures are asked for, all but the histogram are of all elements: a
-comparison of each element with each edge would cost more than the layer that made it.
+is reduced by itself, all but the histogram are of all elements: a comparison of each element with
+each edge would cost more than the layer that made it.
 """
 
 from __future__ import annotations
@@ -33,18 +33,12 @@ from nbmodule.core.variables.frame import current_log
 WHOLE = SAMPLE
 
 
-def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
-    """Reduce each array of a PyTree; what holds no numbers becomes None.
-
-    Args:
-        tree: Arrays, traced or not.
-        exact: Whether every figure is to be of all elements also while tracing; else only what is
-            not finite, and the norm.
-    """
-    return [_reduced(leaf, exact) for leaf in jax.tree.leaves(tree)]
+def reduce_tree(tree: object) -> list[Any]:
+    """Reduce each array of a PyTree, traced or not; what holds no numbers becomes None."""
+    return list(map(_reduced, jax.tree.leaves(tree)))
 
 
-def _reduced(leaf: Array, exact: bool) -> Any:
+def _reduced(leaf: Array) -> Any:
     if isinstance(leaf, ForeignArray):
         return leaf.reduced()
     if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape") or leaf.size == 0:
@@ -53,26 +47,19 @@ def _reduced(leaf: Array, exact: bool) -> Any:
         return StaticLeaf(None)
     if leaf.size <= WHOLE:
         return (leaf, StaticLeaf(None))
-    return (*_reduce(leaf, exact), StaticLeaf(leaf.size))
+    return (*_reduce(leaf), StaticLeaf(leaf.size))
 
 
-@jax.jit
-def _reduce_alone(x: jax.Array) -> tuple[jax.Array, ...]:
-    return _reduction(_real(x))
-
-
-def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
+def _reduce(x: object) -> tuple[Any, ...]:
     """Reduce an array; a traced one that several calls return only once."""
     if not isinstance(x, Tracer):
-        return _reduce_alone(x)
+        return _reduction(x)
     log = current_log()
-    reduce = _reduction if exact else reduce_lightly
     if log is None:
-        return reduce(_real(x))
-    key = (id(x), exact)
-    if key not in log.derived:
-        log.derived[key] = (x, reduce(_real(x)))
-    return log.derived[key][1]
+        return reduce_lightly(_real(x))
+    if id(x) not in log.derived:
+        log.derived[id(x)] = (x, reduce_lightly(_real(x)))
+    return log.derived[id(x)][1]
 
 
 def _real(x: Array) -> Any:
@@ -93,10 +80,12 @@ def _count(mask: Array, dtype: Any) -> Any:
     return mask.astype(dtype).sum(axis=-1).sum()
 
 
+@jax.jit
 def _reduction(x: Array) -> tuple[Any, ...]:
     """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square
     overflows; counts of NaN, infinite, zero; for each element of a sample its interval.
     """
+    x = _real(x)
     finite = jnp.isfinite(x)
     count, nan, zeros = (_count(mask, x.dtype) for mask in (finite, jnp.isnan(x), x == 0))
     low, high = jnp.where(finite, x, jnp.inf).min(), jnp.where(finite, x, -jnp.inf).max()

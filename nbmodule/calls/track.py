@@ -8,7 +8,7 @@ import functools
 import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -36,9 +36,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceEr
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
-EXACT = "exact stats"
-# Values of `returns` with which only statistics are kept.
-REDUCED = ("stats", EXACT)
+STATS = "stats"
 
 
 def track(
@@ -73,13 +71,12 @@ def track(
         returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside
             compiled code), False neither. In compiled code `'stats'` looks at every element for
             NaN, infinities and the mean square, and takes the rest from a sample of 512 where there
-            are more; `'exact stats'` takes all but the histogram from every element, which costs
-            several times as much.
+            are more.
         order: Whether calls are listed in the order in which they began, with the call around each.
             False lists them flat, in the order in which they returned.
         gradients: Whether to record the gradient of the loss by each return and by each parameter,
-            where the code runs `nb.grad`. With `returns='stats'` or `'exact stats'` statistics of
-            it. The function is traced once more for that.
+            where the code runs `nb.grad`; statistics of it with `returns='stats'`. The function is
+            traced once more for that.
         depth: Levels below the model; None for all, 0 for the model alone.
         only: Modules, paths, or globs such as `blocks.*`; None for all.
         inputs: Whether to keep arguments too. None keeps them in eager code, where it copies
@@ -101,60 +98,50 @@ def track(
         >>> calls["1"].statistics.min >= 0, calls["0"].return_shapes
         (True, 'float32[2, 4]')
     """
-    return Tracking(
-        model, returns, order, gradients, depth, only, inputs, operations, profile, last, budget
-    )
+    if not isinstance(returns, bool) and returns != STATS:
+        raise ArgumentError(f"returns must be True, False or 'stats', got {returns!r}.")
+    order, gradients = as_flag("order", order), as_flag("gradients", gradients)
+    if not (returns or order or gradients):
+        raise ArgumentError(
+            "nb.track with returns=False, order=False and gradients=False records nothing."
+        )
+    if not is_whole(last) or last < 1:
+        raise ArgumentError(f"last must be at least 1 (steps to keep), got {last!r}.")
+    foreign = None if is_module(model) else socket("watched")(model)
+    if foreign is not None:
+        model = foreign.module
+        if operations:
+            raise ArgumentError(
+                "operations= needs a module: convert the model first (nb.from_flax, "
+                "from_equinox, from_haiku, from_keras, from_torch)."
+            )
+    watch = Choice(model, depth, only)
+    inputs = None if inputs is None else as_flag("inputs", inputs)
+    keeper = _Keeper(watch, returns, inputs, _patterns(model, operations))
+    profile = as_flag("profile", profile)
+    return Tracking(watch, keeper, order, gradients, profile, int(last), bytes_of(budget), foreign)
 
 
+@dataclass(eq=False, repr=False)
 class Tracking:
     """The context manager that `nb.track` gives; see there."""
 
-    def __init__(
-        self,
-        model: Any,
-        returns: object,
-        order: bool,
-        gradients: bool,
-        depth: int | None,
-        only: object,
-        inputs: bool | None,
-        operations: Any,
-        profile: bool,
-        last: int,
-        budget: Any,
-    ) -> None:
-        if not isinstance(returns, bool) and returns not in REDUCED:
-            raise ArgumentError(
-                f"returns must be True, False, 'stats' or 'exact stats', got {returns!r}."
-            )
-        self.returns, self.order = returns, as_flag("order", order)
-        self.gradients, self.profile = as_flag("gradients", gradients), as_flag("profile", profile)
-        if not (returns or self.order or self.gradients):
-            raise ArgumentError(
-                "nb.track with returns=False, order=False and gradients=False records nothing."
-            )
-        if not is_whole(last) or last < 1:
-            raise ArgumentError(f"last must be at least 1 (steps to keep), got {last!r}.")
-        self.foreign = None if is_module(model) else socket("watched")(model)
-        if self.foreign is not None:
-            model = self.foreign.module
-            if operations:
-                raise ArgumentError(
-                    "operations= needs a module: convert the model first (nb.from_flax, "
-                    "from_equinox, from_haiku, from_keras, from_torch)."
-                )
-        self.watch = Choice(model, depth, only)
-        inputs = None if inputs is None else as_flag("inputs", inputs)
-        self.keeper = _Keeper(self.watch, returns, inputs, _patterns(model, operations))
-        self.last, self.budget = int(last), bytes_of(budget)
-        self._span = threading.Lock()  # held while the block runs
-        self._steps: Any = None  # of the block that runs, where they are measured at its end
-        self._watching: Any = None  # of the block that runs, where a foreign model is watched
+    watch: Choice
+    keeper: _Keeper
+    order: bool
+    gradients: bool
+    profile: bool
+    last: int
+    budget: int
+    foreign: Any
+    _span: Any = field(default_factory=threading.Lock)  # held while the block runs
+    _steps: Any = None  # of the block that runs, where they are measured at its end
+    _watching: Any = None  # of the block that runs, where a foreign model is watched
 
     @property
     def reduced(self) -> bool:
         """True if only statistics are kept."""
-        return self.returns in REDUCED
+        return self.keeper.returns == STATS
 
     def __enter__(self) -> Recorded:
         steps = Steps(self.watch, self.last, self.budget, self.order)
@@ -310,7 +297,7 @@ class _Keeper:
         if self.returns is True:
             values["output"] = as_values(outputs)
         elif self.returns:
-            values["statistics"] = reduce_tree(outputs, exact=self.returns == EXACT)
+            values["statistics"] = reduce_tree(outputs)
         if given is None:  # a value named by `nb.tap`
             return values
         at_hand = self.inputs is None and self.returns is True and _is_at_hand(given)
@@ -329,15 +316,14 @@ class _Keeper:
 
     def gradient(self, gradient: Any, of: str) -> dict[str, Any]:
         """Return the record of a gradient: by a return, or by variables under their names."""
-        reduced, exact = self.returns in REDUCED, self.returns == EXACT
+        reduced = self.returns == STATS
         if of != "variables":
             if reduced:
-                return {"gradient_statistics": reduce_tree(gradient, exact=exact)}
+                return {"gradient_statistics": reduce_tree(gradient)}
             return {"gradient": as_values(gradient)}
         if not reduced:
             return {"parameters": as_values(dict(gradient))}
-        figures = {name: reduce_tree([x], exact=exact)[0] for name, x in gradient.items()}
-        return {"parameters": figures}
+        return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
 
     def lists(self, module: Any) -> bool:
         """Return True if the operations of a module are asked for."""

@@ -8,9 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import nbmodule as nb
-from nbmodule.calls import track
-from nbmodule.calls.reduction import read_statistics, reduce_tree, statistics_of
+from nbmodule.calls.reduction import statistics_of
 
 
 def check(found, x):
@@ -36,7 +34,6 @@ def test_figures_equal_those_of_numpy(size):
     x = np.random.default_rng(size).normal(3, 2, size).astype(np.float32)
     x[:: max(size // 7, 2)] = [np.nan, np.inf, -np.inf, 0, 0, 1, 2, 3, 4][size % 9]
     check(statistics_of(jnp.asarray(x)), x)
-    check(read_statistics(jax.jit(lambda x: reduce_tree(x, exact=True))(x)[0]), x)
 
 
 @given(
@@ -85,24 +82,6 @@ def test_the_deviation_is_exact_far_from_zero():
 
 def test_empty_arrays_have_no_statistics():
     assert statistics_of(jnp.zeros((0, 3))) is None
-
-
-def test_rows_of_vmap_are_put_together():
-    model = nb.Sequential(nb.Lambda(lambda x: x * 2))
-    x = np.random.default_rng(0).normal(size=(6, 700)).astype(np.float32)
-    with track(model, returns="exact stats") as calls:
-        nb.vmap(model)(jnp.asarray(x))
-    check(calls["0"].statistics, 2 * x)
-    assert sum(calls["0"].statistics.histogram) == 6 * 350  # a sample of each row
-
-
-def test_statistics_are_no_part_of_the_derivative():
-    model = nb.Sequential(nb.Lambda(jnp.sin))
-    x = jnp.linspace(0, 1, 3000)
-    with track(model, returns="exact stats") as calls:
-        found = nb.grad(lambda x: model(x).sum())(x)
-    np.testing.assert_allclose(found, np.cos(x), rtol=1e-5)
-    check(calls["0"].statistics, np.sin(x))
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_unknown_paths_name_the_closest_one(net, x):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"returns": "all"}, "returns must be True, False, 'stats' or 'exact stats'"),
+        ({"returns": "all"}, "returns must be True, False or 'stats'"),
         ({"returns": False, "order": False}, "records nothing"),
         ({"depth": -1}, "depth must be None or at least 0"),
         ({"last": 0}, "last must be at least 1"),

@@ -18,10 +18,11 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
+from nbmodule.base.gaps import gap_between
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.base.sockets import Displayed
-from nbmodule.base.trees import channels_as_in, holds_numbers, numbers_apart, widened
+from nbmodule.base.trees import channels_as_in
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
@@ -471,8 +472,8 @@ def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[st
             )
         for number, (actual, value) in enumerate(zip(returned, values)):
             if value is not None:
-                atol, rtol = (_nth(tolerances, name, number) for name in _DEFAULTS)
-                _compare_call(module, key, number, actual, value, atol=atol, rtol=rtol)
+                rtol, atol = (_nth(tolerances, name, number) for name in ("rtol", "atol"))
+                _compare_call(module, key, number, actual, value, rtol, atol)
 
 
 def _key(module: CoreModule, entry: object) -> Any:
@@ -498,57 +499,38 @@ def _compare_call(
     number: int,
     actual: object,
     expected: object,
-    *,
-    atol: float,
     rtol: float,
+    atol: float,
 ) -> None:
-    leaves, expected_leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
     title = f'{type(module).__name__}: the return of "{key}", call {number},'
-    if len(leaves) != len(expected_leaves):
-        raise SubmoduleReturnError(
-            f"{title} has {len(leaves)} arrays, expected were {len(expected_leaves)}."
-        )
-    for leaf, value in zip(leaves, expected_leaves):
-        a, b = np.asarray(leaf), _as_ours(module, leaf, value)
-        if a.shape != b.shape and b.ndim:
-            raise SubmoduleReturnError(
-                f"{title} has shape {list(a.shape)}, expected was {list(b.shape)}."
-            )
-        if not holds_numbers(a) or not holds_numbers(b):
-            text = "" if np.array_equal(a, b) else f"{title} is {a!s:.40}, expected was {b!s:.40}."
-        else:
-            text = _difference(title, a, b, atol=atol, rtol=rtol)
-        if text:
-            error: Any = SubmoduleReturnError(text)
-            error.path, error.number, error.expected, error.actual = key, number, b, a
-            raise error
-
-
-def _difference(
-    title: str, actual: np.ndarray, expected: np.ndarray, *, atol: float, rtol: float
-) -> str:
-    """Return a text about the largest difference, or "" if all elements agree."""
-    expected = np.broadcast_to(expected, actual.shape)
-    gap, agree = numbers_apart(actual, expected, rtol, atol)
-    if agree.all():
-        return ""
-    a, b = widened(actual, expected)
-    at = np.unravel_index(int(np.argmax(gap)), gap.shape)
-    return (
-        f"{title} differs from the expected one: the largest difference is {gap[at]:.6g} at "
-        f"[{', '.join(map(str, at))}] (expected {b[at]:.6g}, got {a[at]:.6g}; "
+    leaves, others = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    if len(leaves) == len(others):
+        others = [_as_ours(module, leaf, value) for leaf, value in zip(leaves, others)]
+    gap = gap_between(leaves, others, rtol, atol)
+    if gap.agrees:
+        return
+    if gap.reason:
+        raise SubmoduleReturnError(f"{title} has {gap.reason}.")
+    error: Any = SubmoduleReturnError(
+        f"{title} differs from the expected one: the largest difference is {gap.largest:.6g} at "
+        f"[{', '.join(map(str, gap.where))}] (expected {gap.expected:.6g}, got {gap.actual:.6g}; "
         f"atol {atol:g}, rtol {rtol:g})."
     )
+    error.path, error.number = key, number
+    error.expected, error.actual = others[gap.leaf], np.asarray(leaves[gap.leaf])
+    raise error
 
 
 def _as_ours(module: CoreModule, actual: Any, expected: Any) -> np.ndarray:
-    """Return an expected array for NumPy.
+    """Return an expected array for NumPy; a number fills the whole return.
 
     A tensor of PyTorch gets its channels in our order, unless the module is of PyTorch, too.
     """
-    if not hasattr(expected, "detach"):
-        return np.asarray(expected)
     value = np.asarray(without_torch(expected))
+    if not value.ndim:
+        return np.broadcast_to(value, np.shape(actual))
+    if not hasattr(expected, "detach"):
+        return value
     is_of_torch = hasattr(type(module), "_framework") and cast(Any, module)._framework == "torch"
     return value if is_of_torch else channels_as_in(actual, value)
 
