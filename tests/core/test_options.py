@@ -131,7 +131,7 @@ class Plain:
 @pytest.mark.parametrize(
     ("argument", "match"),
     [
-        ("other", "argument mode is the text 'other'.*static_argnames=\"mode\""),
+        ("other", "argument mode is the text 'other'.*static_argn"),
         (Plain(), "argument mode is an object of class Plain.*surrounding code"),
         ([1.0, Plain()], r"argument mode\[1\] is an object of class Plain"),
         ({"a": "b"}, r"argument mode\['a'\] is the text 'b'"),

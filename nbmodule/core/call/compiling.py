@@ -48,8 +48,7 @@ class Compiled:
         names = (*_JIT_OPTIONS, *STATEFUL, _FALLBACK)
         check_names(f"{type(module).__name__}.compile", options, names)
         options = dict(options)
-        static = (options.pop(f"static_arg{suffix}", None) for suffix in ("nums", "names"))
-        self.static = places_of(of_forward(module), "static", *static)
+        self.static = places_of(of_forward(module), "static", options)
         self.choices: dict[str, Any] = {
             name: as_stateful_option(name, options.pop(name))
             for name in STATEFUL
@@ -88,7 +87,7 @@ class Compiled:
         contents = [_content(obj) for obj in objects]
         known = tuple(obj for obj in stateful if is_stateful(obj))
         args, kwargs, static = call.args, call.kwargs, self.static
-        numbers = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
+        numbers = static.among(len(args))
         args = tuple(StaticLeaf(x) if i in numbers else x for i, x in enumerate(args))
         kwargs = {name: StaticLeaf(x) if name in static.names else x for name, x in kwargs.items()}
         if objects:

@@ -481,7 +481,7 @@ class Jit(Generic[P, R]):
         if isinstance(options.get("in_shardings"), tuple):
             options["in_shardings"] = options["in_shardings"][1:]
         static, donated = (
-            places_of(method, which, None, places.names or None)
+            places_of(method, which, {f"{which}_argnames": places.names or None})
             for which, places in (("static", self.static), ("donate", self.donated))
         )
         return Jit(method, self.donate, options, static, donated)
@@ -642,27 +642,23 @@ def jit(
         >>> tick(2), tick(2), count()
         (Array(2, dtype=int32), Array(4, dtype=int32), Array(2, dtype=int32))
     """
+    named = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
+    }
+    options |= {name: value for name, value in named.items() if value is not None}
     if fn is None:
-        return functools.partial(
-            jit,
-            donate=donate,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames,
-            in_shardings=in_shardings,
-            out_shardings=out_shardings,
-            **options,
-        )
+        return functools.partial(jit, donate=donate, **options)
     check_function("nb.jit", fn)
     check_names("nb.jit", options)
     if isinstance(options.get("device"), str):
         options["device"] = find_device(options["device"])
     check_passed_on(options)
-    static = places_of(fn, "static", static_argnums, static_argnames)
-    donated = places_of(fn, "donate", donate_argnums, donate_argnames)
-    shardings = {"in_shardings": in_shardings, "out_shardings": out_shardings}
-    options |= {name: value for name, value in shardings.items() if value is not None}
+    static, donated = (places_of(fn, which, options) for which in ("static", "donate"))
     return Jit(fn, donate, options, static, donated)
 
 

@@ -120,7 +120,7 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
     fixed: list[tuple[int | str, Static]] = []
     traced, traced_kwargs = args, kwargs
     if static.numbers or static.names:
-        numbers = sorted({i % len(args) for i in static.numbers if -len(args) <= i < len(args)})
+        numbers = sorted(static.among(len(args)))
         names = sorted(name for name in static.names if name in kwargs)
         fixed += [(i, Static(args[i])) for i in numbers]
         fixed += [(name, Static(kwargs[name])) for name in names]

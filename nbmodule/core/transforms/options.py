@@ -20,7 +20,6 @@ from nbmodule.base.foreign import (
     is_native,
     is_of_no_numbers,
     made_numbers,
-    reader_of,
     received,
 )
 from nbmodule.base.paths import closest
@@ -38,12 +37,7 @@ _PLACES = (
     "out_shardings",
 )
 OPTIONS = ("donate", *_PLACES, *_PASSED_ON)
-_KERAS = frozenset(
-    (
-        "optimizer loss metrics loss_weights weighted_metrics run_eagerly steps_per_execution "
-        "jit_compile auto_scale_loss"
-    ).split()
-)
+_KERAS = frozenset(("optimizer", "loss", "metrics", "run_eagerly", "jit_compile"))
 
 
 class Places(NamedTuple):
@@ -51,6 +45,10 @@ class Places(NamedTuple):
 
     numbers: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+
+    def among(self, count: int) -> set[int]:
+        """Return the positions among so many arguments."""
+        return {i % count for i in self.numbers if -count <= i < count}
 
 
 def check_names(what: str, options: Mapping[str, Any], names: Iterable[str] = OPTIONS) -> None:
@@ -85,14 +83,15 @@ def check_passed_on(options: Mapping[str, Any]) -> None:
     jax.jit(lambda: None, **{name: options[name] for name in _PASSED_ON if name in options})
 
 
-def places_of(fn: Callable[..., Any], which: str, numbers: Any, names: Any) -> Places:
-    """Return the arguments that `static_argnums=` and `static_argnames=` (or `donate_`) name, each
-    completed from the other as JAX does.
+def places_of(fn: Callable[..., Any], which: str, options: dict[str, Any]) -> Places:
+    """Take `static_argnums` and `static_argnames` (or `donate_`) out of options; return the
+    arguments that they name, each completed from the other as JAX does.
 
     Raises:
         TypeError: A position is no number, or a name no text.
         ValueError: The function takes no such argument.
     """
+    numbers, names = (options.pop(f"{which}_arg{kind}", None) for kind in ("nums", "names"))
     if numbers is None and names is None:
         return Places()
     jax.jit(fn, **{f"{which}_argnums": numbers, f"{which}_argnames": names})  # JAX checks them
@@ -217,38 +216,29 @@ def refusal(
 
     `how` says where an option is written.
     """
-    fixed = {i % len(args) for i in static.numbers if -len(args) <= i < len(args)}
+    fixed = static.among(len(args))
     named = enumerate(zip(argument_names(fn, len(args)), args))
-    arguments = [(name, i, x) for i, (name, x) in named if i not in fixed]
-    arguments += [(name, None, x) for name, x in kwargs.items() if name not in static.names]
-    for name, number, value in arguments:
+    arguments = [pair for i, pair in named if i not in fixed]
+    arguments += [pair for pair in kwargs.items() if pair[0] not in static.names]
+    for name, value in arguments:
         for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful):
             if not is_traceable(leaf):
-                by_name = isinstance(name, str)
-                option = f'static_argnames="{name}"' if by_name else f"static_argnums={number}"
+                is_name = isinstance(name, str)
+                option = f'static_argnames="{name}"' if is_name else f"static_argnums={name}"
                 return _refused(fn, f"{name}{jax.tree_util.keystr(path)}", how.format(option), leaf)
     return None
 
 
 def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> ArgumentTypeError:
-    function = name_of(fn)
     if isinstance(leaf, np.ndarray):
         fix = made_numbers(leaf, path if path.isidentifier() else "x")
-    elif reader_of(type(leaf)) is not None:
-        fix = (
-            "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), "
-            "dtype='float32') or jnp.asarray(image)."
-        )
-    elif isinstance(leaf, str) or callable(leaf):
-        fix = f"If the computation depends on it: {option} compiles once for each value of it."
     else:
         fix = (
-            f"Let {function} use it from the surrounding code, as a global, a closure or `self`; "
-            "what is trained belongs in an nb.Module, what holds arrays in a dict. If it can be "
-            f"hashed, {option} compiles once for each that is unequal."
+            "Convert it to an array, or let the function use it from the surrounding code, as a "
+            f"global, a closure or `self`. {option} compiles once for each value that is unequal."
         )
     return ArgumentTypeError(
-        f"cannot call the compiled {function}: argument {path} is {describe_static(leaf)}, and "
+        f"cannot call the compiled {name_of(fn)}: argument {path} is {describe_static(leaf)}, and "
         f"arrays, numbers, modules and trees of them are traced. {fix}"
     )
 
@@ -282,7 +272,7 @@ def check_outputs(fn: Callable[..., Any], outputs: object) -> None:
 def check_function(
     transform: str, fn: Callable[..., Any], role: str = "a function or a module"
 ) -> None:
-    """Refuse what cannot be called, with a guess at the mistake.
+    """Refuse what cannot be called.
 
     Args:
         transform: Its public name, such as `nb.grad`.
@@ -291,15 +281,7 @@ def check_function(
     """
     if callable(fn):
         return
-    if isinstance(fn, classmethod):
-        fix = f"; put @classmethod above @{transform}"
-    elif isinstance(fn, (int, float, complex, tuple, list, dict)) or hasattr(fn, "dtype"):
-        fix = (
-            f". Pass the function itself, not what it returns: {transform}(f, ...), not "
-            f"{transform}(f(x), ...)"
-        )
-    else:
-        fix = (
-            f". Give the object a `__call__`, or pass a method, as in {transform}(obj.method, ...)"
-        )
-    raise ArgumentTypeError(f"{transform} takes {role}; got {type(fn).__name__}{fix}.")
+    raise ArgumentTypeError(
+        f"{transform} takes {role}; got {type(fn).__name__}. Pass the function itself, not what it "
+        f"returns: {transform}(f, ...) or {transform}(obj.method, ...)."
+    )
