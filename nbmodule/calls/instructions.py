@@ -16,6 +16,7 @@ import os
 import re
 import tempfile
 import warnings
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -236,15 +237,12 @@ def _events(data: Any, module: str) -> list[Event]:
 
 
 class Shares(NamedTuple):
-    """The time of a stretch, given out among those at work in it; in seconds.
-
-    Attributes:
-        idle: In which none was at work, between the first and the last event of each run.
+    """The time of a stretch, given out among those at work in it, in seconds; and how often each
+    ran.
     """
 
     seconds: dict[str, float]
-    counts: dict[str, int]
-    idle: float
+    counts: Counter[str]
 
 
 def share_out(events: list[Event]) -> Shares:
@@ -257,24 +255,16 @@ def share_out(events: list[Event]) -> Shares:
 
     Example:
         >>> share_out([Event("a", 0, 10e9, 0), Event("b", 4e9, 10e9, 1), Event("a", 12e9, 13e9, 0)])
-        Shares(seconds={'a': 8.0, 'b': 3.0}, counts={'a': 2, 'b': 1}, idle=2.0)
+        Shares(seconds={'a': 8.0, 'b': 3.0}, counts=Counter({'a': 2, 'b': 1}))
     """
-    seconds: dict[str, float] = {}
-    counts: dict[str, int] = {}
-    moments: list[tuple[float, int, int]] = []  # an end comes before a beginning at the same time
-    for number, event in enumerate(events):
-        seconds.setdefault(event.name, 0.0)
-        counts[event.name] = counts.get(event.name, 0) + 1
-        moments += [(event.start, 1, number), (event.end, 0, number)]
+    seconds: dict[str, float] = defaultdict(float)
+    moments = [(event.start, 1, number) for number, event in enumerate(events)]
+    moments += [(event.end, 0, number) for number, event in enumerate(events)]
     open_on: dict[int, list[int]] = {}
-    idle, before = 0.0, None
-    for time, begins, number in sorted(moments):
-        passed = (time - before) / 1e9 if before is not None else 0.0
-        if open_on:
-            for stack in open_on.values():
-                seconds[events[stack[-1]].name] += passed / len(open_on)
-        else:
-            idle += passed
+    before = 0.0
+    for time, begins, number in sorted(moments):  # an end comes before a beginning at the same time
+        for stack in open_on.values():
+            seconds[events[stack[-1]].name] += (time - before) / 1e9 / len(open_on)
         before = time
         stack = open_on.setdefault(events[number].line, [])
         if begins:
@@ -283,4 +273,4 @@ def share_out(events: list[Event]) -> Shares:
             stack.remove(number)
         if not stack:
             del open_on[events[number].line]
-    return Shares(seconds, counts, idle)
+    return Shares(dict(seconds), Counter(event.name for event in events))

@@ -8,6 +8,7 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -92,12 +93,14 @@ class ProfileRow(NamedTuple):
         return self.flops / self.seconds if self.seconds else 0.0
 
 
+@dataclass(eq=False, repr=False)
 class Profile(PathRows[ProfileRow]):
     """The time of one step; rows are modules in the order of the tree, the dearest
     first.
 
     Attributes:
         name: Of the function.
+        rows: The rows; all together first.
         seconds: What a step takes by itself, measured without the profiler: the median of the runs.
         spread: Half the middle half of the runs, over the median.
         runs: How many were measured each way.
@@ -108,23 +111,19 @@ class Profile(PathRows[ProfileRow]):
             calls, empty for a model itself.
     """
 
-    def __init__(
-        self,
-        name: str,
-        rows: Sequence[ProfileRow],
-        *,
-        seconds: float,
-        spread: float,
-        runs: int,
-        overhead: float,
-        best: float,
-        device: str,
-        root: str,
-    ) -> None:
-        super().__init__(rows)
-        self.name, self.device, self.root = name, device, root
-        self.seconds, self.spread, self.runs = seconds, spread, runs
-        self.overhead, self.best = overhead, best
+    name: str
+    rows: Sequence[ProfileRow]
+    _: KW_ONLY
+    seconds: float
+    spread: float
+    runs: int
+    overhead: float
+    best: float
+    device: str
+    root: str
+
+    def __post_init__(self) -> None:
+        super().__init__(self.rows)
 
     @property
     def total(self) -> ProfileRow:
@@ -136,32 +135,21 @@ class Profile(PathRows[ProfileRow]):
         """Seconds by path of module, as graphs write it: `nb.graph(model,
         x).drawn(color=profile.times)`.
         """
-        paths = {
-            f"{self.root}.{row.path}" if self.root else row.path: row
-            for row in self
-            if row.kind == "module"
-        }
-        return {path.rstrip("."): row.seconds for path, row in paths.items() if row.path}
+        rows = [row for row in self if row.kind == "module" and row.path]
+        return {f"{self.root}.{row.path}".lstrip("."): row.seconds for row in rows}
 
     @property
     def facts(self) -> list[str]:
         """The facts of the first line."""
-        work = self.total.flops / self.seconds
-        of_best = (
-            [f"{format_number(work / self.best, 2)} of the device's best FLOP/s"]
-            if self.best and work
-            else []
-        )
         runs = f"{count_noun(self.runs, 'run')}, ±{100 * self.spread:.0f} %"
-        own = f"{format_seconds(self.seconds)} ({runs})"
-        return [self.name, own, *self._doubt, *of_best, self.device]
-
-    @property
-    def _doubt(self) -> list[str]:
-        """A warning where the rows, measured under the profiler, do not add up to `seconds`."""
-        if abs(self.overhead) <= MOST_OVERHEAD:
-            return []
-        return [f"rows not reliable: they add up to {format_seconds(self.total.seconds)}"]
+        facts = [self.name, f"{format_seconds(self.seconds)} ({runs})"]
+        if abs(self.overhead) > MOST_OVERHEAD:  # the rows, measured under it, do not add up
+            total = format_seconds(self.total.seconds)
+            facts.append(f"rows not reliable: they add up to {total}")
+        work = self.total.flops / self.seconds
+        if self.best and work:
+            facts.append(f"{format_number(work / self.best, 2)} of the device's best FLOP/s")
+        return [*facts, self.device]
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -251,8 +239,9 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
             f"nb.profile found no instruction of {result.words.name} in JAX's profile on "
             f"{jax.default_backend()}: the step ran, but the device reports no instructions."
         )
-    opcodes = {name: instruction.opcode for name, instruction in result.instructions.items()}
-    shares = share_out([event for event in events if opcodes[event.name] not in CONTAINERS])
+    shares = share_out(
+        [event for event in events if result.instructions[event.name].opcode not in CONTAINERS]
+    )
     traced = statistics.median(spent)
     rows = _rows(result, shares, sum(spent) / traced, runs, traced)
     quarter = statistics.quantiles(times, n=4) if len(times) > 1 else [owned, owned, owned]
@@ -301,7 +290,7 @@ class _Prepared(NamedTuple):
     jaxpr: Any
 
 
-def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
+def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
     inner = getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", "")
     name = type(fn).__name__ if is_module(fn) else inner or type(fn).__name__
     if not callable(fn):
@@ -309,59 +298,41 @@ def _prepared(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, A
             f"nb.profile takes a model or a function that JAX can compile, got {type(fn).__name__}."
         )
     try:
-        if not isinstance(fn, Jit) and hasattr(fn, "trace"):
-            # a function of `jax.jit` has no state, and knows its static arguments
-            # `trace` is a method of jax.jit's functions, unknown to the type of a plain one
-            traced = getattr(fn, "trace")(*args, **kwargs)  # noqa: B009
-            return _made(traced, args, kwargs, _Words(name), fn)
-        return _of_nbmodule(fn, name, args, kwargs)
-    except (jax.errors.JAXTypeError, TypeError, ValueError) as error:
-        if isinstance(error, jax.errors.JAXTypeError) or "lower" in str(error):
-            first = (str(error).splitlines() or [""])[0]
-            raise TraceError(
-                f"nb.profile could not compile {name}: {type(error).__name__}: {first} It measures "
-                "compiled programs, and this function needs values while it is traced. Profile "
-                "the part that can be compiled."
-            ) from error
-        raise
+        if isinstance(fn, Jit):
+            return _of_nbmodule(fn, name, args, kwargs)
+        if hasattr(fn, "trace"):  # of `jax.jit`: it has no state, and knows its static arguments
+            return _made(fn.trace(*args, **kwargs), args, kwargs, _Words(name), fn)
+        # Flags, numbers and texts are fixed, as they are for `fn`.
+        inputs, joined = separated((args, kwargs), _is_input, is_stateful)
+
+        def forward(*inputs: object) -> Any:
+            args, kwargs = joined(inputs)
+            return fn(*args, **kwargs)
+
+        return _of_nbmodule(jit(forward), name, tuple(inputs), {})
+    except jax.errors.JAXTypeError as error:
+        first = (str(error).splitlines() or [""])[0]
+        raise TraceError(
+            f"nb.profile could not compile {name}: {type(error).__name__}: {first} It measures "
+            "compiled programs, and this function needs values while it is traced. Profile "
+            "the part that can be compiled."
+        ) from error
+
+
+def _is_input(leaf: object) -> bool:
+    return is_stateful(leaf) or hasattr(leaf, "dtype")
 
 
 def _of_nbmodule(
-    fn: Callable[..., Any], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    compiled: Jit, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Prepared:
-    compiled: Any = fn
-    if not isinstance(fn, Jit):
-        compiled, args, kwargs = _compiled(fn, args, kwargs)
     values = compiled.reached(args, kwargs)
     models = [value for value in values if is_module(value)]
-    traced, supplied, named = compiled.staged(args, kwargs)
     others = {type(value).__name__.lower() for value in values if not is_module(value)}
     roots = frozenset(type(model).__name__ for model in models)
     places = [place for model in models for place in plan_of(model).modules.values()]
-    modules = frozenset(place.name for place in places)
-    return _made(traced, supplied, named, _Words(name, roots, modules, frozenset(others)))
-
-
-def _compiled(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Jit, Any, dict[str, Any]]:
-    """A compiled form of what is not compiled, and what it is given; flags, numbers and texts are
-    fixed, as they are for `fn`.
-    """
-
-    def is_input(leaf: object) -> bool:
-        return is_stateful(leaf) or hasattr(leaf, "dtype")
-
-    leaves = jax.tree.leaves((args, kwargs), is_leaf=is_stateful)
-    if all(map(is_input, leaves)) and not is_module(fn):
-        return jit(fn), args, kwargs
-    inputs, joined = separated((args, kwargs), is_input, is_stateful)
-
-    def forward(*inputs: object) -> Any:
-        args, kwargs = joined(inputs)
-        return fn(*args, **kwargs)
-
-    return jit(forward), tuple(inputs), {}
+    words = _Words(name, roots, frozenset(place.name for place in places), frozenset(others))
+    return _made(*compiled.staged(args, kwargs), words)
 
 
 def _made(
