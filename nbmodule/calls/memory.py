@@ -30,20 +30,15 @@ class Memory(PathRows[Held]):
         super().__init__(sorted(rows, key=lambda row: -row.nbytes))
 
     @property
-    def rows(self) -> list[Held]:
-        """The records, as a list."""
-        return list(self._rows)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of all together."""
-        return sum(row.nbytes for row in self.rows)
+        return sum(row.nbytes for row in self)
 
     @printable_repr
     def __repr__(self) -> str:
-        if not self.rows:
+        if not len(self):
             return "nothing is held by recorders, calls or views"
-        rows = (f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self.rows)
+        rows = (f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self)
         return "\n".join([f"{format_bytes(self.nbytes)} held", *rows])
 
 

@@ -4,7 +4,6 @@ line.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -28,7 +27,7 @@ from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import extract_objects, insert_objects
 from nbmodule.core.transforms.differentiate import grad, is_floating
-from nbmodule.core.transforms.options import of_forward, taken
+from nbmodule.core.transforms.options import argument_names, of_forward, taken
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.variable import Variable
@@ -98,37 +97,34 @@ class NonFinite(Shown):
 
     @printable_repr
     def __str__(self) -> str:
-        what = {
-            "argument": "was given as an argument",
-            "variable": "was in a variable from the start",
-        }.get(self.operation)
+        given = "; ".join(map(str, self.outputs))
         if self.input_fault is not None:
-            lines = [str(self.input_fault), f"  {self.path}, {'; '.join(map(str, self.outputs))}"]
-        elif what is not None:
-            lines = [
-                f"the first non-finite value {what}: {self.path}, "
-                f"{'; '.join(map(str, self.outputs))}"
-            ]
+            lines = [str(self.input_fault), f"  {self.path}, {given}"]
+        elif self.operation in ("argument", "variable"):
+            lines = [f"not finite from the start: {self.path}, {given}"]
         else:
-            lines = [
-                f"first non-finite value: {self.operation} in {self.path or 'the model itself'} "
-                f"({_PHASES[self.phase]})"
-            ]
-            if self.source:
-                lines.append(f"  {self.source}: {self.code}")
-            if self.is_chosen:
-                lines.append(
-                    "  a constant of the code was chosen; nb.cross_entropy chooses NaN for "
-                    "labels outside of 0 ... classes - 1"
-                )
-            if self.turns:
-                lines.append(f"  in turn {', '.join(map(str, self.turns))} of the loop")
-            lines += [f"  given {operand}" for operand in self.inputs]
-            lines += [f"  gave {result}" for result in self.outputs]
+            lines = self._lines()
         if self.carriers:
             names = (path or "the model itself" for path in self.carriers)
             lines.append(f"  carried on by {', '.join(names)}")
         return "\n".join(lines)
+
+    def _lines(self) -> list[str]:
+        lines = [
+            f"first non-finite value: {self.operation} in {self.path or 'the model itself'} "
+            f"({_PHASES[self.phase]})"
+        ]
+        if self.source:
+            lines.append(f"  {self.source}: {self.code}")
+        if self.is_chosen:
+            lines.append(
+                "  a constant of the code was chosen; nb.cross_entropy chooses NaN for "
+                "labels outside of 0 ... classes - 1"
+            )
+        if self.turns:
+            lines.append(f"  in turn {', '.join(map(str, self.turns))} of the loop")
+        lines += [f"  given {operand}" for operand in self.inputs]
+        return lines + [f"  gave {result}" for result in self.outputs]
 
     __repr__ = __str__
 
@@ -231,15 +227,9 @@ def _named(fn: Any, path: tuple[Any, ...]) -> str:
     names none.
     """
     whole, item = path[0].idx, path[1]
-    name, remaining = str(getattr(item, "key", "")), jax.tree_util.keystr(path[2:])
-    if whole == 0:
-        try:
-            existing = list(inspect.signature(fn).parameters.values())
-        except (TypeError, ValueError):  # a builtin that does not tell
-            existing = []
-        plain = [p.name for p in existing if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-        name = plain[item.idx] if item.idx < len(plain) else f"[{item.idx}]"
-    return name + remaining
+    name = item.key if whole else argument_names(fn, item.idx + 1)[item.idx]
+    text = name if isinstance(name, str) else f"[{name}]"
+    return text + jax.tree_util.keystr(path[2:])
 
 
 def _with_backward(

@@ -8,9 +8,8 @@ import os
 import re
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,9 +62,8 @@ class RecordedStep(Calls):
 class Recorder(Shown):
     """Keeps tracked values over the steps of a training run.
 
-    Wrap each step in `with recorder:`, or the function of a step by `recorder.wrap(step)`. Only
-    every n-th step is tracked; the others run the very executable that they would run without a
-    recorder. `recorder[1200]` is the calls of that step.
+    Wrap each step in `with recorder:`. Only every n-th step is tracked; the others run the very
+    executable that they would run without a recorder. `recorder[1200]` is the calls of that step.
 
     In memory it is a ring: the oldest steps leave when the budget is full. On disk each step is an
     HDF5 file of its own in a folder, which appears whole or not at all, so whatever happens to the
@@ -174,16 +172,6 @@ class Recorder(Shown):
             if calls is not None:
                 self._keep(number, calls)
 
-    def wrap(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that does what `fn` does and is one step of this recorder."""
-
-        @wraps(fn, updated=())
-        def stepping(*args: object, **kwargs: object) -> Any:
-            with self:
-                return fn(*args, **kwargs)
-
-        return stepping
-
     def _keep(self, number: int, calls: Any) -> None:
         if not len(calls):
             return
@@ -244,12 +232,6 @@ class Recorder(Shown):
                 recorded = f"the nearest is {near}, recorded are {_some(steps)}"
             raise PathError(f"step {number} was not recorded; {recorded}.")
         return self._store.get(number)
-
-    def nearest(self, number: int) -> RecordedStep:
-        """The recorded step nearest to a number."""
-        if not self.steps:
-            raise PathError("nothing was recorded yet.")
-        return self[min(self.steps, key=lambda step: abs(step - number))]
 
     @property
     def nbytes(self) -> int:

@@ -45,11 +45,6 @@ PLACES = {
         "state.model",
         "state = State(Net(1))",
     ),
-    "slots": (
-        "class State:\n    __slots__ = ('model',)\nstate = State(); state.model = Net(0)",
-        "state.model",
-        "state.model = Net(1)",
-    ),
     "dict_of_dicts": (
         "nets = {'a': {'g': Net(0)}}",
         "nets['a']['g']",
@@ -113,11 +108,6 @@ PLACES = {
         "state = State(); state._nets = {'a': Net(0)}",
         "state['a']",
         "state._nets = {'a': Net(1)}",
-    ),
-    "attribute_of_a_function": (
-        "def get():\n    return get.model\nget.model = Net(0)",
-        "get()",
-        "get.model = Net(1)",
     ),
     "closure": (
         "def close(held):\n    return lambda: held\nget = close(Net(0))",
@@ -208,7 +198,16 @@ def cached():
 
 models = iter([nb.Linear(2, 2) for _ in range(9)])
 queue = collections.deque([nb.Linear(2, 2)])
+
+
+class Slotted:
+    __slots__ = ("model",)
+
+
+slotted = Slotted()
+slotted.model = nb.Linear(2, 2)
 UNREACHED = {
+    "slots": lambda x: slotted.model(x),
     "context_variable": lambda x: held.get()(x),
     "cached_getter": lambda x: cached()(x),
     "iterator": lambda x: next(models)(x),

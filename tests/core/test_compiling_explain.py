@@ -287,24 +287,3 @@ def test_the_next_cell_is_a_reason_to_trace(model):
     found = nb.explain_retrace(counted.step, X)
     assert found.expected
     assert whats(found) == ["the cell: an earlier one before, this one now"]
-
-
-def test_where_nothing_is_compiled_it_says_so_and_no_run_counts_as_a_trace():
-    counted = Counted(nb.Linear(3, 2))
-    with jax.disable_jit():
-        counted.step(X), counted.step(jnp.ones((5, 3)))
-        found = nb.explain_retrace(counted.step, X)
-    assert (found.traces, found.expected, whats(found)) == (
-        0,
-        True,
-        ["JAX's setting jax_disable_jit: False before, True now"],
-    )
-    assert repr(found).endswith(
-        "step has not been traced; this call runs uncompiled: JAX's setting jax_disable_jit is on."
-    )
-    counted.step(X)
-    after = nb.explain_retrace(counted.step, X)
-    assert (after.traces, after.expected, after.trace) == (1, False, 1)
-    assert whats(nb.explain_retrace(counted.step, jnp.ones((5, 3)))) == [
-        f"argument x: {FLOAT}[4, 3] before, {FLOAT}[5, 3] now"
-    ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 
-from nbmodule.base.format import describe_shape, printable_repr
+from nbmodule.base.format import describe_shape, plain, printable_repr
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.paths import entry_text
 from nbmodule.core.call.stages import ModuleCall, remembered
@@ -35,8 +35,8 @@ from nbmodule.errors import ArgumentTypeError, NbModuleError
 LONGEST = 60
 MOST_LINES = 8
 Facts = dict[tuple[str, str], tuple[str, Any]]
-"""By subject, such as `("training", "model.2")` or `("", "model.2.p")`: the text of its value, and
-what decides whether two values agree."""
+"""By subject, such as `("training of", "model.2")` or `("", "model.2.p")`: the text of its value,
+and what decides whether two values agree."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,6 @@ class RetraceCause:
         return f"{self.what}: {before} before, {now} now"
 
 
-_NOTHING_COMPILES = (RetraceCause("JAX's setting jax_disable_jit", "False", "True"),)
-
-
 @dataclass(frozen=True)
 class Retrace:
     """Facts about one call of a compiled function.
@@ -74,8 +71,7 @@ class Retrace:
     Attributes:
         function: Its name.
         traces: The number of its traces so far.
-        expected: Whether this call would be traced (under `jax.disable_jit`: would run
-            uncompiled); False if it uses an existing trace.
+        expected: Whether this call would be traced; False if it uses an existing trace.
         trace: Number of the trace that it uses, or of the closest one; 0 before the first.
         changes: The differences from the closest earlier trace; empty for the first.
     """
@@ -88,22 +84,19 @@ class Retrace:
 
     @printable_repr
     def __repr__(self) -> str:
-        times = f"was traced {_times(self.traces)}" if self.traces else "has not been traced"
-        head = f"{self.function} {times}; "
-        if self.changes == _NOTHING_COMPILES:
-            return f"{head}this call runs uncompiled: JAX's setting jax_disable_jit is on."
+        times = {0: "has not been traced", 1: "was traced once", 2: "was traced twice"}
+        head = f"{self.function} {times.get(self.traces, f'was traced {self.traces} times')}; "
         if not self.trace:
             return f"{head}its first call will be."
-        if not self.expected and not self.changes:
-            return f"{head}this call uses trace {self.trace}, the first."
         if self.expected:
             head += f"this call would be traced, since compared with trace {self.trace}"
-        else:
+        elif self.changes:
             head += f"this call uses trace {self.trace}, which was made because"
-        lines = [f"  {change}" for change in self.changes]
-        if len(lines) > MOST_LINES:
-            more = len(lines) - MOST_LINES + 1
-            lines[MOST_LINES - 1 :] = [f"  … and {more} more: .changes has them all"]
+        else:
+            return f"{head}this call uses trace {self.trace}, the first."
+        lines = [f"  {change}" for change in self.changes[:MOST_LINES]]
+        more = len(self.changes) - len(lines)
+        lines += [f"  … and {more} more: .changes has them all"] if more else []
         return "\n".join([head, *(lines or ["  no difference in its keys: the trace is gone"])])
 
 
@@ -147,8 +140,6 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     step, args, kwargs, module = _compiled(fn, args, kwargs)
     inner = fn.fn if isinstance(fn, Jit) and is_module(fn.fn) else fn
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
-    if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-        return Retrace(name, step.count, True, 0, _NOTHING_COMPILES)
     call, key, entry = step.expected(args, kwargs)
     labels = _leaf_names(call, step.fn, module)
     traces, first = step.traces, step.count - len(step.traces) + 1
@@ -170,10 +161,6 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
         for i, trace in enumerate(traces[:used])
     )
     return Retrace(name, step.count, False, first + used, changes)
-
-
-def _times(count: int) -> str:
-    return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def _fewest(
@@ -254,7 +241,7 @@ def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequ
             text = f"{cls.__name__} {describe_shape(jax.ShapeDtypeStruct(shape, dtype))}"
             facts["", name] = (text + " frozen" * frozen,) * 2
         if layouts is not None:
-            facts["sharding", label] = ("", layouts)
+            facts["sharding of", label] = ("", layouts)
     facts["", "tracking"] = ("off" if key.tracker is None else "on", key.tracker)
     for name, value in zip(SETTINGS, key.settings):
         facts["JAX's setting", name] = (str(value), str(value))
@@ -292,7 +279,7 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
         category, cls, header, *parts = structure.objects[number]
         facts["", path] = (cls.__name__, (cls.__qualname__, id(cls)))
         if category == "module":
-            facts |= {(what, path): fact for what, fact in _header_facts(header)}
+            facts |= {(what, path): fact for what, fact in _header_facts(header).items()}
         transparent = (getattr(cls, "_listed", None), "_nbm.variables")
         for name, reference in parts:
             name = str(name.value) if isinstance(name, Static) else name
@@ -300,18 +287,21 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
     return facts
 
 
-def _header_facts(header: Any) -> Iterator[tuple[str, tuple[str, Any]]]:
-    training, built, hooks, config, arguments, codes = header
-    yield "training", (str(training), training)
-    yield "built", (str(built), built)
-    yield "the code of the forward", ("", codes[:1])
-    for what, group in zip(("forward pre-hooks", "forward hooks"), hooks, strict=True):
-        names = ", ".join(_text(getattr(hook.value, "fn", hook.value)) for hook in group)
-        yield what, (names or "none", group)
-    values = ((field, getattr(config.value, field.name)) for field in fields(config.value))
-    chosen = ", ".join(f"{field.name}={x}" for field, x in values if x != field.default)
-    yield "options", (_short(chosen) or "the defaults", config)
-    yield "constructor arguments", (_text(arguments.value), arguments)
+def _header_facts(header: Any) -> dict[str, tuple[str, Any]]:
+    training, built, (before, after), config, arguments, codes = header
+
+    def names(hooks: Sequence[Static]) -> str:
+        return ", ".join(_text(getattr(hook.value, "fn", hook.value)) for hook in hooks) or "none"
+
+    return {
+        "training of": (str(training), training),
+        "built of": (str(built), built),
+        "the code of the forward of": ("", codes[:1]),
+        "forward pre-hooks of": (names(before), before),
+        "forward hooks of": (names(after), after),
+        "options of": ("", config),
+        "constructor arguments of": (_text(arguments.value), arguments),
+    }
 
 
 def _check_guards(trace: Entry) -> tuple[list[tuple[str, Signature]], tuple[RetraceCause, ...]]:
@@ -342,41 +332,25 @@ def _check_guards(trace: Entry) -> tuple[list[tuple[str, Signature]], tuple[Retr
 
 
 def _changes(before: Facts, after: Facts) -> tuple[RetraceCause, ...]:
-    """Return the differences; of an object that was replaced, nothing below it is listed."""
+    """Return the differences; of an object that was replaced, nothing below it is listed, and what
+    changed alike in several modules is listed once.
+    """
     differing = [key for key in before | after if before.get(key) != after.get(key)]
     replaced = {path for what, path in differing if not what}
     groups: dict[tuple[str, str | None, str | None], list[str]] = {}
     for what, path in differing:
-        parts = path.split(".")
-        above = {".".join(parts[:end]) for end in range(1, len(parts))}
-        if above & replaced or (what in _OF and path in replaced):
-            continue
-        old, new = (
-            facts[what, path][0] if (what, path) in facts else None for facts in (before, after)
-        )
-        subject = what if what in _OF else f"{what} {path}".strip()
-        groups.setdefault((subject, old, new), []).append(path)
-    return tuple(RetraceCause(_subject(key[0], paths), *key[1:]) for key, paths in groups.items())
-
-
-_OF = (
-    "training",
-    "built",
-    "forward pre-hooks",
-    "forward hooks",
-    "options",
-    "constructor arguments",
-    "the code of the forward",
-    "sharding",
-)
-"""Subjects that belong to a module; those that changed alike are listed together."""
-
-
-def _subject(what: str, paths: list[str]) -> str:
-    if what not in _OF:
-        return what
-    more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-    return f"{what} of {paths[0]}{more}"
+        parts, is_of_module = path.split("."), what.endswith(" of")
+        above = {".".join(parts[:end]) for end in range(1, len(parts) + is_of_module)}
+        if not above & replaced:
+            old, new = (facts.get((what, path), (None,))[0] for facts in (before, after))
+            subject = what if is_of_module else f"{what} {path}".strip()
+            groups.setdefault((subject, old, new), []).append(path)
+    causes = []
+    for (subject, old, new), paths in groups.items():
+        if subject.endswith(" of"):
+            subject += f" {paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+        causes.append(RetraceCause(subject, old, new))
+    return tuple(causes)
 
 
 def _text(value: Any) -> str:
@@ -385,13 +359,8 @@ def _text(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return describe_shape(value)
     try:
-        return _short(repr(value))
+        return plain(repr(value), LONGEST)
     except Exception as error:  # the user's `__repr__` must not fail the explanation
         if is_of_signal(error):
             raise
         return type(value).__name__
-
-
-def _short(text: str) -> str:
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -119,7 +119,6 @@ _INNER: dict[type, dict[str, str]] = {
     staticmethod: {"__func__": ""},
     classmethod: {"__func__": ""},
     property: {"fget": ""},
-    functools.cached_property: {"func": ""},
 }
 """Attributes of wrappers that lead on, with their texts."""
 
@@ -238,8 +237,6 @@ class Search:
         ]
         for path in paths:
             self._reach(node, path, node.is_named)
-        for name in [name for name in vars(fn) if name != "__signature__"]:
-            self._reach(node, start.then(name, (_attribute, name)), False)
         # Globals of a library lead through the whole library, and nobody rebinds them to models. By
         # its file, since code that is run with `exec` may have the module name of a library.
         if fn.__code__.co_filename.startswith(_LIBRARIES):
@@ -296,11 +293,6 @@ class Search:
             if type(item) not in _LEAF_TYPES:
                 path = node.path.then(dot + name, (_attribute, name))
                 self._reach(node, path, node.is_named, item)
-        for base in type(node.value).__mro__:
-            slots = vars(base).get("__slots__", ())
-            for name in (slots,) if isinstance(slots, str) else slots:
-                if not name.startswith("__"):
-                    self._step(node, f".{name}", (getattr, name))
 
     def _code_of(self, obj: Any, node: _Node) -> None:
         """Code of a model names objects too: methods of its classes, hooks, functions it holds."""
