@@ -7,7 +7,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,14 +16,11 @@ from nbmodule.base.flops import counted
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.trees import separated
 from nbmodule.calls.call import Call
+from nbmodule.core.compiled.key import signature_of
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import untracked
-from nbmodule.core.structure.structure import structure_of
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import framed
-
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
 
 REPEATS = 5
 
@@ -79,9 +76,11 @@ def for_each(
     """
     existing: dict[Any, dict[str, Any]] = {}
     for call in calls:
-        if "given" not in call.values or call.kind != "call" or call.error:
+        module = call.module
+        if module is None or "given" not in call.values or call.kind != "call" or call.error:
             continue
-        key = (_program_key(call.module), call.values["given"])
+        # A hundred blocks of one kind are compiled once.
+        key = (signature_of(module), call.values["given"])
         if key not in existing:
             try:
                 result = compiled_alone(call)
@@ -93,16 +92,6 @@ def for_each(
                 existing[key] = {}
         for name, value in existing[key].items():
             setattr(call, name, value)
-
-
-def _program_key(module: CoreModule) -> Any:
-    """Equal for modules that compile to the same program: a hundred blocks of one kind are compiled
-    once.
-    """
-    if module is None:
-        return None
-    variables = plan_of(module).variables
-    return structure_of(module), tuple([(x.shape, x.dtype) for x in variables])
 
 
 def estimate(calls: Sequence[Call]) -> None:

@@ -61,9 +61,6 @@ class Calls(Shown, Sequence[Call]):
     def __iter__(self) -> Iterator[Call]:
         return iter(self._list)
 
-    def __bool__(self) -> bool:
-        return bool(self._list)
-
     @overload
     def __getitem__(self, key: int) -> Call: ...
     @overload

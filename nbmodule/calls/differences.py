@@ -60,32 +60,6 @@ class Difference(PathRows[Change]):
     def __bool__(self) -> bool:
         return any(change.status != "same" for change in self.changes)
 
-    @printable_repr
-    def __repr__(self) -> str:
-        gap = [change for change in self.changes if change.status != "same"]
-        lines = [f"<Difference: {len(gap)} of {len(self.changes)} leaves differ>"]
-        for change in gap[:40]:
-            text = f"{_text(change.a)} and {_text(change.b)}"
-            if change.status != "changed":
-                text = f"{change.status}, {text}"
-            elif change.largest is not None:
-                text = f"by {change.largest:.3g} at {list(change.where or ())}{_share(change)}"
-            lines.append(f"  {change.path}: {text}")
-        return "\n".join([*lines, f"  ... {len(gap) - 40} more"] if len(gap) > 40 else lines)
-
-
-def _text(leaf: object) -> str:
-    return "nothing" if leaf is None else describe(leaf)
-
-
-def _share(change: Change) -> str:
-    """Write the relative size of a difference; nothing where one side is not finite."""
-    if change.relative is None or change.largest == float("inf"):
-        return ""
-    if change.relative == float("inf"):
-        return ", from zero"
-    return f", {change.relative:.3g} of its norm"
-
 
 def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:
     """Compare two Containers, nested dicts or models of any framework, leaf by leaf.

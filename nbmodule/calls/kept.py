@@ -238,21 +238,15 @@ def _foreign(number: int, row: object) -> Call:
 
 def _holds_tensors(tree: object) -> bool:
     """Return True if something in it is a tensor of PyTorch, whose layout its numbers have."""
-    if isinstance(tree, Mapping):
-        return any(map(_holds_tensors, tree.values()))
-    if isinstance(tree, (list, tuple)):
-        return any(map(_holds_tensors, tree))
-    return hasattr(tree, "detach")
+    return any(hasattr(leaf, "detach") for leaf in jax.tree.leaves(tree))
 
 
 def host_arrays(tree: object) -> Any:
     """A nested value with the arrays of any framework as NumPy arrays."""
-    if isinstance(tree, Mapping):
-        return {key: host_arrays(value) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        parts = map(host_arrays, tree)
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
-    if isinstance(tree, jax.Array):
-        return tree
-    tree = without_torch(tree)
-    return np.asarray(tree) if hasattr(tree, "__array__") else tree
+
+    def host_array(leaf: Any) -> Any:
+        leaf = without_torch(leaf)
+        is_array = hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array)
+        return np.asarray(leaf) if is_array else leaf
+
+    return jax.tree.map(host_array, tree)

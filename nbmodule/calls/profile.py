@@ -20,9 +20,7 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import (
     count_noun,
     format_number,
-    format_percent,
     format_seconds,
-    printable_repr,
 )
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.scopes import Mark, marks_in, marks_of, read_scopes
@@ -36,7 +34,7 @@ from nbmodule.calls.instructions import (
     record_events,
     share_out,
 )
-from nbmodule.calls.rows import PathRows, table_text
+from nbmodule.calls.rows import PathRows
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
@@ -165,22 +163,6 @@ class Profile(PathRows[ProfileRow]):
             "an instruction fused from several modules counts for the last of them",
             *([_NO_NAMES] if "outside" in kinds and "module" not in kinds else []),
         )
-
-    @printable_repr
-    def __repr__(self) -> str:
-        rows = [
-            row
-            for row in self._rows[1:]
-            if row.kind != "operation" or (row.path == OUTSIDE and row.share >= 0.01)
-        ]
-        table = [["", "share", *PASSES]]
-        for row in rows[:60]:
-            name, share = "  " * (row.depth - 1) + row.name, format_percent(row.share, 2)
-            spent = (getattr(row, item) for item in PASSES)
-            table.append([name, share, *(format_seconds(x) if x else "" for x in spent)])
-        more = [f"… {len(rows) - 60} more rows"] if len(rows) > 60 else []
-        notes = [f"  {note}" for note in self.notes]
-        return "\n".join([" · ".join(self.facts), table_text(table), *more, *notes])
 
 
 def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: object) -> Profile:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from nbmodule.base.paths import hint
-from nbmodule.base.sockets import Shown
+from nbmodule.base.sockets import Shown, socket
 from nbmodule.errors import PathError
 
 Row = TypeVar("Row")
@@ -32,6 +32,9 @@ class PathRows(Shown, Sequence[Row]):
             known = sorted({path for path in paths if path})
             raise PathError(f'{type(self).__name__} has no row "{key}"{hint(key, known)}')
         return self._rows[paths.index(key)]
+
+    def __repr__(self) -> str:
+        return socket("text")(self)
 
 
 def table_text(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:

@@ -16,12 +16,10 @@ import numpy as np
 from nbmodule.base.flops import counted
 from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read_foreign
 from nbmodule.base.format import count_noun, cut_middle, format_bytes, printable_repr
-from nbmodule.base.kinds import is_whole
-from nbmodule.base.paths import hint
-from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import read_stack
-from nbmodule.calls.rows import table_text
+from nbmodule.calls.rows import PathRows, table_text
 from nbmodule.core.call.staging import staged
 from nbmodule.core.recording.parcel import as_given
 from nbmodule.core.recording.tracker import (
@@ -35,7 +33,7 @@ from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.naming import defined_children, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Buffer, Parameter
-from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
@@ -72,7 +70,7 @@ class SummaryRow(NamedTuple):
     frozen: int = 0
 
 
-class Summary(tuple[SummaryRow, ...], Shown):
+class Summary(PathRows[SummaryRow]):
     """The rows of a model, the model itself first; prints as a table, and is one in a notebook.
 
     Attributes:
@@ -92,17 +90,7 @@ class Summary(tuple[SummaryRow, ...], Shown):
         return result
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            rows = {row.path: row for row in self}
-            path = self.others.get(key, key)
-            if path not in rows:
-                raise PathError(f'the model has no submodule "{key}"{hint(key, list(rows))}')
-            return rows[path]
-        if not isinstance(key, slice) and not is_whole(key):
-            raise ArgumentTypeError(
-                f"rows of a summary are indexed by position or path, got {type(key).__name__}."
-            )
-        return tuple.__getitem__(self, key)
+        return super().__getitem__(self.others.get(key, key) if isinstance(key, str) else key)
 
     def facts(self) -> tuple[str, ...]:
         """Return the facts of the model as a whole, its class first."""
@@ -114,8 +102,8 @@ class Summary(tuple[SummaryRow, ...], Shown):
     @printable_repr
     def __repr__(self) -> str:
         head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
-        table = [head, *(_cells(row, name, self.without_calls) for row, name in _folded(self))]
-        return table_text(table, left=(0, 1, 4))
+        rows = [_cells(row, name, self.without_calls) for row, name in _folded(self._rows)]
+        return table_text([head, *rows], left=(0, 1, 4))
 
 
 def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
@@ -179,7 +167,7 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         **kwargs: Keyword arguments of a call.
 
     Returns:
-        A tuple of `SummaryRow`, the model itself first; `summary["layers.0"]` is the row of a path.
+        A sequence of `SummaryRow`, the model itself first; `summary["layers.0"]` is that of a path.
 
     Example:
         >>> import jax.numpy as jnp

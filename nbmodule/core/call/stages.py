@@ -27,7 +27,8 @@ from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.core.structure import hooks
 from nbmodule.core.structure.building import OPTIONS, TRACKING, build_for_call, move, settle
 from nbmodule.core.structure.linked import matched
-from nbmodule.core.structure.walk import is_module, name_within, plan_of
+from nbmodule.core.structure.walk import name_within, plan_of
+from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.commit import default_device
 from nbmodule.core.variables.frame import (
@@ -41,7 +42,6 @@ from nbmodule.core.variables.frame import (
     take_over,
     write_all,
 )
-from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ _PLAIN = (str, bytes, int, float, complex, bool, type(None))
 def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Keep the shapes of these arguments; later calls may be bare method calls."""
     inner = module._nbm
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_whole)
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
     inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
     settle(module)
 
@@ -182,10 +182,6 @@ def remembered(module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     return jax.tree.unflatten(tree, leaves)
 
 
-def _is_whole(obj: object) -> bool:
-    return isinstance(obj, Variable) or hasattr(type(obj), "_is_stateful") or is_module(obj)
-
-
 def _reference(leaf: Any) -> Any:
     """Return a shape, a plain value or a weak reference."""
     reader = reader_of(type(leaf))
@@ -194,7 +190,7 @@ def _reference(leaf: Any) -> Any:
             leaf = reader(leaf)
         except Unconvertible:  # the layer that meets it says so
             return None
-    if not _is_whole(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
+    if not is_stateful(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
         return jax.ShapeDtypeStruct(tuple(leaf.shape), leaf.dtype)
     if isinstance(leaf, _PLAIN):
         return leaf

@@ -24,7 +24,7 @@ from nbmodule.core.compiled.capture import Guards
 from nbmodule.core.compiled.key import CallArguments, CallKey, aval_of, cells, signature_of
 from nbmodule.core.compiled.program import Job, TraceFacts, modules_of, split
 from nbmodule.core.structure.linked import MOST_KEPT
-from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
@@ -334,12 +334,8 @@ def by_shape(steadies: dict[Any, Callable[..., Any]]) -> Callable[..., Any]:
 
 def shapes_of_arrays(args: tuple[Any, ...]) -> Any:
     """Return the shapes and dtypes of all arrays in these arguments; objects count as such."""
-    leaves, tree = jax.tree.flatten(
-        args, is_leaf=lambda x: hasattr(type(x), "_nbm") or is_module(x)
-    )
-    return tree, tuple(
-        None if hasattr(type(x), "_is_stateful") or is_module(x) else aval_of(x) for x in leaves
-    )
+    leaves, tree = jax.tree.flatten(args, is_leaf=is_stateful)
+    return tree, tuple([None if is_stateful(x) else aval_of(x) for x in leaves])
 
 
 def write_targets(facts: TraceFacts, variables: list[Variable], values: Sequence[Any]) -> None:
