@@ -57,11 +57,7 @@ def cond(
     """
     for function in (true_fun, false_fun):
         check_function("nb.cond", function, "(pred, true_fun, false_fun, *operands), two functions")
-    pred = pred.value if isinstance(pred, Variable) else received(pred, "nb.cond: the predicate")
-    if jnp.shape(pred) != ():
-        raise ArgumentError(
-            f"nb.cond: the predicate must be one boolean, got shape {list(jnp.shape(pred))}."
-        )
+    pred = _one_value("nb.cond: the predicate", pred)
     index = jnp.asarray(pred).astype(bool).astype(jnp.int32)
     return _switched("nb.cond", index, [false_fun, true_fun], operands)
 
@@ -76,20 +72,27 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         >>> nb.switch(1, [lambda x: x, lambda x: x * 10], 2.0)
         Array(20., dtype=float32, weak_type=True)
     """
-    if callable(branches) or not isinstance(branches, Iterable):
+    if callable(branches) or not isinstance(branches, Iterable) or not branches:
         raise ArgumentTypeError(
-            "nb.switch takes (index, branches, *operands), a list of functions; got "
+            "nb.switch takes (index, branches, *operands), a list of one or more functions; got "
             f"{type(branches).__name__}."
         )
     for branch in branches:
         check_function("nb.switch", branch, "a list of functions")
-    if not branches:
-        raise ArgumentError("nb.switch needs at least one branch.")
-    index = index.value if isinstance(index, Variable) else received(index, "nb.switch: the index")
-    if jnp.shape(index) != () or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
-        got = describe_shape(index) if hasattr(index, "dtype") else type(index).__name__
-        raise ArgumentTypeError(f"nb.switch: the index must be one integer, got {got}.")
+    index = _one_value("nb.switch: the index", index)
+    if not jnp.issubdtype(jnp.result_type(index), jnp.integer):
+        raise ArgumentTypeError(
+            f"nb.switch: the index must be an integer, got {describe_shape(index)}."
+        )
     return _switched("nb.switch", index, branches, operands)
+
+
+def _one_value(title: str, x: Any) -> Any:
+    """Return a number or an array without axes, as JAX takes it."""
+    x = x.value if isinstance(x, Variable) else received(x, title)
+    if jnp.shape(x) != ():
+        raise ArgumentError(f"{title} must be one value, got shape {list(jnp.shape(x))}.")
+    return x
 
 
 def _switched(
@@ -251,9 +254,7 @@ def checkpoint(
         (arrays, array_kwargs), objects = extract_objects((args, kwargs))
 
         def inner(*args: Any, **kwargs: Any) -> Any:
-            args, kwargs = insert_objects((args, kwargs), objects)
-            outputs, effects = carried(fn, args, kwargs)
-            return outputs, effects
+            return carried(fn, *insert_objects((args, kwargs), objects))
 
         again = jax.checkpoint(
             inner, prevent_cse=prevent_cse, policy=policy, static_argnums=static_argnums

@@ -149,12 +149,9 @@ def _depth() -> int:
 def _size(args: list[Any], axes: list[Any], kwargs: object, size: int | None) -> int:
     if size is not None:
         return size
-    for argument, axis in zip(args, axes):
-        if isinstance(axis, int):
-            for leaf in jax.tree.leaves(argument):
-                return leaf.shape[axis]
-    leaves = jax.tree.leaves(kwargs)
-    return leaves[0].shape[0] if leaves else 0
+    mapped = [(argument, axis) for argument, axis in zip(args, axes) if isinstance(axis, int)]
+    sizes = (x.shape[axis] for tree, axis in (*mapped, (kwargs, 0)) for x in jax.tree.leaves(tree))
+    return next(sizes, 0)
 
 
 def _batched(run: Callable[[Any], Any]) -> list[Variable]:
@@ -237,7 +234,8 @@ def scan(
     # JAX wants the structure of the carry before the body runs: the body is first traced alone, for
     # the variables that it writes.
     variables = state.settled(lambda: _written(lambda variables: shapes(variables)[1][2]))
-    zeros = lifted(lambda: shapes(variables), _steps(xs, length))
+    count = _size([xs], [0], {}, length)
+    zeros = lifted(lambda: shapes(variables), count)
     with serving(None):
         (carry, values), (ys, records, names, members, numbers) = jax.lax.scan(
             body(variables),
@@ -249,7 +247,7 @@ def scan(
         )
     stacked, rows = stacks.written_by_all(numbers.value, members)
     write_all([*variables, *stacked], [*values, *rows])
-    replay(Effects(((), names.value[1]), [], records), lifted=f"scan {_steps(xs, length)}")
+    replay(Effects(((), names.value[1]), [], records), lifted=f"scan {count}")
     return state.opened(carry), unpacked(ys)
 
 
@@ -292,8 +290,3 @@ def _written(trial: Callable[[list[Variable]], StaticLeaf]) -> list[Variable]:
         if not new:
             return variables
         variables = variables + new
-
-
-def _steps(xs: object, length: int | None) -> int:
-    leaves = jax.tree.leaves(xs)
-    return leaves[0].shape[0] if leaves else length or 0
