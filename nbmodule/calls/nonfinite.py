@@ -30,6 +30,7 @@ from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.options import argument_names, of_forward, taken
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import framed
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
@@ -129,6 +130,7 @@ class NonFinite(Shown):
     __repr__ = __str__
 
 
+@shortened
 def first_nonfinite(
     fn: Callable[..., Any], *args: object, backward: bool = False, **kwargs: object
 ) -> NonFinite | None:

@@ -39,6 +39,7 @@ from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentError, ArgumentTypeError, TraceError
 
 PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
@@ -165,6 +166,7 @@ class Profile(PathRows[ProfileRow]):
         )
 
 
+@shortened
 def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: object) -> Profile:
     """Measure where the time of a compiled function goes, by module: in the forward and backward
     pass, the optimizer, the rest.

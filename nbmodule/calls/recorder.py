@@ -133,12 +133,7 @@ class Recorder(Shown):
         self.errors: list[str] = []
         self._open: list[Any] = []
         hold(
-            self,
-            "recorder",
-            lambda recorder: (
-                f"{recorder.name}, {count_noun(len(recorder.steps), 'step')}, "
-                f"{recorder._store.where}"
-            ),
+            self, "recorder", lambda x: f"{x.name}, {count_noun(len(x), 'step')}, {x._store.where}"
         )
 
     # -- recording --

@@ -32,6 +32,7 @@ from nbmodule.core.recording.tracker import (
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.naming import defined_children, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError
 
@@ -156,6 +157,7 @@ def _cells(row: SummaryRow, name: str, without_calls: str) -> tuple[str, ...]:
     )
 
 
+@shortened
 def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
     """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that
     is traced and never run.

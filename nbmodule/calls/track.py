@@ -165,11 +165,7 @@ class Tracking:
         if self._span.locked():
             raise TraceError("this tracker is already open: make another one with nb.track.")
         recorded = Recorded(self.watch, steps, self.foreign)
-        hold(
-            recorded,
-            "calls",
-            lambda calls: f"{calls.name}, {count_noun(len(calls._steps.kept), 'step')}",
-        )
+        hold(recorded, "calls", lambda x: f"{x.name}, {count_noun(len(x._steps.kept), 'step')}")
         try:
             tracker.__enter__()
             steps.outer = tracker.outer.log if tracker.outer is not None else None
@@ -362,10 +358,6 @@ class Recorded(Calls):
     def __init__(self, watch: Choice, steps: Steps, foreign: Any = None) -> None:
         self._watch, self._steps, self._foreign = watch, steps, foreign
         self._stand_in = foreign and foreign.module  # whose parts the calls of a foreign model are
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is what has been recorded so far."""
-        return Calls, (list(self), self.name, self.known, self.notes, self.others)
 
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -102,7 +102,6 @@ def empty_captured(module: CoreModule) -> None:
 
 def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
     """Run the remaining stages of a call while its submodules are tracked."""
-    __tracebackhide__ = True
     module, option = call.module, call.options.get
     depth, only = option("submod_depth"), option("submods_to_track")
     slots = frozenset(map(slot_of, tracked_modules(module, depth, only)))

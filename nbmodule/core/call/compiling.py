@@ -28,6 +28,7 @@ from nbmodule.core.transforms.carried import Hole, is_stateful
 from nbmodule.core.transforms.options import OPTIONS, check_names, of_forward, places_of, refusal
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import current_log, during, now
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 if TYPE_CHECKING:
@@ -61,7 +62,6 @@ class Compiled:
 
     def __call__(self, call: ModuleCall) -> Any:
         """Run the call, with all that it changes in its stateful objects."""
-        __tracebackhide__ = True
         arguments, objects = self.arguments(call)
         outputs = self._run(call, self.step, arguments, objects)
         if not objects:
@@ -101,7 +101,6 @@ class Compiled:
         arguments: tuple[Any, ...],
         objects: list[Any],
     ) -> Any:
-        __tracebackhide__ = True
         try:
             if not objects:
                 return fn(*arguments)
@@ -162,6 +161,7 @@ def _run_inside(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return enter(call, inner_stages(call))
 
 
+@shortened
 def compile_module(module: Any, args: object, kwargs: object, options: dict[str, Any]) -> Any:
     """Compile the calls of `module`: at once if arguments are given, else at the next call."""
     if args is not None and not isinstance(args, (tuple, list)):
@@ -194,7 +194,6 @@ def compile_module(module: Any, args: object, kwargs: object, options: dict[str,
 
 def run_compiled(call: ModuleCall, stages: Any) -> Any:
     """Run the compiled call; eagerly, with one warning, if that fails and the module falls back."""
-    __tracebackhide__ = True
     module, inner = call.module, call.module._nbm
     if inner.compiled is None:
         inner.compiled = Compiled(module, {})

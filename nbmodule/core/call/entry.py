@@ -212,7 +212,6 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
         # `super().forward` and `super()(x)` run inside a call that has its stages already.
         if type(self)._run is not run:  # reached through super()
             return run(self, *args, **kwargs)
@@ -241,7 +240,6 @@ def entry(run: Callable[..., Any]) -> Callable[..., Any]:
 # -- calls beyond a bare method call --
 def call(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module` through the stages that the call needs."""
-    __tracebackhide__ = True
     if any(isinstance(x, np.ndarray) for x in args):
         args = tuple(map(as_read_or_left, args))
     if kwargs:

@@ -110,7 +110,6 @@ def inner_stages(call: ModuleCall, observation: Any = None) -> Remaining:
 
 def enter(call: ModuleCall, stages: Remaining) -> Any:
     """Enter the next stage; the last one is the user's forward."""
-    __tracebackhide__ = True
     if stages:
         return stages[0](call, stages[1:])
     return call.run(call.module, *call.args, **call.kwargs)
@@ -203,7 +202,6 @@ def _reference(leaf: Any) -> Any:
 # -- the variables of `v=` --
 def give_variables(call: ModuleCall, stages: Remaining) -> Any:
     """Run the call with the given variables; writes into other variables are committed outside."""
-    __tracebackhide__ = True
     module, v = call.module, call.v
     title = f"cannot call {type(module).__name__} with v="
     is_partial = module._nbm.config.with_partial_v
@@ -308,7 +306,6 @@ def escape_scope(name: str) -> str:
 
 def observe(call: ModuleCall, stages: Remaining) -> Any:
     """Run the call in its scope, and record it for trackers, also when it fails."""
-    __tracebackhide__ = True
     module = call.module
     is_recorded = now.tracker is not None
     if is_recorded:
@@ -339,14 +336,12 @@ def observe(call: ModuleCall, stages: Remaining) -> Any:
 
 def observed(module: CoreModule, run: Run, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run another function than the forward of a module as a call of it, with hooks and record."""
-    __tracebackhide__ = True
     call = ModuleCall(module, run, args, kwargs)
     return enter(call, inner_stages(call))
 
 
 def run_hooks(call: ModuleCall, stages: Remaining) -> Any:
     """Run pre-hooks, which may replace the arguments, and forward hooks, which may the output."""
-    __tracebackhide__ = True
     module = call.module
     call.args, call.kwargs = hooks.run_before(module, call.args, call.kwargs)
     return hooks.run_after(module, call.args, call.kwargs, enter(call, stages))

@@ -98,7 +98,6 @@ def staged(
         >>> staged(nb.Linear(3, 2), (jnp.ones((4, 3)),), {}, names_and_shape)
         (['bias', 'weight'], (4, 2))
     """
-    __tracebackhide__ = True
     while isinstance(fn, Jit):
         fn = fn.fn
     title = f"cannot trace {getattr(fn, '__name__', type(fn).__name__)}"
@@ -143,7 +142,6 @@ def _pure_function(
     is_model = is_module(fn)
 
     def pure(values: Sequence[Any], *args: object, **kwargs: object) -> tuple[Any, dict[str, Any]]:
-        __tracebackhide__ = True
         frame = Frame(zip(names, values), wall=True, guarded=True, log=log)
         job.frame = weakref.ref(frame)  # it holds traced values, which must not outlive it
         with closing(frame), frame:
@@ -201,7 +199,6 @@ def _paths(root: CoreModule, prefix: str) -> tuple[dict[str, str], dict[str, str
 
 def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call `module` without a name scope of its own, so that paths start below it."""
-    __tracebackhide__ = True
     call = ModuleCall.of(module, args, kwargs)
     if module._nbm.special:
         prepare(module, args, call.kwargs)
@@ -211,6 +208,5 @@ def call_without_scope(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 def _enter_frame(call: ModuleCall, stages: Remaining) -> Any:
     """Observe the call, without a scope and unseen by trackers."""
-    __tracebackhide__ = True
     with calling(call.module):
         return enter(call, stages)

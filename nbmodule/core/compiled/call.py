@@ -243,7 +243,6 @@ class Binding:
         is_single = facts.tree == _ONE
 
         def call(args: tuple[Any, ...]) -> Any:
-            __tracebackhide__ = True
             # A change of structure anywhere: cheaper than to compare each module of the model.
             if self.epoch != clock.structure or not is_eager():
                 return SLOW
@@ -322,7 +321,6 @@ def by_shape(steadies: dict[Any, Callable[..., Any]]) -> Callable[..., Any]:
     """Return a steady call that chooses among those for several shapes."""
 
     def call(args: tuple[Any, ...]) -> Any:
-        __tracebackhide__ = True
         try:
             steady = steadies.get(shapes_of_arrays(args))
         except (TypeError, ValueError):

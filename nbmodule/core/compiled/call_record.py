@@ -152,7 +152,6 @@ def call_recorded(
 
     `steady` is its call in the steady state, which may return `SLOW`.
     """
-    __tracebackhide__ = True
     listener = recording.listener
     assert listener is not None
     before, recording.is_paused = recording.is_paused, True

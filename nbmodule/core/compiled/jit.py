@@ -128,7 +128,6 @@ class Jit(Generic[P, R]):
         return Jit, (self.fn, self.donate, self.options, self.static, self.donated)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True
         try:
             if recording.listener is not None and is_recorded():
                 return call_recorded(self, args, kwargs, None if gate.open else self._steady)
@@ -161,7 +160,6 @@ class Jit(Generic[P, R]):
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Find or make the program, and run it."""
-        __tracebackhide__ = True
         cells.follow()  # here, since IPython may start after this package was imported
         call = take_apart(args, kwargs, self.static)
         if _is_inside():
@@ -220,7 +218,6 @@ class Jit(Generic[P, R]):
     # -- tracing --
     def bound(self, call: CallArguments, *, anew: bool = False) -> Binding:
         """Return what runs these arguments; it is traced if there is none, or `anew`."""
-        __tracebackhide__ = True
         entry, captured = self._find(call_key(call), call.objects)
         if entry is None or anew:
             captured = captured if entry is not None else self._seeds(call.objects)
@@ -257,7 +254,6 @@ class Jit(Generic[P, R]):
         Returns:
             The result of `run`, and the last job.
         """
-        __tracebackhide__ = True
         for _ in range(_MOST_REPEATS):
             for obj in captured:
                 keep(obj)
@@ -346,7 +342,6 @@ class Jit(Generic[P, R]):
     # -- inside other transforms --
     def _inside(self, call: CallArguments) -> Any:
         """Call inside another transform, or in a frame: the program becomes a part of its trace."""
-        __tracebackhide__ = True
 
         def use(inner: Any, values: list[Any]) -> Any:
             # a trace holds the zeros of this very gradient
@@ -368,7 +363,6 @@ class Jit(Generic[P, R]):
         self, call: CallArguments, use: Callable[[Any, list[Any]], Any]
     ) -> tuple[Any, list[Variable]]:
         """Use the `jax.jit` for calls inside other transforms; returns result and variables."""
-        __tracebackhide__ = True
         entry, captured = self._find(call_key(call, inside=True), call.objects)
         first = captured if entry is not None else self._seeds(call.objects)
         mark = now.taps.mark() if now.taps is not None else None
@@ -532,7 +526,6 @@ class _Method:
         return self._owner()
 
     def __call__(self, *args: object, **kwargs: object) -> Any:
-        __tracebackhide__ = True
         return self.__func__(self._owner(), *args, **kwargs)
 
 
@@ -699,7 +692,6 @@ def make_jaxpr(fn: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fn, updated=())
     @shortened
     def made(*args: object, **kwargs: object) -> Any:
-        __tracebackhide__ = True
         return compiled(fn).trace(*args, **kwargs).jaxpr
 
     return made

@@ -247,7 +247,6 @@ def checkpoint(
     @functools.wraps(fn, updated=())
     @shortened
     def rematerialized(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
         refuse_call_options("nb.checkpoint", fn, kwargs)
         others = {i % len(args) for i in np.ravel(static_argnums).tolist()} if args else ()
         args, kwargs = taken("nb.checkpoint", fn, args, kwargs, others)

@@ -186,7 +186,6 @@ def value_and_grad(
     @functools.wraps(fn, updated=())
     @shortened
     def differentiated(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
         chosen = [_position(fn, number, len(args)) for number in numbers]
         others = {*range(len(args)), *kwargs}.difference(chosen)
         args, kwargs = taken("nb.grad", fn, args, kwargs, others)
@@ -297,7 +296,6 @@ def grad(
     @functools.wraps(fn, updated=())
     @shortened
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 

@@ -75,7 +75,6 @@ def vmap(
     @functools.wraps(fn, updated=())
     @shortened
     def mapped(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
         refuse_call_options("nb.vmap", fn, kwargs)
         axes = list(in_axes) if isinstance(in_axes, (tuple, list)) else [in_axes] * len(args)
         if len(axes) != len(args):
