@@ -146,8 +146,8 @@ def first_nonfinite(
         fn: A module, a model of another framework as it stands, or any function, compiled or not: a
             loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
         *args: Its arguments.
-        backward: Differentiate the sum of its outputs too, by the parameters of a module and by all
-            arrays among the arguments.
+        backward: Differentiate the sum of a module's outputs too, by its parameters. For other
+            functions, pass `nb.grad(fn)`.
         **kwargs: Its keyword arguments.
 
     Returns:
@@ -173,12 +173,21 @@ def first_nonfinite(
     while isinstance(inside, Jit):
         inside = inside.fn
     args, kwargs = taken("nb.first_nonfinite", of_forward(inside), args, kwargs)
+    run: Callable[..., Any] = fn
+    if backward:
+        if not is_module(fn):
+            raise ArgumentError(
+                "nb.first_nonfinite(backward=True) takes a module. Pass a function that calls "
+                "nb.grad."
+            )
+        run = grad(lambda model, *args, **kwargs: _total(model(*args, **kwargs)))
+        args = (fn, *args)
     values = [*reachable(inside), *extract_objects((args, kwargs))[1]]
     with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
-        run, arrays, names, roots = _as_function(fn, args, kwargs, backward)
+        pure, arrays, names, roots = _as_function(run, args, kwargs)
         # to record callers, without values
         with Tracker(wants_none, keeps_nothing, "first_nonfinite"):
-            closed = jax.make_jaxpr(run)(*arrays)
+            closed = jax.make_jaxpr(pure)(*arrays)
         watch = _Watch(roots())
         outputs = evaluate(closed, arrays, watch)
         origin = watch.origins.find(outputs)
@@ -190,7 +199,7 @@ def first_nonfinite(
 
 
 def _as_function(
-    fn: Callable[..., Any], args: object, kwargs: object, backward: bool
+    fn: Callable[..., Any], args: object, kwargs: object
 ) -> tuple[Callable[..., Any], list[Any], list[str], Callable[[], frozenset[str]]]:
     """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of
     outermost modules.
@@ -219,9 +228,8 @@ def _as_function(
         return framed(body)
 
     arrays = [jnp.asarray(leaves[i][1]) for i in varied]
-    run = _with_backward(fn, call, arrays) if backward else call
     names = [_named(fn, leaves[i][0]) for i in varied]
-    return run, arrays, names, lambda: frozenset(touched)
+    return call, arrays, names, lambda: frozenset(touched)
 
 
 def _named(fn: Any, path: tuple[Any, ...]) -> str:
@@ -234,33 +242,9 @@ def _named(fn: Any, path: tuple[Any, ...]) -> str:
     return text + jax.tree_util.keystr(path[2:])
 
 
-def _with_backward(
-    fn: Callable[..., Any], call: Callable[..., Any], arrays: list[Any]
-) -> Callable[..., Any]:
-    def total(*arguments: object) -> Any:
-        outputs, _ = call(*arguments[1:])
-        results = [jnp.sum(jnp.real(x)) for x in outputs if is_floating(x)]
-        if not results:
-            raise ArgumentError(
-                "nb.first_nonfinite(backward=True): the function returns no floating-point array "
-                "to differentiate."
-            )
-        return sum(results)
-
-    by = [i + 1 for i, array in enumerate(arrays) if is_floating(array)]
-    if is_module(fn):
-        by.insert(0, 0)
-    if not by:
-        raise ArgumentError(
-            "nb.first_nonfinite(backward=True): there is no argument to differentiate. Pass a "
-            "function that calls nb.grad."
-        )
-
-    def both(*arrays: object) -> Any:
-        gradients = grad(total, argnums=tuple(by))(fn if is_module(fn) else None, *arrays)
-        return jax.tree.leaves(gradients)
-
-    return both
+def _total(outputs: object) -> Any:
+    """Sum the floating outputs of a function, to differentiate them."""
+    return sum(jnp.sum(jnp.real(x)) for x in jax.tree.leaves(outputs) if is_floating(x))
 
 
 class Origins:

@@ -227,13 +227,10 @@ class Search:
             else Path(name, fn.__closure__[i], ((getattr, "cell_contents"),))
             for i, name in enumerate(fn.__code__.co_freevars)
         ]
+        defaults = [("__defaults__", i, f"default {i}") for i in range(len(fn.__defaults__ or ()))]
+        defaults += [("__kwdefaults__", name, name) for name in fn.__kwdefaults__ or ()]
         paths += [
-            start.then(f"default {i}", (getattr, "__defaults__"), (getitem, i))
-            for i in range(len(fn.__defaults__ or ()))
-        ]
-        paths += [
-            start.then(name, (getattr, "__kwdefaults__"), (getitem, name))
-            for name in fn.__kwdefaults__ or ()
+            start.then(text, (getattr, owner), (getitem, key)) for owner, key, text in defaults
         ]
         for path in paths:
             self._reach(node, path, node.is_named)
