@@ -17,6 +17,7 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
+from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.call.stages import own_name
 from nbmodule.core.compiled.capture import reachable
@@ -204,17 +205,14 @@ def _as_function(
     """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of
     outermost modules.
     """
-    (owned, held_kwargs), values = extract_objects((args, kwargs))
-    leaves, tree = jax.tree_util.tree_flatten_with_path((owned, held_kwargs))
-    arrays_or_floats = (jax.Array, np.ndarray, np.generic, float)
-    varied = [i for i, (_, leaf) in enumerate(leaves) if isinstance(leaf, arrays_or_floats)]
+    arguments, values = extract_objects((args, kwargs))
+    arrays, joined = separated(arguments, _is_number)
+    pairs = jax.tree_util.tree_leaves_with_path(arguments)
+    names = [_named(fn, path) for path, leaf in pairs if _is_number(leaf)]
     touched: set[str] = set()
 
     def call(*arrays: object) -> Any:
-        full = [leaf for _, leaf in leaves]
-        for i, array in zip(varied, arrays):
-            full[i] = array
-        filled, filled_kwargs = insert_objects(jax.tree.unflatten(tree, full), values)
+        filled, filled_kwargs = insert_objects(joined(arrays), values)
 
         def body(frame: Any) -> Any:
             outputs = as_values(fn(*filled, **filled_kwargs))
@@ -227,9 +225,11 @@ def _as_function(
 
         return framed(body)
 
-    arrays = [jnp.asarray(leaves[i][1]) for i in varied]
-    names = [_named(fn, leaves[i][0]) for i in varied]
-    return call, arrays, names, lambda: frozenset(touched)
+    return call, list(map(jnp.asarray, arrays)), names, lambda: frozenset(touched)
+
+
+def _is_number(leaf: object) -> bool:
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic, float))
 
 
 def _named(fn: Any, path: tuple[Any, ...]) -> str:

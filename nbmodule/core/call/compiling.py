@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -62,8 +63,7 @@ class Compiled:
 
     def __call__(self, call: ModuleCall) -> Any:
         """Run the call, with all that it changes in its stateful objects."""
-        arguments, objects = self.arguments(call)
-        outputs = self._run(call, self.step, arguments, objects)
+        outputs, objects = self._run(call, self.step)
         if not objects:
             return outputs
         outputs, contents = outputs
@@ -73,8 +73,7 @@ class Compiled:
 
     def lower(self, call: ModuleCall) -> None:
         """Compile for the arguments of the call; nothing is run, and no variable changes."""
-        arguments, objects = self.arguments(call)
-        self._run(call, lambda *args: self.step.compile_for(args, {}), arguments, objects)
+        self._run(call, lambda *args: self.step.compile_for(args, {}))
 
     def arguments(self, call: ModuleCall) -> tuple[tuple[Any, ...], list[Any]]:
         """Return the arguments of the compiled step, and the objects that JAX does not know.
@@ -94,18 +93,11 @@ class Compiled:
             args, kwargs = _with_numbers((args, kwargs), objects)
         return (call.module, call.v, (contents, known), args, kwargs), objects
 
-    def _run(
-        self,
-        call: ModuleCall,
-        fn: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        objects: list[Any],
-    ) -> Any:
+    def _run(self, call: ModuleCall, fn: Callable[..., Any]) -> tuple[Any, list[Any]]:
+        arguments, objects = self.arguments(call)
         try:
-            if not objects:
-                return fn(*arguments)
-            with during(objects=objects):
-                return fn(*arguments)
+            with during(objects=objects) if objects else nullcontext():
+                return fn(*arguments), objects
         except TypeError as error:
             how = f"{type(call.module).__name__}.compile({{}})"
             forward = of_forward(call.module)
@@ -162,18 +154,16 @@ def _run_inside(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 @shortened
-def compile_module(module: Any, args: object, kwargs: object, options: dict[str, Any]) -> Any:
+def compile_module(module: Any, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
     """Compile the calls of `module`: at once if arguments are given, else at the next call."""
-    if args is not None and not isinstance(args, (tuple, list)):
-        raise ArgumentTypeError(
-            "compile(args=...) takes the positional arguments of a call as a tuple or list, got "
-            f"{type(args).__name__}."
-        )
-    if kwargs is not None and not isinstance(kwargs, dict):
-        raise ArgumentTypeError(
-            "compile(kwargs=...) takes the keyword arguments of a call as a dict, got "
-            f"{type(kwargs).__name__}."
-        )
+    for name, given, kinds, what in (
+        ("args", args, (tuple, list), "positional arguments of a call as a tuple or list"),
+        ("kwargs", kwargs, dict, "keyword arguments of a call as a dict"),
+    ):
+        if given is not None and not isinstance(given, kinds):
+            raise ArgumentTypeError(
+                f"compile({name}=...) takes the {what}, got {type(given).__name__}."
+            )
     inner = module._nbm
     # Another `compile()` replaces the options of the first, and its programs.
     inner.compiled = compiled = Compiled(module, options)
