@@ -40,6 +40,22 @@ def arguments_of(call: Call) -> tuple[Any, Any] | None:
     return jax.tree.unflatten(tree, leaves)
 
 
+def pure_call(
+    module: Any, variables: Sequence[Any], supplied: Any, kinds: Any
+) -> tuple[Callable[..., list[Any]], list[Any]]:
+    """Return a call of a module as a function of values of its variables and of those arguments
+    that are of some kinds, with these arguments.
+    """
+    arrays, joined = separated(supplied, lambda leaf: isinstance(leaf, kinds))
+
+    def run(values: list[Any], arrays: list[Any]) -> list[Any]:
+        args, kwargs = joined(arrays)
+        pairs = list(zip(variables, values))
+        return framed(lambda frame: jax.tree.leaves(as_values(module(*args, **kwargs))), pairs)
+
+    return run, arrays
+
+
 def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
     """A submodule as a compiled function of its variables and its arguments, with examples of both;
     None if that cannot be.
@@ -47,15 +63,9 @@ def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
     supplied, module = arguments_of(call), call.module
     if supplied is None or module is None:
         return None
-    arrays, joined = separated(supplied, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
     variables = plan_of(module).variables
     values = [variable.value for variable in variables]
-
-    def run(values: list[Any], arrays: list[Any]) -> Any:
-        args, kwargs = joined(arrays)
-        pairs = list(zip(variables, values))
-        return framed(lambda frame: jax.tree.leaves(as_values(module(*args, **kwargs))), pairs)
-
+    run, arrays = pure_call(module, variables, supplied, jax.ShapeDtypeStruct)
     with untracked():
         traced = jax.jit(run).trace(values, arrays)
     return traced, values, list(map(_example, arrays))

@@ -22,7 +22,7 @@ from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.call.stages import own_name
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
-from nbmodule.core.recording.parcel import StaticLeaf, as_values
+from nbmodule.core.recording.parcel import as_values
 from nbmodule.core.recording.tracker import Tracker, describe, keeps_nothing, untracked, wants_none
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
@@ -220,8 +220,7 @@ def _as_function(
                 module = info.module() if info.parent < 0 and info.kind == "call" else None
                 if module is not None and own_name(module) == type(module).__name__:
                     touched.add(type(module).__name__)
-            results = [x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)]
-            return results, frame.effects().values
+            return jax.tree.leaves(outputs), frame.effects().values
 
         return framed(body)
 

@@ -10,13 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.trees import separated
+from nbmodule.calls.alone import pure_call
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import describe, describe_arguments, untracked
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.frame import framed
 from nbmodule.errors import ArgumentError
 
 
@@ -24,39 +22,31 @@ def operations_of(call: Call) -> list[Call]:
     """The operations of a call that was tracked with `operations=`, in order, as calls of kind
     `operation`.
     """
-    module, values = call.module, call.values
-    variables, supplied = values.get("variables"), values.get("input")
+    module, recorded = call.module, call.values
+    variables, supplied = recorded.get("variables"), recorded.get("input")
     if module is None or variables is None or supplied is None:
         raise ArgumentError(
             f'the operations of "{call.path}" cannot be run again: its module no longer exists, or '
             "it ran where values could not be captured."
         )
-    owned = {location.name: variable for variable, location in plan_of(module).places.items()}
-    values = {name: jax.numpy.asarray(x) for name, x in variables.items()}
-    inputs, joined = separated(
-        arrays_of(supplied), lambda leaf: isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-    )
-
-    def run(values: dict[str, Any], *arrays: object) -> Any:
-        args, kwargs = joined(arrays)
-        pairs = [(owned[name], value) for name, value in values.items() if name in owned]
-        outputs = framed(lambda frame: as_values(module(*args, **kwargs)), pairs)
-        return [x for x in jax.tree.leaves(outputs) if not isinstance(x, StaticLeaf)]
-
+    places = {at.name: variable for variable, at in plan_of(module).places.items()}
+    names = [name for name in variables if name in places]
+    values = [jax.numpy.asarray(variables[name]) for name in names]
+    kinds = (jax.Array, np.ndarray, np.generic)
+    run, inputs = pure_call(module, [places[name] for name in names], arrays_of(supplied), kinds)
     # without arrays: those of a row may be traced, and come out as its return
     operations: list[Operation] = []
 
-    def row(values: dict[str, Any], *arrays: object) -> Any:
+    def row(values: list[Any], arrays: list[Any]) -> Any:
         ran: list[Operation] = []
-        jaxpr = jax.make_jaxpr(run)(values, *arrays)
-        evaluate(jaxpr, [*jax.tree.leaves(values), *arrays], ran.append)
+        evaluate(jax.make_jaxpr(run)(values, arrays), [*values, *arrays], ran.append)
         operations[:] = [operation._replace(inputs=[], outputs=[]) for operation in ran]
         return [(list(operation.inputs), list(operation.outputs)) for operation in ran]
 
     for _ in call.lifted:  # each scan and vmap around has stacked the values along an axis
         row = jax.vmap(row)
     with untracked():
-        results = row(values, *map(jax.numpy.asarray, inputs))
+        results = row(values, list(map(jax.numpy.asarray, inputs)))
     return [
         _as_call(operation._replace(inputs=a, outputs=b), call, number)
         for number, (operation, (a, b)) in enumerate(zip(operations, results))
