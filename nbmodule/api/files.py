@@ -520,8 +520,7 @@ def in_background(
     raised where somebody waits, or else by the next request.
 
     Args:
-        function: `nb.save`, `nb.save_checkpoint`, `nb.save_safetensors` or `model.save_weights`; or
-            a function of your own, of a path and nested mappings of arrays.
+        function: `nb.save`, `nb.save_checkpoint`, `nb.save_safetensors` or `model.save_weights`.
         path: Its first argument; a relative one means the folder of now.
         *trees: What it writes: a model, or nested mappings of arrays.
         **options: Its keyword arguments, such as `step=`, `model=` and `optimizer=` of a
@@ -534,8 +533,7 @@ def in_background(
         FileWriteError: an earlier request has failed and nobody has waited for it; this one is then
             not begun.
         ArgumentError: the checkpoint is sharded: orbax writes it, and all hosts take part.
-        ArgumentTypeError: a function of your own is given a model, whose values it would read at
-            some later time.
+        ArgumentTypeError: it is another function.
 
     Example:
         >>> import os, tempfile
@@ -551,27 +549,22 @@ def in_background(
     from nbmodule import files
     from nbmodule.api.module import Module
 
-    bound = getattr(function, "__self__", None)
     if getattr(function, "__func__", None) is Module.save_weights:
-        function, trees = save, (bound, *trees)
-    elif not trees and "variables" in options and function in (save, save_safetensors):
-        trees = (options.pop("variables"),)
-    if function is save and trees:
-        variables, options["buffers"] = _parts(trees[0], options.get("buffers"))
-        function, trees = files.save, (variables, *trees[1:])
-    elif function is save_safetensors and trees:
-        variables, options["metadata"] = _named(trees[0], options.get("metadata"))
-        function, trees = files.save_safetensors, (variables, *trees[1:])
+        function, trees = save, (function.__self__,)  # type: ignore[attr-defined]
+    if function is save:
+        function = files.save
+        variables, options["buffers"] = _parts(*trees, options.get("buffers"))
+        trees = (variables,)
+    elif function is save_safetensors:
+        function = files.save_safetensors
+        variables, options["metadata"] = _named(*trees, options.get("metadata"))
+        trees = (variables,)
     elif function is save_checkpoint:
         function, options = files.save_checkpoint, _of_checkpoint(**options)
-    elif any(
-        is_module(item) or isinstance(item, Optimizer)
-        for item in (bound, *trees, *options.values())
-    ):
+    else:
         raise ArgumentTypeError(
-            "nb.in_background saves models by nb.save, nb.save_checkpoint, nb.save_safetensors "
-            "and model.save_weights; another function would read their values at some later "
-            "time. Pass it model.v, or model.state_dict()."
+            "nb.in_background takes nb.save, nb.save_checkpoint, nb.save_safetensors or "
+            f"model.save_weights, got {function!r}."
         )
     return files.in_background(function, path, *trees, **options)
 

@@ -9,10 +9,12 @@ or else by the next request, so that it cannot pass unseen.
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -26,7 +28,6 @@ from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host
 
 _state = threading.Lock()
 _pending: list[Saving] = []
-_thread: ThreadPoolExecutor | None = None
 
 
 class Saving:
@@ -97,7 +98,6 @@ def in_background(
         >>> read(path).variables["w"]
         array([0., 0.])
     """
-    global _thread
     name = file_name(path, "save")
     absolute = os.path.abspath(name)  # the folder may be another one when the thread comes to it
     _raise_failed()
@@ -107,11 +107,14 @@ def in_background(
         for name, value in options.items()
     }
     with _state:
-        if _thread is None:
-            _thread = ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
-        saving = Saving(name, _thread.submit(function, absolute, *trees, **options))
+        saving = Saving(name, _thread().submit(function, absolute, *trees, **options))
         _pending.append(saving)
     return saving
+
+
+@functools.cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
 
 
 def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,14 +157,9 @@ def wait_for_saving() -> None:
     """
     with _state:
         waiting = list(_pending)
-    failures = []
+    futures.wait([saving._future for saving in waiting])
     for saving in waiting:
-        try:
-            saving.wait()
-        except Exception as error:  # noqa: BLE001  (whatever the thread met is raised below)
-            failures.append(error)
-    if failures:
-        raise failures[0]
+        saving.wait()
 
 
 def _raise_failed() -> None:
@@ -181,13 +179,4 @@ def _report_at_exit() -> None:
             print(f"nbmodule: {saving.what} was not saved: {error}", file=sys.stderr)
 
 
-def _forget_after_fork() -> None:
-    """Forget the thread that writes: a forked process has none, its parent does the writing."""
-    global _thread, _state
-    _thread, _state = None, threading.Lock()
-    _pending.clear()
-
-
 atexit.register(_report_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)

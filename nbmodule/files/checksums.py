@@ -177,15 +177,13 @@ def check_version(version: object, where: str) -> None:
         )
 
 
-def check_row(entry: dict[str, Any], end: int, where: str, *, is_located: bool = True) -> StoredRow:
+def check_row(entry: dict[str, Any], end: int, where: str) -> StoredRow:
     """Make a row of what a file claims, and refuse what cannot be.
 
     Args:
         entry: The fields of a row, from JSON.
         end: No array reaches beyond this byte.
         where: The file, for errors.
-        is_located: Whether the row must say where the bytes are; otherwise they come by other
-            means.
     """
     row = None
     try:
@@ -193,7 +191,7 @@ def check_row(entry: dict[str, Any], end: int, where: str, *, is_located: bool =
         size = entry.get("size", 0)
         is_sound = type(row.path) is str and _is_count(size) and size == row.size
         is_sound = is_sound and size <= most_bytes(end) and (row.dtype in kinds() or not row.shape)
-        if is_located and is_sound and row.size and not row.is_compressed:
+        if is_sound and row.size and not row.is_compressed:
             is_sound = row.offset + row.size <= end
     except (KeyError, TypeError, ValueError, AttributeError):
         is_sound = False

@@ -22,7 +22,7 @@ import numpy as np
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.checksums import FORMAT, GROUP, VERSION, StoredRow, index_bytes
-from nbmodule.files.dtypes import HALF_COMPLEX, IEEE_LIKE, Kind, kinds
+from nbmodule.files.dtypes import IEEE_LIKE, Kind, kinds
 from nbmodule.files.stored_leaf import NOTHING, TEXT, StoredLeaf
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
@@ -241,12 +241,6 @@ def hdf5_type(name: str) -> Any:
         h5_type.set_fields(exponent + mantissa, mantissa, exponent, 0, mantissa)
         h5_type.set_size((exponent + mantissa + 1) // 8)
         h5_type.set_ebias(2 ** (exponent - 1) - 1)
-        return h5_type
-    if name in HALF_COMPLEX:
-        half = hdf5_type(HALF_COMPLEX[name])
-        h5_type = h5t.create(h5t.COMPOUND, 4)
-        h5_type.insert(b"r", 0, half)
-        h5_type.insert(b"i", 2, half)
         return h5_type
     return h5t.py_create(kinds()[name].dtype.newbyteorder("<"), logical=True)
 

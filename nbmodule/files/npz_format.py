@@ -5,7 +5,6 @@ Pickled objects are never loaded.
 
 from __future__ import annotations
 
-import io
 import os
 import zipfile
 from io import FileIO
@@ -20,7 +19,7 @@ from nbmodule.files.chains import escape_levels
 from nbmodule.files.checksums import StoredRow, check_count, read_at
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.fetch import empty
-from nbmodule.files.stored_leaf import MOST_AXES, describe_leaf
+from nbmodule.files.stored_leaf import describe_leaf
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
 _FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
@@ -32,8 +31,7 @@ def is_npz(file: FileIO) -> bool:
 
 
 def read_npz(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
-    """Read all arrays of an `.npz` file; a `/` in a name makes levels. Memory is taken for the
-    arrays, once, and little more.
+    """Read all arrays of an `.npz` file; a `/` in a name makes levels.
 
     Raises:
         FileFormatError: if it is damaged, holds anything but arrays of numbers, lists more than
@@ -45,16 +43,15 @@ def read_npz(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
             check_count(len(archive.infolist()), where)
             members = [info for info in archive.infolist() if not info.is_dir()]
-            if foreign := next(
-                (info.filename for info in members if not info.filename.endswith(".npy")), None
-            ):
+            foreign = [name for name in archive.namelist() if not name.endswith((".npy", "/"))]
+            if foreign:
+                fix = _FIXES.get(os.path.splitext(where)[1], "")
                 raise FileFormatError(
-                    f"cannot load {where}: it is an archive that holds {foreign[:200]!r}, and an "
-                    f".npz holds arrays (.npy) alone.{_FIXES.get(os.path.splitext(where)[1], '')}"
+                    f"cannot load {where}: it is an archive that holds {foreign[0][:200]!r}, and "
+                    f"an .npz holds arrays (.npy) alone.{fix}"
                 )
-            if (
-                claim := sum(info.file_size for info in members)
-            ) > _MOST_EXPANSION * size + _FREE_CLAIM:
+            claim = sum(info.file_size for info in members)
+            if claim > _MOST_EXPANSION * size + _FREE_CLAIM:
                 raise FileFormatError(
                     f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
                     f"and at most {_MOST_EXPANSION} times its size and {_FREE_CLAIM >> 20} MiB "
@@ -90,7 +87,7 @@ def is_pickle(file: FileIO) -> bool:
 def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> StoredRow:
     name = info.filename.removesuffix(".npy")
     location = f'"{name[:200]}" of {where}'
-    array = _array(archive.read(info), location)
+    array = _array(archive, info, location)
     path = escape_levels(name.split("/"))
     is_text = array.dtype.kind == "U" and array.shape == ()  # as `np.str_` saves it
     if not is_text and kind_of(array.dtype) is None:
@@ -103,30 +100,25 @@ def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> StoredR
     return StoredRow.of_leaf(path, leaf, leaf.data())
 
 
-def _array(data: bytes, location: str) -> np.ndarray:
-    """View the bytes of an `.npy` file as an array, and never as an object."""
-    stream = io.BytesIO(data)
-    version = np.lib.format.read_magic(stream)
-    header = {
-        (1, 0): np.lib.format.read_array_header_1_0,
-        (2, 0): np.lib.format.read_array_header_2_0,
-    }.get(version)
-    if header is None:
-        raise FileFormatError(f"cannot load {location}: unknown version {version} of npy.")
-    shape, is_fortran, dtype = header(stream)
-    if dtype.hasobject:
-        raise FileFormatError(
-            f"cannot load {location}: it holds pickled objects, which are never loaded."
-        )
-    size = len(data) - stream.tell()
-    if (
-        any(axis < 0 for axis in shape)
-        or len(shape) > MOST_AXES
-        or prod(shape) * dtype.itemsize != size
-    ):
-        raise FileFormatError(
-            f"cannot load {location}: {format_array(shape, str(dtype))} does not take {size} bytes."
-        )
-    row = empty(size)  # aligned, so that JAX takes it over without another copy
-    row[:] = np.frombuffer(data, np.uint8, offset=stream.tell())
+def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) -> np.ndarray:
+    """Read an `.npy` file as an array, and never as an object."""
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise FileFormatError(f"cannot load {location}: unknown version {version} of npy.")
+        is_first = version == (1, 0)
+        read_header = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
+        shape, is_fortran, dtype = read_header(stream)
+        if dtype.hasobject:
+            raise FileFormatError(
+                f"cannot load {location}: it holds pickled objects, which are never loaded."
+            )
+        size = info.file_size - stream.tell()
+        if any(axis < 0 for axis in shape) or prod(shape) * dtype.itemsize != size:
+            raise FileFormatError(
+                f"cannot load {location}: {format_array(shape, str(dtype))} does not take {size} "
+                "bytes."
+            )
+        row = empty(size)  # aligned, so that JAX takes it over without another copy
+        stream.readinto(row.data)
     return row.view(dtype).reshape(shape, order="F" if is_fortran else "C")

@@ -11,7 +11,6 @@ import os
 import struct
 from collections.abc import Mapping
 from io import FileIO
-from math import prod
 from typing import Any
 
 from nbmodule.base.bounded_json import parse_json
@@ -22,8 +21,6 @@ from nbmodule.files.checksums import MOST_ARRAYS, StoredRow, check_count, read_a
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
 
-# The package's names where they are not ours; four bits come in pairs.
-_WRITTEN = {"float4_e2m1fn": "float4_e2m1fn_x2"}
 # The format's name of each dtype.
 _DTYPES = {
     "BOOL": "bool",
@@ -45,7 +42,6 @@ _DTYPES = {
     "F8_E8M0": "float8_e8m0fnu",
     "F8_E4M3FNUZ": "float8_e4m3fnuz",
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
-    "F4": "float4_e2m1fn",
 }
 _MOST_HEADER = 100_000_000  # bytes; the limit of the format itself
 
@@ -94,7 +90,7 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
 
 
 def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> StoredRow:
-    if dtype not in _DTYPES or _DTYPES[dtype] not in kinds():
+    if dtype not in _DTYPES:
         raise FileFormatError(f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.')
     size = kinds()[_DTYPES[dtype]].nbytes(shape)
     return StoredRow(escape_levels(name.split(".")), _DTYPES[dtype], shape, at, size)
@@ -137,17 +133,13 @@ def save_safetensors(
             f"cannot save {len(leaves):,} arrays as safetensors: at most {MOST_ARRAYS:,} are read "
             "again. `nb.save` takes any number."
         )
-    if metadata is not None:
-        if not all(isinstance(text, str) for item in metadata.items() for text in item):
-            raise ArgumentTypeError(
-                "cannot save the metadata: safetensors files hold text by name. "
-            )
-        metadata = {_as_utf8(name): _as_utf8(text) for name, text in metadata.items()}
+    if not all(isinstance(text, str) for item in (metadata or {}).items() for text in item):
+        raise ArgumentTypeError("cannot save the metadata: safetensors files hold text by name.")
     data = {name: leaf.data() for name, leaf in leaves}  # alive until everything is written
     specs = {
         name: TensorSpec(
-            dtype=_WRITTEN.get(leaf.dtype, leaf.dtype),
-            shape=[*leaf.shape[:-1], leaf.shape[-1] // 2] if leaf.element.bits == 4 else leaf.shape,
+            dtype=leaf.dtype,
+            shape=leaf.shape,
             data_ptr=data[name].ctypes.data,
             data_len=leaf.nbytes,
         )
@@ -155,18 +147,6 @@ def save_safetensors(
     }
     with whole_file(path) as file:
         file.write(serialize(specs, metadata))
-
-
-def _as_utf8(text: str) -> str:
-    """Return the text if it can be written as UTF-8, which the format's header is."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ArgumentError(
-            f"cannot save {text[:200]!r} as safetensors: it holds half of a character (a lone "
-            "surrogate), which other programs reject."
-        ) from None
-    return text
 
 
 def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
@@ -182,10 +162,5 @@ def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
             raise ArgumentError(
                 f'cannot save "/{path}": safetensors uses a dot to separate levels. '
             )
-        if leaf.element.bits == 4 and prod(leaf.shape[-1:]) % 2:
-            raise DtypeError(
-                f'cannot save "/{path}" as safetensors: the format needs whole bytes, and '
-                f"{prod(leaf.shape[-1:])} numbers of 4 bits are none."
-            )
-        leaves.append((_as_utf8(".".join(parts)), leaf))
+        leaves.append((".".join(parts), leaf))
     return leaves

@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.bounded_json import dump_json
@@ -61,43 +62,37 @@ def save_sharded(
     for path, leaf in flatten_levels(trees, what="trees"):
         if leaf is EMPTY:
             others[path] = {"kind": "level"}
-        elif leaf is None or (
-            isinstance(leaf, (bool, int, float, str)) and not isinstance(leaf, np.generic)
-        ):
+        elif leaf is None or type(leaf) in (bool, int, float, str):
             others[path] = {"kind": "value", "value": leaf}
-        elif isinstance(leaf, jax.Array) and not isinstance(leaf.dtype, np.dtype):
-            others[path] = {"kind": "key", "impl": str(jax.random.key_impl(leaf))}
-            arrays[quote(path, safe="")] = jax.random.key_data(leaf)
-        elif isinstance(leaf, (jax.Array, np.ndarray)):
-            arrays[quote(path, safe="")] = leaf
-        else:
+        elif not isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
             raise ArgumentTypeError(
                 f'cannot save "/{path}": expected an array, a number, text or None, got '
                 f"{type(leaf).__name__}."
             )
-    shapes = {unquote(name): list(array.shape) for name, array in arrays.items()}
-    dtypes = {unquote(name): str(array.dtype) for name, array in arrays.items()}
+        elif jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            others[path] = {"kind": "key", "impl": str(jax.random.key_impl(leaf))}
+            arrays[path] = jax.random.key_data(leaf)
+        else:
+            arrays[path] = leaf
     about = {
         "checkpoint": 1,
         "step": step,
         "extra": extra,
-        "arrays": shapes,
-        "dtypes": dtypes,
+        "arrays": {path: list(array.shape) for path, array in arrays.items()},
+        "dtypes": {path: str(array.dtype) for path, array in arrays.items()},
         "others": others,
     }
-    if (
-        jax.process_count() > 1
-    ):  # what each host has for itself is the same on all: the first one writes it
-        arrays = {
-            name: np.asarray(array) if getattr(array, "is_fully_addressable", False) else array
-            for name, array in arrays.items()
-        }
+    if jax.process_count() > 1:
+        # what each host has for itself is the same on all: the first one writes it
+        is_own = {path: getattr(x, "is_fully_addressable", False) for path, x in arrays.items()}
+        arrays = {path: np.asarray(x) if is_own[path] else x for path, x in arrays.items()}
     with _manager(orbax, directory, keep) as manager:
         if step in manager.all_steps():
             manager.delete(step)
         parts = {"about": orbax.args.JsonSave(about)}
         if arrays:
-            parts["arrays"] = orbax.args.StandardSave(arrays)
+            quoted = {quote(path, safe=""): array for path, array in arrays.items()}
+            parts["arrays"] = orbax.args.StandardSave(quoted)
         manager.save(step, args=orbax.args.Composite(**parts), force=True)
         manager.wait_until_finished()
 
@@ -140,48 +135,27 @@ def restore_sharded(
                 f"{os.fspath(directory)} has no checkpoint{which}; there are {steps}."
             )
         chosen = steps[-1] if step is None else step
-        about = manager.restore(
-            chosen, args=orbax.args.Composite(about=orbax.args.JsonRestore())
-        ).about
-        targets = None if sharding_of is None else _placed(sharding_of, about)
+        args = orbax.args
+        about = manager.restore(chosen, args=args.Composite(about=args.JsonRestore())).about
         arrays = {}
         if about["arrays"]:
-            arrays = manager.restore(
-                chosen, args=orbax.args.Composite(arrays=orbax.args.StandardRestore(targets))
-            ).arrays
-    rows = [(unquote(name), array) for name, array in arrays.items()]
-    return (
-        chosen,
-        nest(_with_others(rows, about["others"]), where=os.fspath(directory)),
-        about["extra"],
-    )
+            restore = args.StandardRestore(sharding_of and _placed(sharding_of, about))
+            arrays = manager.restore(chosen, args=args.Composite(arrays=restore)).arrays
+    leaves = {unquote(name): array for name, array in arrays.items()}
+    for path, record in about["others"].items():
+        if record["kind"] == "key":
+            leaves[path] = jax.random.wrap_key_data(leaves[path], impl=record["impl"])
+        else:
+            leaves[path] = EMPTY if record["kind"] == "level" else record["value"]
+    return chosen, nest(leaves.items(), where=os.fspath(directory)), about["extra"]
 
 
 def _placed(sharding_of: Callable[..., Any], about: dict[str, Any]) -> dict[str, Any]:
     """Say where each array of the checkpoint shall lie."""
-    targets = {}
+    targets: dict[str, Any] = {}
     for path, shape in about["arrays"].items():
-        chain = tuple(map(unescape, path.split("/")))
-        dtype = jax.numpy.dtype(about["dtypes"][path])
-        where = sharding_of(chain, tuple(shape))
-        leaf = (
-            np.empty(shape, dtype)
-            if where is None
-            else jax.ShapeDtypeStruct(shape, dtype, sharding=where)
-        )
-        targets[quote(path, safe="")] = leaf
+        dtype = jnp.dtype(about["dtypes"][path])
+        sharding = sharding_of(tuple(map(unescape, path.split("/"))), tuple(shape))
+        target = jax.ShapeDtypeStruct(shape, dtype, sharding=sharding)
+        targets[quote(path, safe="")] = np.empty(shape, dtype) if sharding is None else target
     return targets
-
-
-def _with_others(rows: list[tuple[str, Any]], others: dict[str, Any]) -> list[tuple[str, Any]]:
-    """Add what is no array, and make keys of their numbers again."""
-    for path, record in others.items():
-        if record["kind"] == "level":
-            rows.append((path, EMPTY))
-        elif record["kind"] == "value":
-            rows.append((path, record["value"]))
-    impls = {path: record["impl"] for path, record in others.items() if record["kind"] == "key"}
-    return [
-        (path, jax.random.wrap_key_data(leaf, impl=impls[path]) if path in impls else leaf)
-        for path, leaf in rows
-    ]

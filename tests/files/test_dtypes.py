@@ -21,20 +21,14 @@ def test_bytes_become_the_same_array_again(dtype, shape, seed):
     assert equal(from_bytes(row, kind, shape, "x"), array)
 
 
-def test_every_number_type_of_numpy_and_ml_dtypes_has_a_kind():
-    names = [
-        name
-        for name in dir(ml_dtypes)
-        if name not in ("finfo", "iinfo", "real", "imag") and not name.startswith("_")
-    ]
-    assert len(names) > 15
-    for name in names:
-        assert kind_of(np.dtype(getattr(ml_dtypes, name))).name == name
+def test_every_number_type_of_numpy_and_jax_has_a_kind():
+    for dtype in DTYPES:
+        assert kind_of(dtype).name == dtype.name
     for name in np.typecodes["AllInteger"] + "?efdFD":
         assert kind_of(np.dtype(name)) is not None
 
 
-@pytest.mark.parametrize("dtype", ["U3", "S3", "O", "M8[s]", "m8[s]", "V4", "i4,i4"])
+@pytest.mark.parametrize("dtype", ["U3", "O", "M8[s]", "V4", "i4,i4", "float4_e2m1fn"])
 def test_other_dtypes_have_none(dtype):
     assert kind_of(np.dtype(dtype)) is None
 
@@ -43,27 +37,11 @@ def test_bytes_are_little_endian_whatever_the_array_is():
     assert to_bytes(np.array([1, 258], ">i2"), kinds()["int16"]).tolist() == [1, 0, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("int4", range(-8, 8)),
-        ("uint4", range(16)),
-        ("int2", range(-2, 2)),
-        ("uint2", range(4)),
-        ("int1", [-1, 0]),
-        ("uint1", [0, 1]),
-    ],
-)
-def test_small_integers_lie_in_their_bits_the_first_lowest(name, values):
-    kind = kinds()[name]
-    array = np.array([*values, *values], np.int8).astype(kind.dtype)
-    number = sum(
-        (int(value) % (1 << kind.bits)) << (kind.bits * i)
-        for i, value in enumerate(array.astype(int))
-    )
-    assert to_bytes(array, kind).tobytes() == number.to_bytes(
-        -(-len(array) * kind.bits // 8), "little"
-    )
+@pytest.mark.parametrize(("name", "values"), [("int4", range(-8, 8)), ("uint4", range(16))])
+def test_integers_of_four_bits_lie_in_pairs_the_first_lowest(name, values):
+    array = np.array(values, np.int8).astype(kinds()[name].dtype)
+    number = sum((int(value) % 16) << (4 * i) for i, value in enumerate(array.astype(int)))
+    assert to_bytes(array, kinds()[name]).tobytes() == number.to_bytes(8, "little")
 
 
 def test_bits_beyond_the_last_small_integer_mean_nothing():

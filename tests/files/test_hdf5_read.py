@@ -62,14 +62,6 @@ def test_files_of_plain_h5py_are_loaded(path, version):
         )  # fmt: skip
 
 
-def test_arrays_in_one_piece_are_mapped_behind_a_user_block_too(path):
-    with h5py.File(path, "w", userblock_size=1024) as file:
-        file["w"] = np.arange(5000.0)
-    found = read(path, mmap=True).variables["w"]
-    np.testing.assert_array_equal(found, np.arange(5000.0))
-    assert not found.flags.writeable
-
-
 def test_hard_links_within_a_file_are_one_array(path):
     with h5py.File(path, "w") as file:
         file["a/w"] = np.arange(3)
@@ -132,17 +124,6 @@ def test_claims_of_more_numbers_than_a_file_can_hold_are_refused(path, options):
     with h5py.File(path, "w") as file:
         file.create_dataset("x", (10**15,), "f4", **options)
     refused(path, '"/x".* claims 4000000000000000 bytes in a file of')
-
-
-def test_filters_that_h5py_does_not_bring_are_refused(path):
-    with h5py.File(path, "w") as file:
-        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        properties.set_chunk((10,))
-        properties.set_filter(32015, h5py.h5z.FLAG_OPTIONAL, (3,))
-        h5py.h5d.create(
-            file.id, b"x", h5py.h5t.IEEE_F32LE, h5py.h5s.create_simple((10,)), properties
-        )
-    refused(path, '"/x" is compressed by filter 32015')
 
 
 @pytest.mark.parametrize(

@@ -149,33 +149,6 @@ def test_every_dtype_that_the_package_writes_with_whole_bytes_is_read(path):
         assert read(path).variables[name].dtype == dtype
 
 
-def test_floats_of_four_bits_go_to_the_package_and_come_back(path):
-    torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
-    if not hasattr(torch, "float4_e2m1fn_x2"):
-        return  # an older PyTorch has no such dtype to compare with
-    values = np.array([[0.5, 1.0, -1.5, 6.0]], np.float32).astype(ml_dtypes.float4_e2m1fn)
-    save_safetensors(path, {"w": values})
-    packed = package.load_file(path)["w"].view(torch.uint8)
-    assert [number for byte in packed.flatten().tolist() for number in (byte & 15, byte >> 4)] == [
-        1,
-        2,
-        11,
-        7,
-    ]
-    assert np.array_equal(read(path).variables["w"], values)
-
-
-@pytest.mark.parametrize("what", ["name", "metadata"])
-def test_half_a_character_is_refused_as_other_programs_do(path, what):
-    name, metadata = ("\ud800", None) if what == "name" else ("w", {"note": "\ud800"})
-    with pytest.raises(
-        ArgumentError,
-        match=r"half of a character \(a lone surrogate\), which other programs reject",
-    ):
-        save_safetensors(path, {name: np.ones(2)}, metadata=metadata)
-    assert not path.exists()
-
-
 def test_an_array_whose_name_is_a_level_of_another_is_told_apart_from_damage_and_can_be_renamed(
     path,
 ):
