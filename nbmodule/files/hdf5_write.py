@@ -14,20 +14,17 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from math import prod
+from functools import cache
 from typing import Any, BinaryIO
-
-import numpy as np
 
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.checksums import FORMAT, GROUP, VERSION, StoredRow, index_bytes
-from nbmodule.files.dtypes import IEEE_LIKE, Kind, kinds
+from nbmodule.files.dtypes import IEEE_LIKE, kinds
 from nbmodule.files.stored_leaf import NOTHING, TEXT, StoredLeaf
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _COMPRESSED_FROM = 1 << 10
-_CHUNK_BYTES = 1 << 20
 # Bytes from which an array has a page of its own, and its checksum is computed in another thread:
 # checksums take three times as long as the writes.
 _LARGE = 1 << 16
@@ -67,7 +64,7 @@ def write_hdf5(
             target, "w", libver=("v110", "v110"), meta_block_size=block, **aligned
         ) as structures:
             structures.attrs["format"], structures.attrs["format_version"] = FORMAT, VERSION
-            builder = _Builder(h5py, structures.id, level)
+            builder = _Builder(h5py, structures, level)
             rows = [builder.add(path, leaf) for path, leaf in leaves]
         if target.error is not None:
             raise target.error
@@ -111,11 +108,11 @@ class _Target:
 
 
 class _Builder:
-    """Adds leaves to an open HDF5 file through the low-level interface: a tenth of the time per
-    array.
+    """Adds leaves to an open HDF5 file; arrays through the low-level interface, which takes a tenth
+    of the time.
     """
 
-    def __init__(self, h5py: Any, root: object, level: int | None) -> None:
+    def __init__(self, h5py: Any, root: Any, level: int | None) -> None:
         self.h5py, self.root, self.level = h5py, root, level
         self.links = h5py.h5p.create(h5py.h5p.LINK_CREATE)
         self.links.set_create_intermediate_group(True)
@@ -124,117 +121,77 @@ class _Builder:
         self.plain.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
         self.plain.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
         self.plain.set_obj_track_times(False)
-        self.types: dict[str, Any] = {}
-        self.spaces: dict[tuple[int, ...], Any] = {}
         self.known: dict[int, StoredRow] = {}
 
     def add(self, path: str, leaf: StoredLeaf | None) -> StoredRow:
         """Make the dataset of a leaf, or a second name for one that is there."""
         if leaf is None:
-            self.h5py.h5g.create(self.root, path.encode(), self.links)
+            self.root.create_group(path)
             return StoredRow(path, GROUP)
         if leaf.identity is not None and (first := self.known.get(id(leaf.identity))):
-            self.h5py.h5o.link(
-                self.h5py.h5o.open(self.root, first.path.encode()),
-                self.root,
-                path.encode(),
-                self.links,
-            )
+            self.root[path] = self.root[first.path]
             return replace(first, path=path)
         row = StoredRow.of_leaf(path, leaf)
         if leaf.identity is not None:
             self.known[id(leaf.identity)] = row
         if leaf.dtype in (TEXT, NOTHING):
-            self._add_text(row, leaf)
+            dataset = self._add_text(path, leaf)
         elif self.level is not None and leaf.nbytes >= _COMPRESSED_FROM:
-            self._add_compressed(row, leaf)
+            dataset = self._add_compressed(row, leaf)
         else:
-            dataset = self._create(
-                row,
-                self._type(leaf.element),
-                self._space(leaf.element.stored_shape(leaf.shape)),
-                self.plain,
-            )
-            row.offset = (dataset.get_offset() or 0) if leaf.nbytes else 0
+            dataset = self._add_plain(path, leaf)
+        notes = dict(leaf.notes)
+        if leaf.dtype == TEXT:  # HDF5 drops zeros at the end of a text, and knows no empty text
+            notes["length"] = leaf.nbytes
+        elif leaf.dtype != NOTHING and leaf.element.raw:
+            notes |= {"dtype": leaf.dtype, "shape": list(leaf.shape)}
+        if notes:
+            attributes = self.h5py.Dataset(dataset).attrs
+            for name, value in notes.items():
+                # HDF5 cannot read an attribute of no numbers
+                attributes[name] = self.h5py.Empty("<i8") if value == [] else value
+        if leaf.nbytes and not row.is_compressed:
+            row.offset = dataset.get_offset() or 0
         return row
 
-    def _create(self, row: StoredRow, h5_type: Any, space: Any, properties: Any) -> Any:
-        dataset = self.h5py.h5d.create(
-            self.root, row.path.encode(), h5_type, space, properties, self.links
+    def _add_plain(self, path: str, leaf: StoredLeaf) -> Any:
+        h5s, shape = self.h5py.h5s, leaf.element.stored_shape(leaf.shape)
+        space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
+        h5_type = hdf5_type(leaf.dtype)
+        return self.h5py.h5d.create(
+            self.root.id, path.encode(), h5_type, space, self.plain, self.links
         )
-        notes = dict(row.notes)
-        if row.dtype in kinds() and kinds()[row.dtype].raw:
-            notes |= {"dtype": row.dtype, "shape": list(row.shape)}
-        for name, value in notes.items():
-            self._attribute(dataset, name, value)
-        return dataset
 
-    def _attribute(self, dataset: Any, name: str, value: str | int | list[int]) -> None:
-        attributes = self.h5py.Dataset(dataset).attrs
-        empty = self.h5py.Empty("<i8")  # HDF5 cannot read an attribute of no numbers
-        is_plain = isinstance(value, (str, int))
-        attributes[name] = value if is_plain else np.asarray(value, "<i8") if value else empty
-
-    def _add_text(self, row: StoredRow, leaf: StoredLeaf) -> None:
-        h5py = self.h5py
+    def _add_text(self, path: str, leaf: StoredLeaf) -> Any:
         if leaf.dtype == NOTHING:
-            self._create(row, h5py.h5t.STD_I8LE, h5py.h5s.create(h5py.h5s.NULL), self.plain)
-            return
-        h5_type = h5py.h5t.C_S1.copy()
-        h5_type.set_size(max(1, leaf.nbytes))
-        h5_type.set_cset(h5py.h5t.CSET_UTF8)
-        h5_type.set_strpad(h5py.h5t.STR_NULLPAD)
-        dataset = self._create(row, h5_type, h5py.h5s.create(h5py.h5s.SCALAR), self.plain)
-        # HDF5 drops zeros at the end of a text, and knows no text without any byte.
-        self._attribute(dataset, "length", leaf.nbytes)
-        row.offset = dataset.get_offset() or 0
+            return self.root.create_dataset(path, data=self.h5py.Empty("<i1")).id
+        dtype = self.h5py.string_dtype("utf-8", max(1, leaf.nbytes))
+        return self.root.create_dataset(path, data=leaf.source, dtype=dtype).id
 
-    def _add_compressed(self, row: StoredRow, leaf: StoredLeaf) -> None:
-        shape, width = leaf.element.stored_shape(leaf.shape), max(1, leaf.element.bits // 8)
-        properties = self.h5py.h5p.create(self.h5py.h5p.DATASET_CREATE)
-        properties.set_chunk(chunk_shape(shape, width))
-        properties.set_shuffle()
-        properties.set_deflate(self.level)
-        properties.set_obj_track_times(False)
-        h5_type, everything = self._type(leaf.element), self.h5py.h5s.ALL
-        dataset = self._create(row, h5_type, self._space(shape), properties)
+    def _add_compressed(self, row: StoredRow, leaf: StoredLeaf) -> Any:
+        h5_type, everything = hdf5_type(leaf.dtype), self.h5py.h5s.ALL
+        shape = leaf.element.stored_shape(leaf.shape)
+        dataset = self.root.create_dataset(
+            row.path,
+            shape,
+            self.h5py.Datatype(h5_type),
+            chunks=True,
+            shuffle=True,
+            compression=self.level,
+        ).id
         data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
         row.is_compressed, row.crc = True, zlib.crc32(data)
-        dataset.write(everything, everything, data.view(f"V{width}").reshape(shape), h5_type)
-
-    def _space(self, shape: tuple[int, ...]) -> Any:
-        if shape not in self.spaces:
-            h5s = self.h5py.h5s
-            self.spaces[shape] = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-        return self.spaces[shape]
-
-    def _type(self, element: Kind) -> Any:
-        if element.name not in self.types:
-            self.types[element.name] = (
-                self.h5py.h5t.STD_U8LE if element.raw else hdf5_type(element.name)
-            )
-        return self.types[element.name]
+        stored = data.view(f"V{h5_type.get_size()}").reshape(shape)
+        dataset.write(everything, everything, stored, h5_type)
+        return dataset
 
 
-def chunk_shape(shape: tuple[int, ...], width: int) -> tuple[int, ...]:
-    """Choose chunks of about a megabyte: ones, then a part of one axis, then whole axes.
-
-    Example:
-        >>> from nbmodule.files.hdf5_write import chunk_shape
-        >>> chunk_shape((1000, 1024), 4), chunk_shape((2, 3000, 1024), 4)
-        ((256, 1024), (1, 256, 1024))
-    """
-    chunk = list(shape)
-    for axis, size in enumerate(shape):
-        chunk[axis] = max(1, min(size, _CHUNK_BYTES // (prod(shape[axis + 1 :]) * width)))
-        if chunk[axis] > 1:
-            break
-    return tuple(chunk)
-
-
+@cache
 def hdf5_type(name: str) -> Any:
-    """The HDF5 type of a dtype that HDF5 can describe."""
+    """The HDF5 type in which a dtype is shown."""
     h5t = import_h5py().h5t
+    if kinds()[name].raw:
+        return h5t.STD_U8LE
     if name in IEEE_LIKE:
         exponent, mantissa = IEEE_LIKE[name]
         h5_type = h5t.IEEE_F32LE.copy()

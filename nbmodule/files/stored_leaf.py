@@ -169,17 +169,11 @@ def _describe_array(
 
 
 def _describe_number(number: object, path: str) -> StoredLeaf:
-    name = next(name for name, cls in SCALARS.items() if isinstance(number, cls))
-    try:
-        array = np.asarray(SCALARS[name](number))
-    except OverflowError:
-        array = np.asarray(number, object)
+    array = np.asarray(number)
     if array.dtype == object:
         raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
-    if name == "int" and array.dtype != np.uint64:
-        array = array.astype(np.int64)
-    element = kinds()[array.dtype.name]
-    return StoredLeaf(element.name, (), element.nbytes(()), array, {"python": name})
+    notes = {"python": type(number).__name__}
+    return StoredLeaf(array.dtype.name, (), array.nbytes, array, notes)
 
 
 class _Cast:
