@@ -250,15 +250,12 @@ def state_variables(optimizer: Optimizer) -> list[tuple[Chain, Variable]]:
 
 
 def like_before(optimizer: Optimizer, name: str, value: object) -> Any:
-    """Return a loaded value in the structure that the attribute has, if their chains agree."""
+    """Return a loaded value of the same chains in the structure that the attribute has."""
     if name not in vars(optimizer)["_arrays"]:
         return value
-    treedef, loaded = vars(optimizer)["_arrays"][name][0], jax.tree.structure(value)
-    leaves = dict(zip(chains_of(loaded), jax.tree.leaves(value)))
-    expected = chains_of(treedef)
-    if leaves.keys() != set(expected):
-        return value
-    return jax.tree.unflatten(treedef, [leaves[chain] for chain in expected])
+    treedef = vars(optimizer)["_arrays"][name][0]
+    leaves = dict(zip(chains_of(jax.tree.structure(value)), jax.tree.leaves(value)))
+    return jax.tree.unflatten(treedef, [leaves[chain] for chain in chains_of(treedef)])
 
 
 def delete(optimizer: Optimizer, name: str) -> None:

@@ -22,6 +22,7 @@ from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.placement import find_device
@@ -30,7 +31,7 @@ from nbmodule.errors import (
     ArgumentTypeError,
     AttributePathError,
     NotBuiltError,
-    StructureError,
+    ShapeStructureError,
     TraceError,
 )
 from nbmodule.optim import attributes, saving
@@ -38,12 +39,14 @@ from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
+    chains_of,
     flatten_arrays,
     frozen_chains,
     has_floats,
     leaf_places,
     match,
     parameters_by_chain,
+    text,
     values_of,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
@@ -137,17 +140,14 @@ class Optimizer:
     ) -> None:
         device = find_device(device)
         rate = as_rate(lr, device)
-        flags = {
-            "inplace": bool(inplace) if inplace is None else inplace,
-            "stop_gradients": stop_gradients,
-            "trace_on_next_step": trace_on_next_step,
-        }
-        for name, flag in flags.items():
-            if not isinstance(flag, (bool, np.bool_)):
-                raise ArgumentTypeError(f"{name}= must be True or False, got {flag!r}.")
-        counter = Buffer(np.zeros((), np.int32), device=device)
-        vars(self).update(_rates=(rate,), _counter=counter, _device=device)
-        vars(self).update((f"_{name}", bool(flag)) for name, flag in flags.items())
+        vars(self).update(
+            _rates=(rate,),
+            _counter=Buffer(np.zeros((), np.int32), device=device),
+            _device=device,
+            _inplace=inplace is not None and as_flag("inplace=", inplace),
+            _stop_gradients=as_flag("stop_gradients=", stop_gradients),
+            _trace_on_next_step=as_flag("trace_on_next_step=", trace_on_next_step),
+        )
         attributes.note_change(self)
 
     # -- to be overridden --
@@ -168,19 +168,21 @@ class Optimizer:
         """Continue from a `state`."""
         title = f"cannot set the state of {type(self).__name__}"
         attributes.check_is_mapping(title, state)
-        existing = attributes.state_names(self)
-        names = [*existing] or [name for name in state if name != "count"]
-        expected = dict.fromkeys([*names, "count"])
-        difference = structure_difference(expected, dict.fromkeys(state.keys()))
+        leaves, treedef = jax.tree.flatten(dict(state))
+        given = {text(chain): np.shape(x) for chain, x in zip(chains_of(treedef), leaves)}
+        expected = {text(chain): x for chain, x in self._state_variables()}
+        expected = (expected or dict.fromkeys(given)) | {"count": self._counter}
+        difference = structure_difference(expected, given)
         if difference is not None:
-            raise StructureError(f"{title}:\n{difference}")
-        count = self._counter.admitted(state["count"])
+            raise ShapeStructureError(f"{title}:\n{difference}")
+        existing = attributes.state_names(self)
+        names = [name for name in state if name != "count"]
 
         def apply() -> None:
             for name in names:
                 attribute = existing.get(name) or attributes.attribute_for(self, name)
                 setattr(self, attribute, attributes.like_before(self, attribute, state[name]))
-            self._counter.value = count
+            self._counter.value = self._counter.admitted(state["count"])
 
         saving.as_one_act(self, apply)
 
@@ -198,16 +200,6 @@ class Optimizer:
     def _state_variables(self) -> list[tuple[Chain, Variable]]:
         """Return the variables of arrays that belong to the state, each with its chain."""
         return attributes.state_variables(self)
-
-    def _slot_names(self) -> list[str]:
-        """Return the names of all slots of a rule, also before there is state."""
-        return []
-
-    def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
-        """Return the names that `load_state_dict` requires; before the first step, any."""
-        if len(present) > 1:
-            return present
-        return ["count", *(name for name in loaded if name != "count")]
 
     # -- learning rate and count --
     @property
@@ -488,7 +480,7 @@ class Optimizer:
     def _names_of_variables(self) -> dict[Variable, str]:
         return saving.names_of_variables(self)
 
-    def load_state_dict(self, mapping: Mapping[str, Any], strict: bool = True) -> None:
+    def load_state_dict(self, mapping: Mapping[str, Any]) -> None:
         """Continue from a `state_dict()`: all of it, or nothing if it does not fit.
 
         A learning rate in it is taken over where this optimizer has a number too, not where it
@@ -497,15 +489,11 @@ class Optimizer:
 
         Args:
             mapping: Names and arrays.
-            strict: Whether names must agree. Otherwise surplus ones are passed over, and what is
-                missing stays as it is.
 
         Raises:
-            UnexpectedKeysError: names that this optimizer does not have.
-            MissingKeysError: names that it has and that are not in the mapping.
-            ShapeError: an array has another shape.
+            StructureError: names are missing or unknown, or an array has another shape.
         """
-        saving.load_state_dict(self, mapping, strict)
+        saving.load_state_dict(self, mapping)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return reduced_consistently(self, lambda: object.__reduce_ex__(self, protocol))

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import SequenceKey
 
 from nbmodule.base.foreign import is_of_no_numbers, received
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import Shaped
-from nbmodule.base.paths import link
+from nbmodule.base.paths import entry_of, link
 from nbmodule.base.trees import flat, nest, structure_difference
 from nbmodule.core.structure.linked import variable_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
@@ -79,13 +78,13 @@ class Pairs:
         for (level, key), value, before in zip(places, new, self.weights):
             if value is before:
                 continue
-            variable = level if isinstance(level, Variable) else None
-            if isinstance(level, Container):
-                variable = variable_behind(level, key)
-            if variable is not None:
+            held, is_container = level[key], isinstance(level, Container)
+            variable = variable_behind(level, key) if is_container else held
+            if isinstance(variable, Variable):
                 value = self.writes[variable] = variable.admitted(value)
-            if level is not variable:  # a container's own `__setitem__` would set the variable
-                setter = dict.__setitem__ if isinstance(level, Container) else operator.setitem
+            if not isinstance(held, Variable):
+                # a container's own `__setitem__` would set the variable
+                setter = dict.__setitem__ if is_container else operator.setitem
                 self.calls.append((setter, level, key, value))
         self.commit()
 
@@ -111,9 +110,13 @@ def flatten_arrays(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chai
         raise ArgumentTypeError(
             f"{title} must be a Container or a dict of arrays, got {type(tree).__name__}.{hint}"
         )
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=lambda x: isinstance(x, Variable))
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_variable)
     chains = chains_of(treedef)
     return [_as_array(leaf, chain) for leaf, chain in zip(leaves, chains)], treedef, chains
+
+
+def _is_variable(leaf: object) -> bool:
+    return isinstance(leaf, Variable)
 
 
 def _as_array(leaf: object, chain: Chain) -> Any:
@@ -274,21 +277,19 @@ def parameters_by_chain(model: CoreModule) -> Parameters:
 
 # -- steps in place --
 def leaf_places(tree: object) -> list[tuple[Any, Any]]:
-    """Return where a tree stores each leaf: the dict or list and its key, or a variable and None.
+    """Return where a tree stores each leaf: the dict or list, and its key there.
 
     Raises:
         ArgumentTypeError: a leaf is in a tuple.
     """
-    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda x: isinstance(x, Variable))
-    return [(x, None) if isinstance(x, Variable) else _place(tree, path) for path, x in leaves]
-
-
-def _place(level: Any, path: Any) -> tuple[Any, Any]:
-    *outer, last = (entry.idx if isinstance(entry, SequenceKey) else entry.key for entry in path)
-    for key in outer:
-        level = level[key]
-    if isinstance(level, tuple):
-        raise ArgumentTypeError(
-            "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or lists."
-        )
-    return level, last
+    places = []
+    for path, _ in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_variable):
+        *outer, last = map(entry_of, path)
+        level = functools.reduce(operator.getitem, outer, tree)
+        if isinstance(level, tuple):
+            raise ArgumentTypeError(
+                "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or "
+                "lists."
+            )
+        places.append((level, last))
+    return places

@@ -228,13 +228,26 @@ class Schedule:
     """A function from the step to a learning rate, with readable text.
 
     Args:
-        name: The call that made it.
-        function: The function of the step.
+        name: Name of the function that made it.
+        args: Its positional arguments.
+        falls: The schedule after the warm-up.
+        lr: Learning rate at the end of the warm-up.
+        warmup: Number of steps in which it rises from 0.
+        end: Learning rate at the end.
     """
 
-    def __init__(self, name: str, function: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, name: str, args: tuple[Any, ...], falls: Any, lr: float, warmup: int, end: float = 0.0
+    ) -> None:
+        import optax
+
+        if warmup:
+            falls = optax.join_schedules([optax.linear_schedule(0.0, lr, warmup), falls], [warmup])
         # Compiled: eager calls would copy the numbers of the schedule to the device at each step.
-        self._name, self._function = name, jax.jit(function)
+        self._function = jax.jit(falls)
+        options = [f"{key}={x:g}" for key, x in (("warmup", warmup), ("end", end)) if x]
+        numbers = [f"{x:g}" if isinstance(x, float) else str(x) for x in args]
+        self._name = f"{name}({', '.join([*numbers, *options])})"
 
     def __call__(self, step: Any) -> Any:
         """Return the learning rate at a step, counted from 0."""
@@ -267,10 +280,9 @@ def cosine_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """
     import optax
 
-    def fall(lr: float, end: float, steps: int) -> Any:
-        return optax.cosine_decay_schedule(lr, steps, end / lr if lr else 0.0)
-
-    return _rise_and_fall("cosine_schedule", fall, lr, steps, warmup, end)
+    lr, steps, warmup, end = _check(lr, steps, warmup, end)
+    falls = optax.cosine_decay_schedule(lr, steps - warmup, end / lr if lr else 0.0)
+    return Schedule("cosine_schedule", (lr, steps), falls, lr, warmup, end)
 
 
 @accepts_aliases
@@ -294,7 +306,9 @@ def linear_schedule(lr: float, steps: int, *, warmup: int = 0, end: float = 0.0)
     """
     import optax
 
-    return _rise_and_fall("linear_schedule", optax.linear_schedule, lr, steps, warmup, end)
+    lr, steps, warmup, end = _check(lr, steps, warmup, end)
+    falls = optax.linear_schedule(lr, end, steps - warmup)
+    return Schedule("linear_schedule", (lr, steps), falls, lr, warmup, end)
 
 
 @accepts_aliases
@@ -332,16 +346,7 @@ def step_schedule(lr: float, factors: Mapping[int, float], *, warmup: int = 0) -
     falls = optax.piecewise_constant_schedule(
         lr, {int(step) - warmup: float(factor) for step, factor in factors.items()}
     )
-    name = _call("step_schedule", lr, dict(factors), warmup=warmup)
-    return Schedule(name, _after_warmup(lr, warmup, falls))
-
-
-def _rise_and_fall(
-    name: str, fall: Callable[..., Any], lr: float, steps: int, warmup: int, end: float
-) -> Schedule:
-    lr, steps, warmup, end = _check(lr, steps, warmup, end)
-    text = _call(name, lr, steps, warmup=warmup, end=end)
-    return Schedule(text, _after_warmup(lr, warmup, fall(lr, end, steps - warmup)))
+    return Schedule("step_schedule", (lr, dict(factors)), falls, lr, warmup)
 
 
 def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, int, float]:
@@ -351,18 +356,3 @@ def _check(lr: float, steps: int, warmup: int, end: float) -> tuple[float, int, 
     if not 0 <= warmup < steps:
         raise ArgumentError(f"a warm-up of {warmup} steps does not fit into a run of {steps}.")
     return as_number(lr), int(steps), int(warmup), as_number(end)
-
-
-def _call(name: str, *args: object, **options: float) -> str:
-    """Write a call, without options that are zero."""
-    chosen = [f"{option}={value:g}" for option, value in options.items() if value]
-    numbers = [f"{x:g}" if isinstance(x, float) else str(x) for x in args]
-    return f"{name}({', '.join([*numbers, *chosen])})"
-
-
-def _after_warmup(lr: float, warmup: int, schedule: Any) -> Any:
-    import optax
-
-    if not warmup:
-        return schedule
-    return optax.join_schedules([optax.linear_schedule(0.0, lr, warmup), schedule], [warmup])

@@ -12,20 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.trees import nest, refuse_other_names, structure_difference
+from nbmodule.base.trees import nest, structure_difference
 from nbmodule.core.structure.linked import in_present_form
 from nbmodule.core.structure.state_dict import frozen_copy
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.donation import at_one_moment
 from nbmodule.core.variables.frame import gathered, write_all
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import (
-    ArgumentTypeError,
-    DtypeError,
-    ShapeError,
-    ShapeStructureError,
-    StructureError,
-)
+from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
 from nbmodule.optim import attributes
 from nbmodule.optim.pairing import chains_of, is_number, text
 from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
@@ -76,7 +70,7 @@ def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
     return at_one_moment([plan_of(optimizer).variables], read)
 
 
-def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None:
+def load_state_dict(optimizer: Optimizer, mapping: object) -> None:
     """Load a `state_dict()` as one act; see `Optimizer.load_state_dict`."""
     title = f"cannot load the state of {type(optimizer).__name__}"
     if not isinstance(mapping, Mapping):
@@ -84,40 +78,23 @@ def load_state_dict(optimizer: Optimizer, mapping: object, strict: bool) -> None
             f"load_state_dict takes a mapping from names to arrays, got {type(mapping).__name__}."
         )
     entries = {str(name): value for name, value in mapping.items()}
-    rates = {name: as_number(entries[name]) for name in rates_of(optimizer) if name in entries}
+    rates = {rate: as_number(entries[x]) for x, rate in rates_of(optimizer).items() if x in entries}
     is_rate = {name: name == "lr" or name.startswith("group_lr/") for name in entries}
-    present = named_state(optimizer)
-    arrays = in_present_form({name: x for name, x in entries.items() if not is_rate[name]}, present)
-    expected = optimizer._expected_names(
-        list(present), list(arrays) if strict else [*present, *arrays]
-    )
-    if strict:
-        refuse_other_names(title, expected, arrays, "Nothing")
-    merged = {**present, **arrays}
-    named = {name: merged[name] for name in expected if name in merged}
-    for name, value in named.items():
+    arrays = {name: value for name, value in entries.items() if not is_rate[name]}
+    arrays = in_present_form(arrays, named_state(optimizer))
+    for name, value in arrays.items():
         if not is_number(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype):
-            raise DtypeError(
-                f'{title}: "{name}" must be an array of numbers, got {describe_shape(value)}.'
-            )
-        if name in present and np.shape(value) != np.shape(present[name]):
-            raise ShapeError(
-                f'{title}: the optimizer holds {describe_shape(present[name])} as "{name}", the '
-                f"mapping holds {describe_shape(np.asarray(value))}. Was it saved for a model of "
-                "another size?"
-            )
-    count = optimizer._counter.admitted(np.asarray(named["count"]))
-    if int(count) < 0:
-        raise StructureError(f'{title}: "count" must be a number of steps, got {count}.')
-    empty: dict[str, Any] = {name: {} for name in optimizer._slot_names()}
-    state = empty | nest({tuple(name.split("/")): value for name, value in named.items()})
+            given = describe_shape(value)
+            raise DtypeError(f'{title}: "{name}" must be an array of numbers, got {given}.')
+        if name == "count" and np.any(np.less(value, 0)):
+            raise StructureError(f'{title}: "count" must be a number of steps, got {value}.')
+    state = nest({tuple(name.split("/")): value for name, value in arrays.items()})
 
     def load() -> None:
         optimizer.set_state(Container._from_dict(state))
-        optimizer._counter.value = count
-        for name, variable in rates_of(optimizer).items():
-            if name in rates:
-                variable.value = np.asarray(rates[name])
+        optimizer._counter.value = optimizer._counter.admitted(state["count"])
+        for rate, number in rates.items():
+            rate.value = np.asarray(number)
 
     as_one_act(optimizer, load)
 

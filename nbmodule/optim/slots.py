@@ -7,9 +7,8 @@ little to compare at each call.
 
 from __future__ import annotations
 
-import inspect
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypedDict
 
@@ -36,7 +35,6 @@ from nbmodule.errors import (
     AttributePathError,
     PathError,
     ShapeStructureError,
-    StructureError,
 )
 from nbmodule.optim import attributes
 from nbmodule.optim.attributes import SLOTS
@@ -147,16 +145,13 @@ class SlotOptimizer(Optimizer):
 
     def __setattr__(self, name: str, value: Any) -> None:
         cls = type(self)
-        is_property = hasattr(getattr(cls, name, None), "__set__")
-        if cls.__module__.startswith("nbmodule.") and not (is_property or name in cls._unwatched):
+        is_known = hasattr(getattr(cls, name, None), "__set__") or name in cls._unwatched
+        if cls.__module__.startswith("nbmodule.") and not is_known:
             options = ["lr", *vars(self).get("_option_names", ())]
-            advice = hint(name, options)
-            if name in (*inspect.signature(cls).parameters, *SharedOptions.__annotations__):
-                advice = f": it is an argument, {cls.__name__}(..., {name}=...)."
-            elif advice == ".":
-                advice = attribute_hint(name) or f"; what can be set is {', '.join(options)}."
-            title = f"cannot set {cls.__name__}.{name}"
-            raise AttributePathError(f"{title}, which nothing reads{advice}")
+            advice = attribute_hint(name) or f"; what can be set is {', '.join(options)}."
+            raise AttributePathError(
+                f"cannot set {cls.__name__}.{name}, which nothing reads{advice}"
+            )
         super().__setattr__(name, value)
 
     # -- steps --
@@ -266,43 +261,27 @@ class SlotOptimizer(Optimizer):
         """
         title = f"cannot set the state of {type(self).__name__}"
         attributes.check_is_mapping(title, state)
-        slots, counters, existing = self._slot_names(), self._counters(), self._state()
-        names = [*slots, *counters]
-        difference = structure_difference(dict.fromkeys(names), dict.fromkeys(state.keys()))
-        if difference is not None:
-            raise StructureError(f"{title}:\n{difference}\nIts state has {', '.join(names)}.")
-        numbers = {name: _copy(state[name]) for name in counters}
-        arrays = {chain: _copy(x) for chain, x in flat({name: state[name] for name in slots})}
-        if existing and not arrays and not any(np.any(x) for x in numbers.values()):
+        existing, slots = self._state(), self._slot_names()
+        counters = {(name,): variable for name, variable in self._counters().items()}
+        given = in_present_form({chain: _copy(x) for chain, x in flat(state)}, existing)
+        if existing and given.keys() == counters.keys() and not any(map(np.any, given.values())):
             self.reset()  # the state from before the first step
             return
-        arrays = in_present_form(arrays, existing) if existing else arrays
-        expected = {text(chain): existing.get(chain) for chain in self._expected_chains(arrays)}
-        difference = structure_difference(expected, {text(chain): x for chain, x in arrays.items()})
+        owners = dict.fromkeys(chain[1:] for chain in given if chain[0] in slots)
+        expected = existing or {(slot, *owner): None for slot in slots for owner in owners}
+        difference = structure_difference(
+            {text(chain): x for chain, x in {**expected, **counters}.items()},
+            {text(chain): x for chain, x in given.items()},
+        )
         if difference is not None:
             raise ShapeStructureError(f"{title}:\n{difference}")
-        variables = existing or {
-            chain: self._variable(StateArray(chain, None, array)) for chain, array in arrays.items()
+        state_variables = existing or {
+            chain: self._variable(StateArray(chain, None, given[chain])) for chain in expected
         }
-        pairs = [(variables[chain], x) for chain, x in arrays.items()]
-        pairs += [(counters[name], x) for name, x in numbers.items()]
-        values = [variable.admitted(x) for variable, x in pairs]
-        self._set_slots(variables)
-        write_all([variable for variable, _ in pairs], values)
-
-    def _expected_chains(self, loaded: Iterable[Chain]) -> list[Chain]:
-        """Return the chains that loaded state must have; before the first step, the same in each
-        slot.
-        """
-        names = self._slot_names()
-        owners = dict.fromkeys(chain[1:] for chain in loaded if chain[0] in names and chain[1:])
-        return [*self._state()] or [(name, *owner) for name in names for owner in owners]
-
-    def _expected_names(self, present: list[str], loaded: list[str]) -> list[str]:
-        counters = [*self._counters()]
-        if set(loaded) == set(counters):  # the state from before the first step
-            return counters
-        return [*counters, *map(text, self._expected_chains(tuple(x.split("/")) for x in loaded))]
+        variables = {**state_variables, **counters}
+        values = [variable.admitted(given[chain]) for chain, variable in variables.items()]
+        self._set_slots(state_variables)
+        write_all(list(variables.values()), values)
 
     def reset(self) -> None:
         """Forget all state: the next step is the first.

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 
 from nbmodule.base.kinds import RateLike
 from nbmodule.base.promotion import asked_for
-from nbmodule.errors import DtypeError, StructureError
-from nbmodule.optim.pairing import flatten_arrays, has_floats, is_number, match, text
+from nbmodule.errors import StructureError
+from nbmodule.optim.pairing import flatten_arrays, has_floats, match
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.rules import (
     OPTIONS,
@@ -359,14 +359,6 @@ def lars_update(
 
 
 # -- norms --
-def _flatten_numbers(tree: object, title: str) -> tuple[list[Any], Any]:
-    leaves, treedef, chains = flatten_arrays(tree, title)
-    for leaf, chain in zip(leaves, chains):
-        if not is_number(leaf.dtype):
-            raise DtypeError(f'"{text(chain)}" is an array of dtype {leaf.dtype}, not of numbers.')
-    return leaves, treedef
-
-
 def global_norm(tree: object) -> Float[Array, ""]:
     """Return the Euclidean norm of all arrays of a Container, a dict or another PyTree, taken as
     one vector.
@@ -380,7 +372,7 @@ def global_norm(tree: object) -> Float[Array, ""]:
         >>> global_norm({"b": jnp.array([3.0]), "w": jnp.array([[4.0]])})
         Array(5., dtype=float32)
     """
-    leaves, _ = _flatten_numbers(tree, "the argument of global_norm")
+    leaves, _, _ = flatten_arrays(tree, "the argument of global_norm")
     with shared_kernels():
         return norm_of(leaves)
 
@@ -406,6 +398,6 @@ def clip_by_global_norm(grads: object, max_norm: float) -> Any:
     Source: Pascanu, Mikolov and Bengio (2013), arXiv:1211.5063; `optax.clip_by_global_norm`.
     """
     check_max_norm(max_norm)
-    leaves, treedef = _flatten_numbers(grads, "the argument of clip_by_global_norm")
+    leaves, treedef, _ = flatten_arrays(grads, "the argument of clip_by_global_norm")
     with shared_kernels(), asked_for():
         return jax.tree.unflatten(treedef, clip_arrays(leaves, max_norm))

@@ -184,7 +184,7 @@ def test_a_checkpoint_of_another_kind_of_optimizer_changes_nothing(tmp_path):
                     optimizer = make()
                     train(model, optimizer, steps)
                     before = position(model, optimizer)
-                    with pytest.raises(nb.NbModuleError, match="Nothing was changed"):
+                    with pytest.raises(nb.NbModuleError, match="cannot set the state"):
                         nb.restore_checkpoint(tmp_path / kind, model=model, optimizer=optimizer)
                     assert same(position(model, optimizer), before)
 

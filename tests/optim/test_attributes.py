@@ -176,11 +176,11 @@ def test_without_state_of_ones_own_all_arrays_are_the_state(net, gradients, agre
     other.load_state_dict(optimizer.state_dict())
     agree(other.step(net.v, gradients(8)), optimizer.step(net.v, gradients(8)), exactly=True)
     with pytest.raises(
-        nb.StructureError, match='(?s)cannot set the state of Average.*missing: "average"'
+        nb.StructureError, match='(?s)cannot set the state of Average.*missing: "average/bias"'
     ):
         optimizer.set_state({"count": 1})
     with pytest.raises(nb.StructureError, match='missing: "count"'):
-        optimizer.set_state({"average": 1})
+        optimizer.set_state({"average": state["average"]})
 
 
 def test_state_has_the_names_of_the_attributes_without_their_underscore():
@@ -384,8 +384,6 @@ def test_only_what_is_to_change_is_seen(net, gradients):
     [
         ("learning_rate", "cannot set Adam.learning_rate.*use optimizer.lr"),
         ("momentum", "cannot set Adam.momentum.*what can be set is lr, beta1, beta2, epsilon"),
-        ("accumulate", r"cannot set Adam.accumulate.*an argument, Adam\(..., accumulate=...\)"),
-        ("beta", 'cannot set Adam.beta,.*the closest name is "beta'),
         ("speed", "cannot set Adam.speed.*what can be set is lr, beta1, beta2, epsilon"),
         ("_beta1", "cannot set Adam._beta1"),
     ],

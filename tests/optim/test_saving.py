@@ -124,50 +124,25 @@ def test_missing_and_unexpected_names_are_listed_and_nothing_changes(net, gradie
     optimizer.update(net, gradients(0))
     before = dict(optimizer.state_dict())
     other = {name: array + 1 for name, array in before.items()}
-    with pytest.raises(
-        nb.MissingKeysError, match="(?s)cannot load the state of Adam: missing keys: vw/bias"
+    without = {name: array for name, array in other.items() if name != "vw/bias"}
+    for state, error, message in (
+        (without, nb.StructureError, '(?s)the state of Adam.*missing: "vw/bias"'),
+        ({**other, "vw/bais": np.ones(3)}, nb.StructureError, 'unexpected: "vw/bais"'),
+        ({**other, "vw/bias": np.ones(4)}, nb.ShapeError, r'"vw/bias" is float\d\d\[4\], not'),
+        ({**other, "lr": -1.0}, nb.ArgumentError, "must be finite and at least 0"),
+        ([], nb.ArgumentTypeError, "takes a mapping from names to arrays, got list"),
     ):
-        optimizer.load_state_dict(
-            {name: array for name, array in other.items() if name != "vw/bias"}
-        )
-    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: vw/bais"):
-        optimizer.load_state_dict({**other, "vw/bais": np.ones(3)})
-    with pytest.raises(
-        nb.ShapeError,
-        match=r'the optimizer holds float32\[3\] as "vw/bias", the mapping holds float64\[4\]',
-    ):
-        optimizer.load_state_dict({**other, "vw/bias": np.ones(4)})
-    with pytest.raises(nb.StructureError, match='"count" must be a number of steps, got -1'):
-        optimizer.load_state_dict({**other, "count": -1})
-    with pytest.raises(nb.ArgumentError, match="a learning rate must be finite and at least 0"):
-        optimizer.load_state_dict({**other, "lr": -1.0})
-    with pytest.raises(
-        nb.ArgumentTypeError, match="load_state_dict takes a mapping from names to arrays, got list"
-    ):
-        optimizer.load_state_dict([])
+        with pytest.raises(error, match=message):
+            optimizer.load_state_dict(state)
     agree(dict(optimizer.state_dict()), before, exactly=True)
 
 
 def test_a_fresh_optimizer_refuses_the_state_of_another_rule(net, gradients):
     adam = nb.Adam(1e-2)
     adam.update(net, gradients(0))
-    with pytest.raises(
-        nb.UnexpectedKeysError, match="cannot load the state of SGD: unexpected keys: mw/bias"
-    ):
-        nb.SGD(1e-2).load_state_dict(adam.state_dict())
-    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: vw/bias"):
-        nb.SGD(1e-2, 0.9).load_state_dict(adam.state_dict())
-    with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: mw/bias"):
-        nb.Optax(optax.adam(1e-2)).load_state_dict(adam.state_dict())
-
-
-def test_without_strict_the_rest_stays(net, gradients):
-    optimizer = nb.Adam(1e-2)
-    optimizer.update(net, gradients(0))
-    optimizer.load_state_dict({"mw/bias": np.full(3, 7.0), "unknown": np.ones(1)}, strict=False)
-    np.testing.assert_array_equal(optimizer.state.mw.bias, [7, 7, 7])
-    np.testing.assert_allclose(optimizer.state.mw.scale, 0.1 * gradients(0).scale, rtol=1e-5)
-    assert int(optimizer.count) == 1
+    for other in (nb.SGD(1e-2), nb.SGD(1e-2, 0.9), nb.Optax(optax.adam(1e-2))):
+        with pytest.raises(nb.StructureError, match='unexpected: "[mv]w/bias"'):
+            other.load_state_dict(adam.state_dict())
 
 
 @pytest.mark.parametrize("name", MAKERS)

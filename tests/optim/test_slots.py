@@ -56,7 +56,7 @@ def test_a_state_that_does_not_fit_is_refused_whole(net, gradients, agree):
     optimizer.update(net, gradients(0))
     before = optimizer.state
     for change, message in (
-        (lambda s: s.__delitem__("vw"), '(?s)the state of Adam.*missing: "vw".*has mw, vw, count'),
+        (lambda s: s.__delitem__("vw"), '(?s)the state of Adam.*missing: "vw/bias"'),
         (lambda s: s.__setitem__("speed", jnp.ones(1)), 'unexpected: "speed"'),
         (lambda s: s.__delitem__("vw/bias"), 'missing: "vw/bias"'),
         (lambda s: s.__setitem__("mw/bias", jnp.ones(4)), '"mw/bias" is float.*not float32'),
