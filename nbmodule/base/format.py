@@ -189,15 +189,8 @@ def count_noun(n: int, noun: str) -> str:
         >>> count_noun(1, "variable"), count_noun(1200, "variable")
         ('1 variable', '1,200 variables')
     """
-    if n != 1:
-        noun = (
-            "leaves"
-            if noun == "leaf"
-            else noun[:-1] + "ies"
-            if noun.endswith(("ry", "ty"))
-            else noun + "s"
-        )
-    return f"{n:,} {noun}"
+    plural = re.sub("(?<=[rt])y$", "ie", noun).replace("leaf", "leave") + "s"
+    return f"{n:,} {noun if n == 1 else plural}"
 
 
 def ordinal(n: int) -> str:
@@ -232,18 +225,9 @@ def merge_bins(bins: tuple[int, ...] | list[float], width: int) -> list[float]:
     return [sum(bins[i : i + step]) for i in range(0, len(bins), step)]
 
 
-_UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "TB": 10**12,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-    "TIB": 2**40,
-}
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", 1):
+    _UNITS |= {f"{_letter}B": 1000**_power, f"{_letter}IB": 1024**_power}
 
 
 def bytes_of(text: str | int | float) -> int:
@@ -254,13 +238,7 @@ def bytes_of(text: str | int | float) -> int:
         >>> bytes_of("256MB"), bytes_of("1.5 GiB"), bytes_of(1000)
         (256000000, 1610612736, 1000)
     """
-    if isinstance(text, (int, float)) and not isinstance(text, bool) and text > 0:
-        return int(text)
-    match = (
-        re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text)
-        if isinstance(text, str)
-        else None
-    )
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", str(text))
     if match is None or match[2].upper() not in _UNITS or not float(match[1]):
         raise ArgumentError(
             f"budget must be a positive number of bytes or text such as '256MB', got {text!r}."

@@ -18,38 +18,12 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import source_info_util
-from jax.extend.core import Literal, Primitive, jaxpr_as_fun
+from jax.extend import source_info_util as source_info_util
+from jax.extend.core import Literal as Literal
+from jax.extend.core import Primitive as Primitive
+from jax.extend.core import jaxpr_as_fun as jaxpr_as_fun
 
 from nbmodule.errors import MissingDependencyError
-
-__all__ = [
-    "INLINE",
-    "Literal",
-    "Primitive",
-    "WRAPPERS",
-    "bind",
-    "concrete_value",
-    "eager_trace",
-    "here",
-    "is_eager",
-    "is_jit_being_traced",
-    "is_only_looked_at",
-    "is_repeated",
-    "jaxpr_as_fun",
-    "jaxprs_in_params",
-    "line_of_user",
-    "make_user_context",
-    "outside_traces",
-    "quiet",
-    "raw_frames",
-    "reset_compilation_cache",
-    "scan_counts",
-    "source_info_util",
-    "trace_context",
-    "trace_token",
-    "unfit",
-]
 
 OLDEST = "0.8"
 NEWEST_KNOWN = "0.12"
@@ -145,35 +119,30 @@ outside_traces: Callable[[], AbstractContextManager[Any]] = (
 )
 
 
-def is_jit_being_traced() -> bool:
-    """Return True if a `jax.jit` is being traced now; a `scan` alone is not one.
-
-    JAX says so only in private.
-    """
+def _open_traces() -> Iterator[Any]:
+    """Yield the traces that are open, innermost first; JAX has them only in private."""
     trace = getattr(trace_context, "trace", None)
     while trace is not None:
+        yield trace
+        trace = getattr(trace, "parent_trace", None)
+
+
+def is_jit_being_traced() -> bool:
+    """Return True if a `jax.jit` is being traced now; a `scan` alone is not one."""
+    for trace in _open_traces():
         debug_info = getattr(getattr(trace, "frame", None), "debug_info", None)
         if getattr(debug_info, "traced_for", "") == "jit":
             return True
-        trace = getattr(trace, "parent_trace", None)
     return False
-
-
-_REPEATING = {"BatchTrace", "DynamicJaxprTrace"}
 
 
 def is_repeated() -> bool:
     """Return True if a value computed on the host now is used for many rows, steps or calls.
 
-    A `vmap` is open, or a function is traced to be run later. JAX says so only in private; without
-    it the answer is no.
+    A `vmap` is open, or a function is traced to be run later.
     """
-    trace = getattr(trace_context, "trace", None)
-    while trace is not None:
-        if type(trace).__name__ in _REPEATING:
-            return True
-        trace = getattr(trace, "parent_trace", None)
-    return False
+    repeating = ("BatchTrace", "DynamicJaxprTrace")
+    return any(type(trace).__name__ in repeating for trace in _open_traces())
 
 
 _LOOKING = {
@@ -324,61 +293,34 @@ def check_jax() -> Any:
 
 
 def _prove() -> Any:
-    with jax.disable_jit(False):
-        _prove_that_traces_are_told_apart()
-        _prove_that_a_changed_token_traces_again()
-        _prove_that_a_raw_jit_is_noticed()
-        return here()
-
-
-def _prove_that_traces_are_told_apart() -> None:
+    vector = jax.ShapeDtypeStruct((2,), np.float32)
+    outside, token = here(), make_user_context(None)
     states: list[Any] = []
-
-    def inner(x: object) -> Any:
-        states.append(here())
-        return x
-
-    def outer(x: object) -> Any:
-        states.append(here())
-        return jax.vmap(inner)(x)
-
-    jax.eval_shape(outer, _VECTOR)
-    outside, (enclosing, within) = here(), states
-    if outside != here():
-        raise unfit("`get_opaque_trace_state` differs within one trace")
-    if outside in (enclosing, within) or enclosing == within:
-        raise unfit("`get_opaque_trace_state` is equal for two open traces")
-
-
-def _prove_that_a_changed_token_traces_again() -> None:
-    traced: list[None] = []
-    token = make_user_context(None)
-
-    @jax.jit
-    def fn(x: object) -> Any:
-        traced.append(None)
-        return x
-
-    for value in (None, 1, 2):
-        with token(value):
-            jax.eval_shape(fn, _VECTOR)
-    if len(traced) != 3:
-        raise unfit("`jax.make_user_context` no longer separates two traces in JAX's caches")
-
-
-def _prove_that_a_raw_jit_is_noticed() -> None:
-    visited = [is_jit_being_traced()]
+    in_jit: list[bool] = []
 
     def note(x: object) -> Any:
-        visited.append(is_jit_being_traced())
+        states.append(here())
+        in_jit.append(is_jit_being_traced())
         return x
 
-    jax.eval_shape(jax.jit(note), _VECTOR)
-    jax.eval_shape(jax.jit(jax.vmap(note)), _VECTOR)
-    if visited != [False, True, True]:
-        raise unfit(
-            "a raw `jax.jit` is not detected while it is traced (`trace_ctx`, `traced_for`)"
-        )
-
-
-_VECTOR = jax.ShapeDtypeStruct((2,), np.float32)
+    with jax.disable_jit(False):
+        if outside != here():
+            raise unfit("`get_opaque_trace_state` differs within one trace")
+        jax.eval_shape(lambda x: jax.vmap(note)(note(x)), vector)
+        enclosing, within = states
+        if outside in states or enclosing == within:
+            raise unfit("`get_opaque_trace_state` is equal for two open traces")
+        states.clear()
+        fn = jax.jit(note)
+        for value in (None, 1, 2):
+            with token(value):
+                jax.eval_shape(fn, vector)
+        if len(states) != 3:
+            raise unfit("`jax.make_user_context` no longer separates two traces in JAX's caches")
+        in_jit.clear()
+        jax.eval_shape(jax.jit(lambda x: jax.vmap(note)(note(x))), vector)
+        if is_jit_being_traced() or in_jit != [True, True]:
+            raise unfit(
+                "a raw `jax.jit` is not detected while it is traced (`trace_ctx`, `traced_for`)"
+            )
+        return here()

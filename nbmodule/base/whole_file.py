@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import glob
-import hashlib
 import os
 import secrets
 import stat
@@ -134,11 +133,8 @@ def _explained(
     explained = FileWriteError(
         f"cannot save {os.fspath(path)}: {reason}. {state}{_ADVICE.get(error.errno or 0, '')}"
     )
-    explained.errno, explained.strerror, explained.filename = (
-        error.errno,
-        error.strerror,
-        os.fspath(path),
-    )
+    explained.errno, explained.strerror = error.errno, error.strerror
+    explained.filename = os.fspath(path)
     return explained
 
 
@@ -155,8 +151,7 @@ def _make_folders(folder: Path) -> list[Path]:
 
 def _prefix(target: Path) -> str:
     """Return the beginning of names of unfinished files; a name has at most 255 bytes."""
-    name = os.fsencode(target.name)
-    return f".{target.name}." if len(name) <= 200 else f".{hashlib.sha256(name).hexdigest()[:32]}."
+    return f".{target.name[:50]}."
 
 
 def _create(target: Path) -> tuple[int, Path]:
