@@ -162,7 +162,8 @@ def accept_aliases(cls: type[T]) -> type[T]:
         try:
             init(self, *args, **kwargs)
         except TypeError:
-            missing = _missing_arguments(init, self, *args, **kwargs)
+            given = {*arguments(cls).positional[: len(args)], *kwargs}
+            missing = [name for name in arguments(cls).required if name not in given]
             if not missing:
                 raise
             # Python could not bind the arguments: nothing of `init` has run.
@@ -170,22 +171,6 @@ def accept_aliases(cls: type[T]) -> type[T]:
 
     type.__setattr__(cls, "__init__", __init__)
     return cls
-
-
-def _missing_arguments(init: Callable[..., Any], *args: Any, **kwargs: Any) -> list[str]:
-    signature = inspect.signature(init)
-    try:
-        bound = signature.bind_partial(*args, **kwargs).arguments
-    except TypeError:
-        return []
-    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [
-        parameter.name
-        for parameter in signature.parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind not in variadic
-        and parameter.name not in bound
-    ]
 
 
 def _missing_error(cls: type, missing: list[str]) -> ArgumentTypeError:
@@ -229,6 +214,9 @@ class Arguments:
         self.positional = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
         self.names = {*self.positional, *(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)}
         self.count = len(self.positional)
+        self.required = [
+            p.name for p in parameters if p.default is p.empty and p.name in self.names
+        ]
         self.has_varargs = inspect.Parameter.VAR_POSITIONAL in kinds
         self.is_open = False  # True where an unknown name is for another function to judge
         self.suffix = ""
@@ -240,10 +228,8 @@ class Arguments:
             _, base, *_ = [cls for cls in fn.__mro__ if "__init__" in vars(cls)]
             # If all names of the base are names here, **kwargs go elsewhere: to the parts.
             if is_ours(base) and not arguments(base).names <= self.names:
-                self.names, self.is_open = (
-                    self.names | arguments(base).names,
-                    arguments(base).is_open,
-                )
+                self.names |= arguments(base).names
+                self.is_open = arguments(base).is_open
 
     def needs_translation(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
         """Return True if a name, a position or the spelling of a value is not the one here."""
@@ -319,12 +305,10 @@ def _argument_name(where: str, signature: Arguments, word: str, value: object) -
     for name, aliases in ALIASES.items():
         if name in signature.names and word in aliases:
             return name
-    for ignored in _IGNORED.get(word, ()):
-        # The number 1 is not the flag True.
-        if value is ignored or (
-            isinstance(value, bool) == isinstance(ignored, bool) and value == ignored
-        ):
-            return None
+    # The number 1 is not the flag True.
+    is_flag = isinstance(value, bool)
+    if any(isinstance(x, bool) == is_flag and value == x for x in _IGNORED.get(word, ())):
+        return None
     if signature.is_open:
         return word
     if word not in REFUSED:
