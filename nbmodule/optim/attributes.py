@@ -11,7 +11,6 @@ the frame of the step closes, and set for good when the step commits (`Attribute
 from __future__ import annotations
 
 import operator
-import warnings
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -40,15 +39,14 @@ _PLAIN = (bool, int, float, str, type(None))
 class AttributeChange(Buffer):
     """Attributes that a step sets; a variable, so that they are set when the step commits."""
 
-    __slots__ = ("after", "before", "in_jit", "makes_state", "optimizer")
+    __slots__ = ("after", "before", "optimizer")
     is_pending = False  # pyright: ignore  # no array is read for these three
     shape, dtype = (), np.dtype(np.int32)  # pyright: ignore
 
-    def __init__(self, optimizer: Optimizer, in_jit: bool) -> None:
+    def __init__(self, optimizer: Optimizer) -> None:
         self._frozen, self._home = False, None
         self.optimizer = weakref.ref(optimizer)
         self.before = self.after = _user_attributes(optimizer)
-        self.in_jit, self.makes_state = in_jit, False
 
     def close(self) -> None:
         """Put the attributes back when the outermost frame of the step closes; again is fine."""
@@ -76,20 +74,6 @@ class AttributeChange(Buffer):
         optimizer = self.optimizer()
         if optimizer is not None:
             restore_attributes(optimizer, self.after)
-            if self.in_jit:
-                _warn_of_counters(optimizer, self.makes_state)
-
-
-def _warn_of_counters(optimizer: Optimizer, makes_state: bool) -> None:
-    memo = optimizer._memo
-    memo.retraces = 0 if makes_state else memo.retraces + 1
-    if memo.retraces == 3:
-        warnings.warn(
-            f"{type(optimizer).__name__} changes a plain attribute in every step, so nb.jit "
-            "compiles every step anew. Use self._count, which counts steps, or keep the number as "
-            "a JAX array, which becomes a variable.",
-            stacklevel=2,
-        )
 
 
 def check_is_mapping(title: str, state: object) -> None:
@@ -129,39 +113,27 @@ def note_change(optimizer: Optimizer) -> None:
 def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
     """Remember the attributes before one changes in a way that compiled code must know."""
     memo, frame, is_eager = optimizer._memo, now.frame, here() == EAGER
-    is_free = is_eager and (frame is None or not memo.stepping)
+    is_free = is_eager and not memo.stepping
     if frame is None or is_free or optimizer._nbm.home is not None:
         return
     if memo.change is None:
+        if not makes_state and not memo.stepping:
+            return  # set once, when the function is traced, as an attribute of any object
         outermost = frame.outside or frame
         is_direct = outermost.outside is None and frame.trace == outermost.trace == here()
-        is_kept = is_direct and (outermost.wall or is_eager)
-        if not is_kept or not (makes_state or memo.stepping):
-            _refuse(optimizer, name, makes_state)
-            return
-        memo.change = AttributeChange(optimizer, outermost.wall)
+        if not is_direct or not (outermost.wall or is_eager):
+            raise TraceError(
+                f"{type(optimizer).__name__} sets its attribute {name} in a step that is inside "
+                "nb.scan, nb.grad or another transform, where it cannot be kept. Take one step "
+                "outside first (directly in nb.jit will do), or set the state by set_state; keep "
+                "what changes in every step in a JAX array."
+            )
+        memo.change = AttributeChange(optimizer)
         if outermost.wall:
             memo.changes.append(memo.change)
         outermost.closing.append(memo.change.close)
-    memo.change.makes_state |= makes_state
     if memo.change not in frame.written:
         write(memo.change, np.int32(1))
-
-
-def _refuse(optimizer: Optimizer, name: str, makes_state: bool) -> None:
-    cls = type(optimizer).__name__
-    if makes_state:
-        raise TraceError(
-            f"{cls} makes its attribute {name} in its first step, and this first step is inside "
-            "nb.scan, nb.grad or another transform, where it cannot be kept. "
-            "Take one step outside first (directly in nb.jit will do), or set the state by "
-            "set_state."
-        )
-    warnings.warn(
-        f"{cls}.{name} is set inside a transform: this happens once, while the function is "
-        "traced, not at each step. Keep the value in a JAX array, which becomes a variable.",
-        stacklevel=5,
-    )
 
 
 def holds_arrays(value: object) -> bool:

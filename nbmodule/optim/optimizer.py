@@ -67,7 +67,6 @@ class Memo:
         self.stepping = 0  # number of open calls of `_step`
         self.change: Any = None  # the open `AttributeChange`
         self.changes: list[Any] = []  # those that compiled steps may still apply
-        self.retraces = 0  # traces in a row for nothing but a changed plain attribute
 
 
 class Optimizer:
@@ -243,14 +242,11 @@ class Optimizer:
         self._set_rate(0, lr)
 
     @property
-    def _count(self) -> Any:
-        """Number of steps; in a step, this one included."""
+    def count(self) -> Any:
+        """Number of steps so far; in a step, this one included."""
         return self._counter.value
 
-    @property
-    def count(self) -> Any:
-        """Number of steps so far."""
-        return self._counter.value
+    _count = count
 
     # -- steps --
     def step(
