@@ -121,11 +121,11 @@ def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
 def test_a_heat_map_and_its_text_say_the_same(model, x):
     sweep = nb.sweep(model, x, "units", metric=0)
     record = sweep_record(sweep)
-    assert record.columns == ("0", "1", "2", "3") and record.cells[1][3] is None
     data = payload_of(record)
-    assert data["cells"][1][2:] == [None, None] and data["rows"] == ["0", "2"]
+    assert data["columns"] == ["0", "1", "2", "3"] and data["rows"] == ["0", "2"]
+    assert data["cells"][1][2:] == [None, None]
     sweep.values[0, 1] = np.nan  # as an ablation that makes the loss NaN
-    assert sweep_record(sweep).cells[0][1] != 0
+    assert sweep_record(sweep).data["cells"][0][1] != 0
     assert sweep.most(1)[0].setting == nb.zero(unit=1) and len(sweep) == 6
     title, _, first, *_ = repr(sweep).splitlines()
     assert title.startswith("Sequential · each unit set to zero · output 0")

@@ -30,13 +30,7 @@ from nbmodule.views.panels.graph_view import graph_record
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.inspection_view import Panel
 from nbmodule.views.panels.intervention_actions import ACTS, SETTLE, answered, settled
-from nbmodule.views.panels.intervention_views import (
-    PlaceRow,
-    WhatIfRecord,
-    attributes_of,
-    counts_of,
-    what_if_record,
-)
+from nbmodule.views.panels.intervention_views import untried_record, what_if_record
 from nbmodule.views.records.findings import findings_of
 from nbmodule.views.records.records import CallTable, Finding, Note
 from nbmodule.views.renderers.columns import picture_payload
@@ -233,26 +227,6 @@ def _largest(calls: Calls) -> Any:
     return (0, -1, index) if x.ndim == 3 else index
 
 
-def _tried_first(name: str, ran: Ran) -> WhatIfRecord:
-    """The part before anything was tried: the places, without a run."""
-    calls = [call for call in ran.calls if call.kind == "call"]
-    modules = {call.path: call.module for call in calls if call.module is not None}
-    return WhatIfRecord(
-        name,
-        places=tuple(dict.fromkeys(PlaceRow(call.path, *_counts(call)) for call in calls)),
-        attributes=attributes_of(modules),
-        code="y = model(x)",
-        title=(name, "nothing is changed: choose a place and a setting"),
-    )
-
-
-def _counts(call: Call) -> tuple[int, int, int, int]:
-    """Heads, channels, units and tokens of what a call returned."""
-    leaves = [] if call.error else jax.tree.leaves(call.returns)
-    x = next((leaf for leaf in leaves if getattr(leaf, "ndim", 0)), None)
-    return (0, 0, 0, 0) if x is None or call.module is None else counts_of(call.module, x)
-
-
 def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_graph: Any) -> Panel:
     name, facts = parts.name, ()
     shown: Any = _missing("graph", no_graph)
@@ -265,7 +239,7 @@ def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_grap
     table = ran.table or dataclasses.replace(call_table(ran.calls, ran.example), root="view.calls")
     notes = (f"the run ended early. {_said(ran.error)}",) if ran.error is not None else ()
     can_try = parts.recorder is None and ran.error is None and len(ran.calls)
-    tried = _tried_first(name, ran) if can_try else None
+    tried = untried_record(name, ran.calls) if can_try else None
     more: Any = {"notes": notes, "title": _facts(name, ran, table)}
     return Panel(name, ran.modules, table, shown, tried, dict(ran.sources), **more)
 

@@ -12,7 +12,7 @@ from typing import Any
 from nbmodule.base.format import plain
 from nbmodule.views.builders.modules import Lines
 from nbmodule.views.panels.graph_view import GraphRecord
-from nbmodule.views.panels.intervention_views import WhatIfRecord
+from nbmodule.views.panels.intervention_views import InterventionRecord
 from nbmodule.views.records.findings import derived, findings_of
 from nbmodule.views.records.outline import group_lines
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, ViewRecord
@@ -42,7 +42,7 @@ class Panel(ViewRecord):
     modules: ModuleTree | Note
     calls: CallTable | Note
     graph: GraphRecord | Note
-    what_if: WhatIfRecord | None = None
+    what_if: InterventionRecord | None = None
     sources: Mapping[str, Lines] = field(default_factory=dict)
     root: str = "view"
     most: int | None = None

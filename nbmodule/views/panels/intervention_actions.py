@@ -11,7 +11,7 @@ from nbmodule.errors import ArgumentError
 from nbmodule.interventions.values import KINDS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
 from nbmodule.views.comm.sources import WeakSource, register_source
-from nbmodule.views.panels.intervention_views import WhatIfRecord, part_for, what_if_record
+from nbmodule.views.panels.intervention_views import InterventionRecord, part_for, what_if_record
 from nbmodule.views.renderers.html import packed_data
 from nbmodule.views.renderers.payload import payload_of
 
@@ -29,7 +29,7 @@ class WhatIfSource(WeakSource):
         what_if = self._value()
         return what_if is not None and what_if.has_changed
 
-    def record(self) -> WhatIfRecord:
+    def record(self) -> InterventionRecord:
         return what_if_record(self.value())
 
     def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:

@@ -5,16 +5,18 @@ it matters.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from nbmodule.base.format import format_number, plain
 from nbmodule.base.notebook import names_of_notebook
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
+from nbmodule.calls.call import Call
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError
@@ -27,7 +29,7 @@ from nbmodule.interventions.targets import heads_of, names_of
 from nbmodule.interventions.what_if import WhatIf
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.records.records import Picture, ViewRecord
+from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import common, payload_of
@@ -127,123 +129,82 @@ MOST_ROWS = 400
 MOST_PLACES = 2000
 
 
-class TriedRow(NamedTuple):
-    """One setting: where, what, and whether it is on."""
-
-    path: str
-    part: str
-    words: str
-    kind: str
-    number: float
-    on: bool
-
-
-class PlaceRow(NamedTuple):
-    """A place that can be set, with how many heads, channels, units and tokens it has; 0 where it
-    has none.
-    """
-
-    path: str
-    heads: int = 0
-    channels: int = 0
-    units: int = 0
-    tokens: int = 0
-
-
 @dataclass(frozen=True)
-class SweepRecord(ViewRecord):
-    """A heat map: what each place changes.
+class InterventionRecord(ViewRecord):
+    """A what-if, a sweep or an attribution.
 
     Attributes:
-        cells: None where a module has no such part.
+        view: Name of the view.
+        data: What the page reads, besides title and notes.
+        text: As it is printed.
+        code: The call that makes it.
     """
 
     name: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    cells: tuple[tuple[float | None, ...], ...]
-    over: str = ""
+    view: str
+    data: Mapping[str, Any]
     text: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class AttributionRecord(ViewRecord):
-    """The inputs and modules that an output comes from."""
-
-    name: str
-    picture: Picture | None
-    rows: tuple[tuple[str, float], ...]
-    text: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class WhatIfRecord(ViewRecord):
-    """The settings that were tried, and what they change.
-
-    Attributes:
-        attributes: Of each place the numbers, texts and flags that can be set.
-        parts: Parts that can be put in the place of a module, or beside it, by name.
-    """
-
-    name: str
-    tried: tuple[TriedRow, ...] = ()
-    rows: tuple[tuple[str, float], ...] = ()
-    pictures: Mapping[str, Picture] = field(default_factory=dict)
-    places: tuple[PlaceRow, ...] = ()
-    attributes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    edits: tuple[str, ...] = ()
     code: str = ""
-    noun: str = ""
-    sweep: SweepRecord | None = None
-    attribution: AttributionRecord | None = None
-    parts: tuple[str, ...] = ()
-    can_undo: bool = False
-    can_keep: bool = False
-    text: tuple[str, ...] = ()
 
 
-def sweep_record(sweep: Sweep) -> SweepRecord:
-    """Make the record of a sweep.
+def sweep_record(sweep: Sweep) -> InterventionRecord:
+    """Make the record of a sweep: a heat map, None where a module has no such part.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
         >>> record = sweep_record(nb.sweep(model, jnp.ones((1, 3)), "units", only="0", metric=0))
-        >>> record.rows, record.columns
-        (('0',), ('0', '1', '2', '3'))
+        >>> record.data["rows"], record.data["columns"]
+        (['0'], ['0', '1', '2', '3'])
     """
     most = max(1, MOST_CELLS // max(1, len(sweep.rows)))
     more = len(sweep.columns) - most
-    notes = (f"{more} columns left out: see .values",) if more > 0 else ()
-    cells = tuple(
-        tuple(float(x) if sweep.has(r, c) else None for c, x in enumerate(row[:most]))
-        for r, row in enumerate(sweep.shown_values)
-    )
-    return SweepRecord(
+    data = {
+        "rows": list(map(plain, sweep.rows)),
+        "columns": list(map(plain, sweep.columns[:most])),
+        "cells": [
+            [number(x) if sweep.has(r, c) else None for c, x in enumerate(row[:most])]
+            for r, row in enumerate(sweep.shown_values)
+        ],
+        "over": sweep.over,
+    }
+    return InterventionRecord(
         sweep.name,
-        sweep.rows,
-        sweep.columns[:most],
-        cells,
-        sweep.over,
-        tuple(repr(sweep).split("\n")),
+        "sweep",
+        data,
+        _lines_of(sweep),
+        "nb.sweep(model, x, ...)",
         title=sweep.facts,
-        notes=notes,
+        notes=(f"{more} columns left out: see .values",) if more > 0 else (),
     )
 
 
-def attribution_record(attribution: Attribution) -> AttributionRecord:
+def attribution_record(attribution: Attribution) -> InterventionRecord:
     """Make the record of an attribution: the picture of the input, and modules by how much they
     matter.
     """
-    rows = tuple(sorted(attribution.modules.items(), key=lambda entry: -abs(entry[1])))[:MOST_ROWS]
+    rows = sorted(attribution.modules.items(), key=lambda entry: -abs(entry[1]))[:MOST_ROWS]
     picture, notes, x = None, list(attribution.notes), attribution.inputs
     if x is not None:
-        picture = picture_of(_first(x), labels=attribution.labels)
+        picture = picture_payload(picture_of(_first(x), labels=attribution.labels))
         if x.ndim > 1 and x.shape[0] > 1:
             notes.append(f"the picture is of the first of {x.shape[0]}")
-    text = tuple(repr(attribution).split("\n"))
-    return AttributionRecord(
-        attribution.name, picture, rows, text, title=attribution.facts, notes=tuple(notes)
+    return InterventionRecord(
+        attribution.name,
+        "attribution",
+        {"rows": _numbers(rows), "picture": picture},
+        _lines_of(attribution),
+        "nb.attribute(model, x, ...)",
+        title=attribution.facts,
+        notes=tuple(notes),
     )
+
+
+def _lines_of(value: object) -> tuple[str, ...]:
+    return tuple(repr(value).split("\n"))
+
+
+def _numbers(rows: Iterable[tuple[str, float]]) -> list[list[Any]]:
+    return [[plain(path), number(x)] for path, x in rows]
 
 
 def _first(x: np.ndarray) -> np.ndarray:
@@ -252,16 +213,42 @@ def _first(x: np.ndarray) -> np.ndarray:
     return x[..., 0] if x.ndim == 3 and x.shape[-1] == 1 else x
 
 
-def what_if_record(what_if: WhatIf) -> WhatIfRecord:
-    """Make the record of what was tried.
+def untried_record(name: str, calls: Iterable[Call]) -> InterventionRecord:
+    """Make the record of a what-if of calls that ran, before anything was tried."""
+    calls = [call for call in calls if call.kind == "call"]
+    modules = {call.path: call.module for call in calls if call.module is not None}
+    places = dict.fromkeys((plain(call.path), *_counts_of_call(call)) for call in calls)
+    data = {
+        **dict.fromkeys(("tried", "rows", "edits", "parts"), ()),
+        **dict.fromkeys(("sweep", "attribution")),
+        "root": plain(name),
+        "pictures": {},
+        "places": list(places),
+        "attributes": attributes_of(modules),
+        "noun": "",
+        "can": {"undo": False, "keep": False},
+    }
+    title = (name, "nothing is changed: choose a place and a setting")
+    return InterventionRecord(name, "what_if", data, code="y = model(x)", title=title)
+
+
+def _counts_of_call(call: Call) -> tuple[int, int, int, int]:
+    leaves = [] if call.error else jax.tree.leaves(call.returns)
+    x = next((leaf for leaf in leaves if getattr(leaf, "ndim", 0)), None)
+    return (0, 0, 0, 0) if x is None or call.module is None else counts_of(call.module, x)
+
+
+def what_if_record(what_if: WhatIf) -> InterventionRecord:
+    """Make the record of what was tried, and what it changes.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
         >>> record = what_if_record(nb.what_if(model, jnp.ones((1, 3)), {"0": nb.zero()}, metric=0))
-        >>> record.tried[0].words, record.rows[1]
-        ('set to zero', ('0', 1.0))
+        >>> record.data["tried"][0][2], record.data["rows"][1]
+        ('set to zero', ['0', 1])
     """
     result, is_changed = what_if.result, bool(what_if.tried or what_if.edited)
+    modules = names_of(what_if.current.model)
     title = [what_if.name]
     if result.metric_before is not None and result.metric_after is not None:
         before, after = map(format_number, (result.metric_before, result.metric_after))
@@ -271,30 +258,43 @@ def what_if_record(what_if: WhatIf) -> WhatIfRecord:
     outputs = {name: _shown(x) for name, x in outputs.items() if is_changed or name == "before"}
     limits = _limits(list(outputs.values()))
     count = result.before.shape[0] if result.before.ndim > 2 else 1
-    return WhatIfRecord(
+    returns = list(what_if.current.before.returns.items())[:MOST_PLACES]
+    swept, attributed = what_if.swept, what_if.attributed
+    data = {
+        "root": plain(what_if.name),
+        "tried": list(map(_tried, what_if.tried)),
+        "rows": _numbers(list(result.changes.items())[:MOST_PLACES]),
+        "pictures": {
+            name: picture_payload(picture_of(x, limits=limits)) for name, x in outputs.items()
+        },
+        "places": [[plain(p), *counts_of(modules[p], x)] for p, x in returns if p in modules],
+        "attributes": attributes_of(modules),
+        "parts": list(map(plain, parts_for(what_if))),
+        "edits": [plain(line, 200) for line in what_if.edit_code.splitlines()],
+        "noun": plain(what_if.noun),
+        "sweep": None if swept is None else payload_of(sweep_record(swept)),
+        "attribution": None if attributed is None else payload_of(attribution_record(attributed)),
+        "can": {
+            "undo": bool(what_if.can_undo),
+            "keep": bool(what_if.edited or any(entry.on for entry in what_if.tried)),
+        },
+    }
+    return InterventionRecord(
         what_if.name,
-        tuple(_tried(entry) for entry in what_if.tried),
-        tuple(result.changes.items())[:MOST_PLACES],
-        {name: picture_of(x, limits=limits) for name, x in outputs.items()},
-        _places(what_if),
-        attributes_of(names_of(what_if.current.model)),
-        tuple(what_if.edit_code.splitlines()),
+        "what_if",
+        data,
+        _lines_of(what_if),
         what_if.code,
-        what_if.noun,
-        None if what_if.swept is None else sweep_record(what_if.swept),
-        None if what_if.attributed is None else attribution_record(what_if.attributed),
-        tuple(parts_for(what_if)),
-        bool(what_if.can_undo),
-        bool(what_if.edited or any(e.on for e in what_if.tried)),
-        tuple(repr(what_if).split("\n")),
         title=tuple(title),
         notes=(f"outputs are those of the first of {count}",) if count > 1 else (),
     )
 
 
-def _tried(entry: Any) -> TriedRow:
+def _tried(entry: Any) -> list[Any]:
+    """Write where, what, and whether it is on."""
     at = entry.setting
-    return TriedRow(entry.where, at.where, at.words, at.kind, at.number, entry.on)
+    words = map(plain, (entry.where, at.where, at.words))
+    return [*words, at.kind, number(at.number), entry.on]
 
 
 def _limits(arrays: list[np.ndarray]) -> tuple[float, float] | None:
@@ -308,21 +308,24 @@ def _shown(x: np.ndarray) -> np.ndarray:
     return x[0] if x.ndim > 2 or (x.ndim == 2 and x.shape[0] == 1) else x
 
 
-def _places(what_if: WhatIf) -> tuple[PlaceRow, ...]:
-    run = what_if.current
-    named = names_of(run.model)
-    returns = list(run.before.returns.items())[:MOST_PLACES]
-    return tuple(PlaceRow(p, *counts_of(named[p], x)) for p, x in returns if p in named)
-
-
 def attributes_of(modules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The numbers, texts and flags that can be set, of each module that has some, by path."""
-    scalars = {path: scalars_of(module) for path, module in list(modules.items())[:MOST_PLACES]}
     shown = {
-        path: {plain(name): value for name, value in values.items() if value is not None}
-        for path, values in scalars.items()
+        plain(path): {
+            plain(name): _scalar(value)
+            for name, value in scalars_of(module).items()
+            if value is not None
+        }
+        for path, module in list(modules.items())[:MOST_PLACES]
     }
     return {path: values for path, values in shown.items() if values}
+
+
+def _scalar(value: Any) -> Any:
+    """A number that JSON cannot hold is written out."""
+    if isinstance(value, str):
+        return plain(value, 200)
+    return value if not isinstance(value, float) or np.isfinite(value) else str(value)
 
 
 def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
@@ -334,74 +337,24 @@ def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
 
 
 # -- forms --
-Intervention = SweepRecord | AttributionRecord | WhatIfRecord
-
-
-def _title(record: Intervention) -> list[str]:
+@title_parts.register
+def _(record: InterventionRecord) -> list[str]:
     return [plain(record.name)]
 
 
-def _lines(record: Intervention, width: int, color: bool) -> list[str]:
+@lines_of.register(InterventionRecord)
+def _lines(record: InterventionRecord, width: int, color: bool) -> list[str]:
     return [line[: max(width, 20)] for line in record.text[1:]]
 
 
-def _static(record: Intervention) -> Markup:
+@body_of.register
+def _(record: InterventionRecord) -> Markup:
     return tag("pre", "\n".join(record.text))
 
 
-for kind in (SweepRecord, AttributionRecord, WhatIfRecord):
-    title_parts.register(kind)(_title)
-    lines_of.register(kind, _lines)
-    body_of.register(kind)(_static)
-
-
-def _scalar(value: Any) -> Any:
-    """A number that JSON cannot hold is written out."""
-    if isinstance(value, str):
-        return plain(value, 200)
-    return value if not isinstance(value, float) or np.isfinite(value) else str(value)
-
-
 @payload_of.register
-def _(record: SweepRecord) -> dict[str, Any]:
-    return common(record, "sweep", code="nb.sweep(model, x, ...)") | {
-        "rows": [plain(row) for row in record.rows],
-        "columns": [plain(column) for column in record.columns],
-        "cells": [[None if x is None else number(x) for x in row] for row in record.cells],
-        "over": record.over,
-    }
-
-
-@payload_of.register
-def _(record: AttributionRecord) -> dict[str, Any]:
-    return common(record, "attribution", code="nb.attribute(model, x, ...)") | {
-        "rows": [[plain(path), number(x)] for path, x in record.rows],
-        "picture": None if record.picture is None else picture_payload(record.picture),
-    }
-
-
-@payload_of.register
-def _(record: WhatIfRecord) -> dict[str, Any]:
-    return common(record, "what_if", code=record.code) | {
-        "root": plain(record.name),
-        "tried": [
-            [*map(plain, tried[:3]), tried.kind, number(tried.number), tried.on]
-            for tried in record.tried
-        ],
-        "rows": [[plain(path), number(x)] for path, x in record.rows],
-        "pictures": {name: picture_payload(picture) for name, picture in record.pictures.items()},
-        "places": [[plain(path), *counts] for path, *counts in record.places],
-        "attributes": {
-            plain(path): {name: _scalar(v) for name, v in values.items()}
-            for path, values in record.attributes.items()
-        },
-        "parts": [plain(name) for name in record.parts],
-        "edits": [plain(line, 200) for line in record.edits],
-        "noun": plain(record.noun),
-        "sweep": None if record.sweep is None else payload_of(record.sweep),
-        "attribution": None if record.attribution is None else payload_of(record.attribution),
-        "can": {"undo": record.can_undo, "keep": record.can_keep},
-    }
+def _(record: InterventionRecord) -> dict[str, Any]:
+    return common(record, record.view, code=record.code) | dict(record.data)
 
 
 register_record(Sweep, sweep_record)
