@@ -16,9 +16,8 @@ from nbmodule.base.scopes import place_in_code
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.call.stages import first_shapes
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.naming import defined_children
-from nbmodule.core.structure.walk import aliases, is_module, items, plan_of
+from nbmodule.core.structure.walk import aliases, held, plan_of
 from nbmodule.core.variables.describe import describe_device
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.graphs import Source
@@ -165,25 +164,19 @@ class _Rows:
 
     def first_tied(self, module: CoreModule, path: str) -> str | None:
         """Return the path of the first variable of a module that another module holds before it."""
-        variables: dict[Variable, str] = {}
-        _find_own(module, "", (), variables)
-        for variable, name in variables.items():
-            first = self.places[variable].name if variable in self.places else f"{path}.{name}"
-            if first != f"{path}.{name}":
-                return first
+        for variable, name in _own(module).items():
+            location = self.places.get(variable)
+            if location is not None and location.name != f"{path}.{name}":
+                return location.name
         return None
 
-    def variables(self, obj: object) -> dict[Variable, tuple[int, int, int]]:
-        """Return the variables of a module, list, dict or plain object, once each, with sizes."""
-        sizes = self.held.get(id(obj))
+    def variables(self, module: CoreModule) -> dict[Variable, tuple[int, int, int]]:
+        """Return the variables of a module and of those below, once each, with sizes."""
+        sizes = self.held.get(id(module))
         if sizes is None:
-            sizes = self.held[id(obj)] = {}
-            for item in items(obj):
-                if isinstance(item.value, Variable):
-                    if not item.value.is_released:
-                        sizes[item.value] = _sizes((item.value,))
-                elif is_module(item.value) or is_branch(item.value):
-                    sizes.update(self.variables(item.value))
+            sizes = self.held[id(module)] = {v: _sizes((v,)) for v in _own(module)}
+            for _, child in defined_children(module):
+                sizes.update(self.variables(child))
         return sizes
 
 
@@ -207,22 +200,17 @@ def _devices(all_variables: Any) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} devices" if names else ""
 
 
-def _own_variables(module: object) -> tuple[str, ...]:
-    """The variables of a module that no module below it holds; nothing below is walked."""
+def _own(module: object) -> dict[Variable, str]:
+    """The variables of a module that no module below it holds, with their names in it."""
     names: dict[Variable, str] = {}
-    _find_own(module, "", (), names)
-    return tuple(f"{name} {describe_shape(variable)}" for variable, name in names.items())
+    for name, part in held(module):
+        if isinstance(part, Variable) and not part.is_released:
+            names.setdefault(part, name)
+    return names
 
 
-def _find_own(
-    obj: object, prefix: str, parents: tuple[int, ...], names: dict[Variable, str]
-) -> None:
-    for item in items(obj):
-        if isinstance(item.value, Variable):
-            if not item.value.is_released:
-                names.setdefault(item.value, prefix + item.name)
-        elif not is_module(item.value) and is_branch(item.value) and id(item.value) not in parents:
-            _find_own(item.value, f"{prefix}{item.name}.", (*parents, id(obj)), names)
+def _own_variables(module: object) -> tuple[str, ...]:
+    return tuple(f"{name} {describe_shape(variable)}" for variable, name in _own(module).items())
 
 
 @functools.lru_cache(512)
