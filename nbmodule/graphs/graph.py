@@ -11,8 +11,7 @@ from typing import Any
 
 from nbmodule.base.sockets import Displayed, socket
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.graphs import lookup
-from nbmodule.graphs.model import Computation, Group
+from nbmodule.graphs.model import Computation
 from nbmodule.graphs.reading.trace import trace
 from nbmodule.graphs.writing import export
 from nbmodule.graphs.writing.comparing import GraphComparison, compare_graphs
@@ -34,35 +33,6 @@ class Graph(Displayed, Computation):
     >>> graph.edges[0]
     Edge(source=0, output=0, target=1, position=0, shape=(3,), dtype='float32')
     """
-
-    def find(self, path: str, call: int | None = None) -> Group:
-        """The group of a submodule; its first call unless `call` says otherwise.
-
-        >>> import jax, jax.numpy as jnp
-        >>> from nbmodule.graphs import trace_graph
-        >>> graph = trace_graph(jax.named_scope("head")(jnp.sin), jnp.ones(3))
-        >>> graph.find("head").operations
-        1
-
-        Raises:
-            PathError: if no such submodule was called; the message names the closest.
-        """
-        return lookup.find(self, path, call)
-
-    def glob(self, pattern: str) -> list[Group]:
-        """All groups of submodules whose path matches a pattern such as `blocks.*`, in order of the
-        program.
-        """
-        return lookup.glob(self, pattern)
-
-    def subgraph(self, path: str | int | Group, call: int | None = None) -> Graph:
-        """One group as a graph of its own; the values that come from outside are its inputs.
-
-        Args:
-            path: The submodule's path, the group's index in `groups`, or the group.
-            call: Which call of that submodule; the first by default.
-        """
-        return lookup.subgraph(self, lookup.resolve(self, path, call))
 
     def drawn(self, **options: Any) -> Graph:
         """The same graph, displayed in another way.
@@ -116,8 +86,8 @@ class Graph(Displayed, Computation):
         return compare_graphs(self, other)
 
     def save(self, path: str | os.PathLike[str], **options: object) -> Any:
-        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or
-        with Graphviz `.png`, `.pdf`.
+        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, or with
+        Graphviz `.png`, `.pdf`.
 
         Args:
             path: Its ending chooses the format. Missing folders are made; the file appears whole or
@@ -169,7 +139,7 @@ def read_graph(
     kwargs: Mapping[str, Any] | None = None,
     *,
     variables: int = 0,
-    names: Sequence[str | None] | Mapping[int, str] | None = None,
+    names: Sequence[str] = (),
     titles: Mapping[str, str] | None = None,
     aliases: Mapping[str, str] | None = None,
     name: str | None = None,
@@ -183,7 +153,7 @@ def read_graph(
         kwargs: Its keyword arguments.
         variables: How many of the first positional arguments hold variables; their arrays become
             nodes of the kind `variable`, drawn beside the operation that reads them.
-        names: Names of the arrays, in the order of the leaves that are arrays; None or absent keeps
+        names: Names of the first arrays, in the order of the leaves that are arrays; others keep
             the name that the parameter gives.
         titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
         aliases: The one path of a submodule, for each other path that calls may take to it.

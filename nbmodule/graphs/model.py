@@ -8,15 +8,19 @@ stands once, in a group with a count.
 
 from __future__ import annotations
 
+import difflib
 import linecache
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import describe_shape, printable_repr
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.scopes import place_in_code
+from nbmodule.errors import ArgumentTypeError, PathError
 
 ROOT = -1
 # Operation of the outputs that are values written into variables.
@@ -233,7 +237,7 @@ class Group:
 
 @dataclass(eq=False)
 class Computation:
-    """The records of a graph; `graphs/graph.py` adds look-up, drawing and files."""
+    """The records of a graph; `graphs/graph.py` adds drawing and files."""
 
     nodes: list[Node]
     groups: list[Group]
@@ -277,6 +281,80 @@ class Computation:
     def group(self, index: int) -> Group:
         """The group with this index; -1 is the graph itself."""
         return self.root if index == ROOT else self.groups[index]
+
+    def find(self, path: str, call: int | None = None) -> Group:
+        """The group of a submodule; its first call unless `call` says otherwise.
+
+        >>> import jax, jax.numpy as jnp
+        >>> from nbmodule.graphs import trace_graph
+        >>> graph = trace_graph(jax.named_scope("head")(jnp.sin), jnp.ones(3))
+        >>> graph.find("head").operations
+        1
+
+        Raises:
+            PathError: if no such submodule was called; the message names the closest.
+        """
+        if not isinstance(path, str):
+            raise ArgumentTypeError(
+                f"a submodule of a graph is looked up by its path, a str, got "
+                f"{type(path).__name__}."
+            )
+        if path == "":
+            return self.root
+        calls = [g for g in self.glob("*") if g.path == self.aliases.get(path, path)]
+        if not calls:
+            raise PathError(self._unknown(path))
+        for group in calls:
+            if call in (None, group.call):
+                return group
+        numbers = sorted({g.call for g in calls})
+        raise PathError(
+            f'the graph has no call {call} of "{path}"; it has the calls {numbers} (0 is the '
+            "first)."
+        )
+
+    def _unknown(self, path: str) -> str:
+        paths = list(dict.fromkeys(g.path for g in self.glob("*")))
+        if not paths:
+            return (
+                f'the graph has no submodule "{path}": no operation in it was made by a submodule.'
+            )
+        return (
+            f'the graph has no submodule "{path}"; the closest path is '
+            f'"{difflib.get_close_matches(path, paths, n=1, cutoff=0.0)[0]}". '
+            "`print(graph)` lists them all."
+        )
+
+    def glob(self, pattern: str) -> list[Group]:
+        """All groups of submodules whose path matches a pattern such as `blocks.*`, in order of the
+        program.
+        """
+        fitting = {path for alias, path in self.aliases.items() if fnmatchcase(alias, pattern)}
+        scopes = (group for group in self.groups if group.kind == "scope")
+        return [g for g in scopes if g.path in fitting or fnmatchcase(g.path, pattern)]
+
+    def resolve(self, target: str | int | Group) -> Group:
+        """The group that a path, an index into `groups`, or a group stands for.
+
+        Raises:
+            PathError: if there is no such group; the message names the closest path or the range of
+                indices.
+        """
+        if isinstance(target, Group):
+            return target
+        if isinstance(target, str):
+            return self.find(target)
+        if not is_whole(target):
+            raise ArgumentTypeError(
+                f"a subgraph is named by its path or its index, not by {type(target).__name__} "
+                f"{target!r}."
+            )
+        if not 0 <= target < len(self.groups):
+            have = f"indices 0 to {len(self.groups) - 1}" if self.groups else "no groups"
+            raise PathError(
+                f"the graph has no group {target}; it has {have}. `print(graph)` lists them."
+            )
+        return self.groups[target]
 
     def children(self, group: Group) -> Iterator[Node | Group]:
         """The nodes and groups directly inside a group, in order of the program."""

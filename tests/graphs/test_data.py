@@ -72,6 +72,10 @@ def test_a_large_graph_is_cut_and_says_so():
     assert "is left out here" in cut["notes"][0]
     assert any(-2 in plan["i"] for plan in cut["plans"])
     assert not whole["notes"]
+    focused, plan = data(graph, budget=5_000, focus="blocks.29x"), 0
+    for position in focused["focus"].split("/"):
+        plan = focused["plans"][plan]["i"][int(position)]
+    assert plan > 0
 
 
 def test_returns_are_text_by_path_and_call(returned):

@@ -27,14 +27,13 @@ def graph():
     return trace_graph(model, X)
 
 
-@pytest.mark.parametrize("ending", [".svg", ".SVG", ".dot", ".gv", ".txt"])
+@pytest.mark.parametrize("ending", [".svg", ".SVG", ".dot"])
 def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
     monkeypatch.setenv("PATH", "")
     path = graph.save(tmp_path / f"graph{ending}")
 
-    assert path.read_text().startswith(
-        {".s": "<svg", ".S": "<svg", ".t": "model ·"}.get(ending[:2], "digraph model")
-    )
+    start = "digraph model" if ending == ".dot" else "<svg"
+    assert path.read_text().startswith(start)
 
 
 @needs_dot

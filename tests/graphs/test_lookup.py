@@ -1,17 +1,13 @@
-"""Finding groups by path, pattern and number, and cutting one out."""
+"""Finding groups by path, pattern and number."""
 
 from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, PathError
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.lookup import resolve
-
-from graph_evaluator import evaluate
 
 X = jnp.linspace(0.0, 1.0, 4)
 
@@ -34,9 +30,9 @@ def graph():
     [
         (lambda g: g.find("blocks.1.mlq"), PathError, 'closest path is "blocks.1.mlp"'),
         (lambda g: g.find("head", call=2), PathError, r'no call 2 of "head"; it has the calls'),
-        (lambda g: resolve(g, -1), PathError, "no group -1; it has indices 0 to 6"),
-        (lambda g: resolve(g, 99), PathError, "no group 99; it has indices 0 to 6"),
-        (lambda g: resolve(g, 1.5), ArgumentTypeError, "path or its index, not by float"),
+        (lambda g: g.resolve(-1), PathError, "no group -1; it has indices 0 to 6"),
+        (lambda g: g.resolve(99), PathError, "no group 99; it has indices 0 to 6"),
+        (lambda g: g.resolve(1.5), ArgumentTypeError, "path or its index, not by float"),
         (lambda g: trace_graph(jnp.sin, X).find("head"), PathError, "made by a submodule"),
     ],
 )
@@ -55,33 +51,3 @@ def test_ancestors_go_up_to_the_graph(graph):
         "blocks.0",
         "",
     ]
-
-
-def test_a_subgraph_has_the_groups_below_it(graph):
-    part = graph.subgraph("blocks.1")
-
-    assert [g.path for g in part.groups] == ["blocks.1.mlp"]
-    assert [part.nodes[i].kind for i in (*part.inputs, *part.outputs)] == ["input", "output"]
-    assert part.operations == 2
-
-
-def test_the_subgraph_of_the_whole_is_the_whole(graph):
-    assert graph.subgraph("") is graph
-
-
-def test_evaluating_parts_one_after_another_gives_the_whole(graph):
-    value = X
-    for path in ("blocks.0", "blocks.1", "blocks.2", "head"):
-        value = evaluate(graph.subgraph(path), value)
-
-    np.testing.assert_allclose(value, model(X), rtol=1e-6)
-
-
-def test_a_loop_can_be_cut_out():
-    def loop(x):
-        with jax.named_scope("loop"):
-            return jax.lax.fori_loop(0, 3, lambda i, v: jnp.sin(v) * 2 + i, x)
-
-    part = trace_graph(loop, X).subgraph("loop")
-
-    np.testing.assert_allclose(evaluate(part, X), loop(X), rtol=1e-6)

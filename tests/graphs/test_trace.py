@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from nbmodule.errors import ArgumentError
 from nbmodule.graphs import data, outline, to_dot, to_svg, trace_graph
 from nbmodule.graphs.graph import read_graph
 
@@ -43,11 +42,6 @@ def test_inputs_are_named_by_their_parameters():
         "more.0",
         "scale",
     ]
-
-
-def test_names_for_more_arrays_than_there_are_is_an_error():
-    with pytest.raises(ArgumentError, match="names are given for 3 arrays, the arguments hold 1"):
-        read_graph(jnp.sin, [X], names=["a", "b", "c"])
 
 
 def test_what_is_no_array_is_fixed():

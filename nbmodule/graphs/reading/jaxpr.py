@@ -34,7 +34,7 @@ from nbmodule.graphs.reading.function_calls import FunctionFinder
 from nbmodule.graphs.reading.parameters import describe_parameters
 
 SPLICED = frozenset({"jit", "call", "custom_jvp", "custom_vjp"})  # no group for a single operation
-LOOPS = {"scan": "_scan", "while": "_while", "cond": "_cond", "custom_linear_solve": "_solve"}
+LOOPS = {"scan": "_scan", "while": "_while", "cond": "_cond"}
 _FUNCTIONS = os.path.join(LAYERS, "functional") + os.sep
 
 
@@ -330,13 +330,6 @@ class Reader(Builder):
         if chosen:
             inner.ports["select"] = tuple(ref.node for ref in chosen)
         return list(chosen)
-
-    def _solve(self, equation, operands, group, phase) -> list[Operand]:
-        lengths = equation.params["const_lengths"]
-        start, fixed = lengths.matvec + lengths.vecmat, sum(lengths)
-        inner = self.open(group, "linear_solve", "call", phase)
-        supplied = [*operands[start : start + lengths.solve], *operands[fixed:]]
-        return self.read(equation.params["jaxprs"].solve, supplied, inner)
 
     def _opaque(self, equation, body, operands, group, phase) -> list[Operand]:
         inner = self.open(group, _function_name(equation, body), "opaque", phase)

@@ -12,7 +12,6 @@ import jax
 
 from nbmodule.base.paths import entry_text
 from nbmodule.base.trees import separated
-from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import WRITTEN, Computation, Literal, Ref, Value, total_cost
 from nbmodule.graphs.reading.jaxpr import Reader, shape_and_dtype, wraps_one_call
 
@@ -22,7 +21,7 @@ def trace(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     variables: int,
-    names: Sequence[str | None] | Mapping[int, str] | None,
+    names: Sequence[str],
     titles: Mapping[str, str],
     aliases: Mapping[str, str],
     name: str | None,
@@ -31,7 +30,7 @@ def trace(
     """Read a function into records; see `nbmodule.graphs.graph.read_graph`."""
     arrays, joined = separated((args, kwargs), is_array)
     count = len(separated(args[:variables], is_array)[0])
-    labels = _labels(input_names(fn, args, kwargs), names)
+    labels = [*names, *input_names(fn, args, kwargs)[len(names) :]]
 
     def call(*arrays: object) -> Any:
         args, kwargs = joined(arrays)
@@ -132,18 +131,6 @@ def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
         elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
             names.append(parameter.name)
     return names + [f"argument {i}" for i in range(len(names), count)]
-
-
-def _labels(
-    default: list[str], names: Sequence[str | None] | Mapping[int, str] | None
-) -> list[str]:
-    supplied = dict(names) if isinstance(names, Mapping) else dict(enumerate(names or ()))
-    surplus = [position for position in supplied if not 0 <= position < len(default)]
-    if surplus:
-        raise ArgumentError(
-            f"names are given for {max(surplus) + 1} arrays, the arguments hold {len(default)}."
-        )
-    return [supplied.get(i) or label for i, label in enumerate(default)]
 
 
 def _name(fn: Callable[..., Any], name: str | None) -> str:

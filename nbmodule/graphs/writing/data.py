@@ -7,6 +7,7 @@ values stand in tables and are named by their position there.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,18 +23,11 @@ BUDGET = 250_000  # bytes of JSON; beyond it the innermost groups stay closed
 PER_CHILD = 60  # bytes that one child takes, about
 
 
-class Table:
-    """Values that occur more than once, numbered in the order of their first occurrence."""
-
-    def __init__(self) -> None:
-        self.all: list[Any] = []
-        self._numbers: dict[Any, int] = {}
-
-    def __getitem__(self, value: object) -> int:
-        number = self._numbers.setdefault(value, len(self.all))
-        if number == len(self.all):
-            self.all.append(value)
-        return number
+def _numbered() -> dict[Any, int]:
+    """Return a dict that gives each new key the next number."""
+    table: defaultdict[Any, int] = defaultdict()
+    table.default_factory = table.__len__
+    return table
 
 
 def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict[str, Any]:
@@ -60,7 +54,7 @@ def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict
 class _Writer:
     def __init__(self, drawing: Drawing, budget: int) -> None:
         self.drawing = drawing
-        tables = (Table() for _ in range(5))
+        tables = (_numbered() for _ in range(5))
         self.texts, self.values, self.files, self.sources, self.records = tables
         self.plans = self._plans(budget)
         self.numbers = {plan.number: i for i, plan in enumerate(self.plans)}
@@ -69,16 +63,23 @@ class _Writer:
         self.stubs: dict[int, Form] = {}
 
     def _plans(self, budget: int) -> list[FormRows]:
-        """The plans that fit, outer ones first; the rest of the picture stays closed."""
-        queue, chosen, spent = [self.drawing.picture.plans.root], {}, 0
+        """The plans that fit: those on the way to the focus, then from there the outer ones first;
+        the rest of the picture stays closed.
+        """
+        way = [self.drawing.picture.plans.root]
+        for position in self.drawing.focus:
+            way.append(way[-1].inner[position])
+        chosen = {plan.number: plan for plan in way}
+        spent = sum(PER_CHILD * len(plan.form.children) for plan in way)
+        queue = [inner for plan in reversed(way) for inner in plan.inner]
         for plan in queue:
-            if plan.number in chosen:
+            if plan is None or plan.number in chosen:
                 continue
             spent += PER_CHILD * len(plan.form.children)
-            if chosen and spent > budget:
+            if spent > budget:
                 break
             chosen[plan.number] = plan
-            queue += [inner for inner in plan.inner if inner is not None]
+            queue += plan.inner
         return list(chosen.values())
 
     def write(self, graph: Computation) -> dict[str, Any]:
@@ -89,6 +90,7 @@ class _Writer:
             if plan.form.number not in written:
                 written[plan.form.number] = self.form(plan)
         forms = [*written.values(), *(self.facts(form) for form in self.stubs.values())]
+        records, sources = self.record_columns(), self.source_columns()  # they add to the tables
         by_path = dict(options.color) if isinstance(options.color, Mapping) else None
         return {
             "view": "graph",
@@ -96,12 +98,12 @@ class _Writer:
             "notes": self.notes(graph),
             "forms": forms,
             "plans": plans,
-            "records": self.record_columns(),
-            "texts": self.texts.all,
-            "values": [str(v) for v in self.values.all],
-            "bytes": [v.bytes for v in self.values.all],
-            "files": self.files.all,
-            "sources": self.source_columns(),
+            "records": records,
+            "texts": list(self.texts),
+            "values": [str(v) for v in self.values],
+            "bytes": [v.bytes for v in self.values],
+            "files": list(self.files),
+            "sources": sources,
             "labels": [label.name for label in drawing.forms.labels],
             "aliases": dict(drawing.forms.aliases),
             "shared": {
@@ -134,7 +136,7 @@ class _Writer:
         if self.stubs:
             notes.append(
                 f"the inside of {len(self.stubs):,} kinds of groups is left out here: "
-                f"graph.subgraph(path) has it"
+                f"graph.drawn(focus=path) shows it"
             )
         return notes
 
@@ -202,7 +204,7 @@ class _Writer:
         }
 
     def record_columns(self) -> dict[str, Any]:
-        records: Sequence[Record] = self.records.all
+        records: Sequence[Record] = list(self.records)
         return {
             "op": [self.texts[r.operation] for r in records],
             "kind": [self.texts[r.kind] for r in records],
@@ -216,7 +218,7 @@ class _Writer:
         }
 
     def source_columns(self) -> list[list[Any]]:
-        sources: Sequence[Source] = self.sources.all
+        sources: Sequence[Source] = list(self.sources)
         return [
             [s.place, self.texts[s.function], self.texts[s.code], self.files[s.file], s.line]
             for s in sources

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbmodule.base.format import format_bytes
+from nbmodule.base.format import format_bytes, format_seconds
 from nbmodule.graphs.layout.forms import PILLS, Form, Label
 from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title, node_note
 from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
@@ -130,18 +130,7 @@ def _text(number: float, unit: str) -> str:
         return format_bytes(round(number))
     if unit == "flops":
         return amount(number, "FLOP")
-    return time_text(number) if unit == "time" else f"{number:.4g}"
-
-
-def time_text(seconds: float) -> str:
-    """A time in µs, ms or s.
-
-    >>> time_text(0.0123)
-    '12.3 ms'
-    """
-    if abs(seconds) >= 1 or seconds == 0:
-        return f"{seconds:.4g} s"
-    return f"{seconds * 1e3:.4g} ms" if abs(seconds) >= 1e-3 else f"{seconds * 1e6:.4g} µs"
+    return format_seconds(number) if unit == "time" else f"{number:.4g}"
 
 
 # -- hover texts --

@@ -12,7 +12,6 @@ from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.base.paths import closest
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.graphs import lookup
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import Forms
 from nbmodule.graphs.layout.frames import Spacing
@@ -232,7 +231,7 @@ def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | Non
 
 
 def _place(graph: Computation, forms: Forms, target: str | int | Group, purpose: str) -> Place:
-    group = lookup.resolve(graph, target)
+    group = graph.resolve(target)
     location = forms.place(group.index)
     if location is None:
         raise PathError(
@@ -247,7 +246,7 @@ def _check_paths(graph: Computation, options: Options) -> None:
     existing = {group.path for group in graph.groups} | {""}
     for path in options.color if isinstance(options.color, Mapping) else ():
         if path not in existing:
-            lookup.find(graph, path)  # raises, naming the closest
+            graph.find(path)  # raises, naming the closest
     paths = list(options.returns)
     if paths and existing.isdisjoint(paths):
         raise PathError(

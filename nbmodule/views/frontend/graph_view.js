@@ -210,7 +210,7 @@ export class GraphView {
    * @param {boolean} [open]
    */
   toggle(item, open = !this.opened.has(item.key)) {
-    if (item.cut) this.view.say("the inside is left out here; graph.subgraph(path) has it");
+    if (item.cut) this.view.say("the inside is left out here; graph.drawn(focus=path) shows it");
     if (!item.plan || item === this.focus) return;
     const before = this.scene.byKey.get(item.key);
     if (open) this.opened.add(item.key);
