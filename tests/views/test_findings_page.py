@@ -6,7 +6,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import record_for
-from nbmodule.views.comm.value_sources import PairsSource
+from nbmodule.views.comm.sources import PairsSource
 from nbmodule.views.display.show import mimebundle
 
 SEEN = """node => { const main = node.closest('.nbm-main').getBoundingClientRect(), row = node.getBoundingClientRect();

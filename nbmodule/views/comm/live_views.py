@@ -27,8 +27,7 @@ from nbmodule.views.arrays.values import metadata_of
 from nbmodule.views.comm.array_slices import cell_payload, slice_payload
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.comm.retention import keep_view
-from nbmodule.views.comm.sources import Gone, LiveSource, source_for
-from nbmodule.views.comm.value_sources import CallsSource
+from nbmodule.views.comm.sources import CallsSource, Gone, LiveSource, source_for
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import statistics_payload

@@ -9,21 +9,36 @@ all views.
 from __future__ import annotations
 
 import weakref
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from nbmodule.calls.calls import Calls
+from nbmodule.calls.compare import Comparison
+from nbmodule.calls.differences import Difference
+from nbmodule.calls.recorder import Recorder
+from nbmodule.core.call.capture import SubmodRets
+from nbmodule.core.call.module import CoreModule
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.variable import Variable, weak_value
+from nbmodule.tree.container import Container
 from nbmodule.views.arrays.values import is_array_like
-from nbmodule.views.builders.pytrees import array_card
+from nbmodule.views.builders.modules import module_of, parameters_of, variable_card, variable_tree
+from nbmodule.views.builders.tracked import (
+    call_table,
+    called_tree,
+    listed_returns,
+    recorded_table,
+    recorder_record,
+    shown_calls,
+)
 from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import ViewRecord
-
-# Bytes of a NumPy array up to which it is read after each cell, to see whether it was changed in
-# place.
-READ_AGAIN = 1 << 22
+from nbmodule.views.renderers.html import packed_data
+from nbmodule.views.renderers.payload import fitted, payload_of
 
 
 class Gone(Exception):
@@ -126,31 +141,6 @@ class LeavesSource(LiveSource):
         self._leaves, self._record, self.nbytes = None, None, 0
 
 
-class ArraySource(LeavesSource):
-    """One array; a NumPy array may be changed in place, which is seen while it is small enough to
-    be read after each cell.
-    """
-
-    def __init__(self, array: object) -> None:
-        super().__init__([array], None)
-        self.renew()
-
-    def renew(self) -> None:
-        self._sum = self._checksum()
-
-    def _checksum(self) -> int | None:
-        array = self._leaves[0] if self._leaves else None
-        if not isinstance(array, np.ndarray) or array.nbytes > READ_AGAIN or array.dtype.hasobject:
-            return None
-        return zlib.adler32(np.ascontiguousarray(array).tobytes())
-
-    def record(self) -> ViewRecord:
-        return array_card(self.parts(0)[0][1])
-
-    def has_changed(self) -> bool:
-        return self._sum is not None and self._leaves is not None and self._checksum() != self._sum
-
-
 _makers: dict[type, Callable[[Any], LiveSource | None]] = {}
 
 
@@ -182,9 +172,166 @@ def source_for(value: object, record: ViewRecord, cut: bool) -> LiveSource | Non
     for cls in type(value).__mro__:
         if cls in _makers and (source := _makers[cls](value)) is not None:
             return source
-    if is_array_like(value):
-        return ArraySource(value)
-    if not jax.tree_util.all_leaves([value]):
+    if is_array_like(value) or not jax.tree_util.all_leaves([value]):
         leaves = jax.tree.leaves(value, is_leaf=lambda x: x is None)
         return LeavesSource(leaves, record if cut else None)
     return None
+
+
+# -- models, calls, comparisons --
+class ModelSource(WeakSource):
+    """A module: a row for each one below it."""
+
+    noun = "model"
+    _clock = -1
+
+    def state(self) -> int:
+        if self._clock != clock.structure:
+            self._clock, self._hash = clock.structure, hash(tuple(self.record().rows))
+        return self._hash
+
+    def record(self) -> Any:
+        return called_tree(self.value())
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        path = self.record().rows[row].path
+        modules = {at.name: module for module, at in plan_of(self.value()).modules.items()}
+        tensors = modules[path].named_tensors(recursive=False) if path in modules else ()
+        return [(name, variable.settled()) for name, variable in tensors]
+
+
+class VariablesSource(WeakSource):
+    """The parameters of a module, or one variable: a row for each."""
+
+    def __init__(
+        self,
+        owner: object,
+        variables: Callable[[Any], list[Variable]] = lambda variable: [variable],
+        record: Callable[[Any], ViewRecord] = variable_card,
+    ) -> None:
+        self._variables, self._make = variables, record
+        self.noun = "variable" if isinstance(owner, Variable) else "model"
+        super().__init__(owner)
+
+    def renew(self) -> None:
+        variables = self._variables(self.value())
+        self._shown = [(weakref.ref(variable), weak_value(variable)) for variable in variables]
+
+    def has_changed(self) -> bool:
+        return any(
+            (variable := at()) is not None and weak_value(variable)() is not was()
+            for at, was in self._shown
+        )
+
+    def record(self) -> ViewRecord:
+        return self._make(self.value())
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        variable = self._shown[row][0]()
+        if variable is None:
+            raise Gone("the model no longer has this variable: refresh")
+        return [("", variable.settled())]
+
+
+class CallsSource(WeakSource):
+    """Calls; a recorder has those of many steps."""
+
+    noun = "run"
+
+    def __init__(self, value: Calls | Recorder) -> None:
+        self.step: int | None = None
+        super().__init__(value)
+
+    def state(self) -> Any:
+        value = self.value()
+        return value.steps[-1:] if isinstance(value, Recorder) else (len(value), value.steps[-1:])
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The steps that can be asked for."""
+        value = self._value()
+        return tuple(value.steps) if value is not None else ()
+
+    def _calls(self) -> Any:
+        value = self.value()
+        if isinstance(value, Recorder):
+            return value[value.steps[-1] if self.step is None else self.step]
+        return value if self.step is None else value.step(self.step)
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        call = shown_calls(self._calls())[row]
+        whole = {"return": call.returns, "input": call.inputs, "gradient": call.gradient}
+        return [part for name, tree in whole.items() for part in _numbered(name, tree)]
+
+    def at(self, step: int) -> ViewRecord:
+        """Return the record of the calls of one step."""
+        self.step = step
+        value = self.value()
+        if isinstance(value, Recorder):
+            return recorded_table(value, step)
+        return call_table(self._calls())
+
+    def record(self) -> ViewRecord:
+        self.step = None
+        value = self.value()
+        return recorder_record(value) if isinstance(value, Recorder) else call_table(value)
+
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
+        if kind != "step":
+            return None
+        return {"data": packed_data(payload_of(fitted(self.at(int(message["step"])))))}
+
+
+class ReturnsSource(WeakSource):
+    """The returns that `model(x, track_submod_rets=True)` kept: a row for each return."""
+
+    noun = "record of returns"
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        return _numbered("return", listed_returns(self.value())[row][2])
+
+
+def _numbered(name: str, tree: object) -> list[tuple[str, Any]]:
+    """Return the arrays of a tree under one name, with a number if there are several."""
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if is_array_like(leaf)]
+    if len(leaves) == 1:
+        return [(name, leaves[0])]
+    return [(f"{name} {n}", leaf) for n, leaf in enumerate(leaves, 1)]
+
+
+class PairsSource(WeakSource):
+    """Two trees, or two runs, side by side."""
+
+    noun = "comparison"
+
+    def parts(self, row: int) -> list[tuple[str, Any]]:
+        value = self.value()
+        pair = value[row]
+        if isinstance(value, Difference):
+            named = [("a", pair.a), ("b", pair.b)]
+        else:
+            sides, at = zip(("actual", "expected"), pair.returns, strict=True), pair.gap.leaf
+            named = [(name, x[at]) for name, x in sides if at < len(x)][::-1]
+        arrays = [(name, x) for name, x in named if is_array_like(x)]
+        if len(arrays) == 2 and arrays[0][1].shape == arrays[1][1].shape:
+            first, second = (np.asarray(x) for _, x in arrays)
+            if first.dtype.kind in "fiub" and second.dtype.kind in "fiub":
+                arrays.append(("difference", second.astype(np.float64) - first.astype(np.float64)))
+        return arrays
+
+
+def _of_container(container: Container) -> LiveSource | None:
+    module = module_of(container)
+    if module is None:
+        return None
+    return VariablesSource(module, parameters_of, lambda m: variable_tree(m, buffers=False))
+
+
+register_source(CoreModule, ModelSource)
+register_source(Variable, VariablesSource)
+register_source(Container, _of_container)
+register_source(Calls, CallsSource)
+register_source(Recorder, CallsSource)
+register_source(SubmodRets, ReturnsSource)
+register_source(Comparison, PairsSource)
+register_source(Difference, PairsSource)
