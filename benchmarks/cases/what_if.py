@@ -13,7 +13,7 @@ import numpy as np
 import nbmodule as nb
 from benchmarks.timing import Table, interleave
 from nbmodule.interventions.what_if import WhatIf
-from nbmodule.views.panels.intervention_actions import answered
+from nbmodule.views.panels.intervention_views import answered
 
 HAND_MS = 100
 SIZE = {"layers": 12, "width": 192, "heads": 12, "length": 32}

@@ -21,7 +21,7 @@ from nbmodule.views.display.show import (
 )
 from nbmodule.views.panels import (  # noqa: F401 - they register what they draw
     graph_view,
-    intervention_actions,
+    intervention_views,
     profile_view,
 )
 from nbmodule.views.panels.figures import plot

@@ -9,8 +9,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.views.comm.sources import Gone, source_for
 from nbmodule.views.display.show import html_of
-from nbmodule.views.panels.intervention_actions import ACTS, answered
-from nbmodule.views.panels.intervention_views import sweep_record, what_if_record
+from nbmodule.views.panels.intervention_views import ACTS, answered, sweep_record, what_if_record
 from nbmodule.views.renderers.payload import payload_of
 
 
