@@ -86,19 +86,18 @@ def picture_of(
     if kind == "bars":
         return _bars(x, names, about.text, exact, limits)
     plane = _tiles_of(x, kind, tiles, example)
-    return draw_tiles(
-        plane.values,
-        side or (LARGEST_TILE if plane.values.shape[0] == 1 else LARGEST_SMALL_TILE),
+    count = plane.values.shape[0]
+    picture = Picture(
         "channels" if kind == "kernels" else kind,
-        of=about.text,
-        about=f"{about.text} as {count_noun(plane.values.shape[0], 'tile')}",
-        notes=plane.notes,
         labels=names,
-        limits=limits or (None, None),
+        of=about.text,
+        about=f"{about.text} as {count_noun(count, 'tile')}",
+        notes=tuple(plane.notes),
         axes=plane.axes,
         lengths=tuple(about.shape[axis] for axis in plane.axes),
-        exact=exact,
     )
+    side = side or (LARGEST_TILE if count == 1 else LARGEST_SMALL_TILE)
+    return draw_tiles(plane.values, side, picture, limits=limits or (None, None), exact=exact)
 
 
 def text_picture(of: str, reason: str) -> Picture:
@@ -191,17 +190,11 @@ def _moved_last(x: Any) -> Any:
 def draw_tiles(
     x: Any,
     side: int,
-    kind: str,
+    picture: Picture,
     *,
-    of: str,
-    about: str,
-    notes: Sequence[str] = (),
-    labels: tuple[str, ...] = (),
     limits: Limits = (None, None),
     origin: tuple[int, int] = (0, 0),
     scale: str = "",
-    axes: tuple[int, ...] = (),
-    lengths: tuple[int, ...] = (),
     exact: int = 0,
 ) -> Picture:
     """Draw an array `[tile, row, column]` with at most `side` cells along each side of a tile.
@@ -209,16 +202,11 @@ def draw_tiles(
     Args:
         x: The values.
         side: Most cells along one side.
-        kind: How the page lays it out: 'heatmap', 'channels' or 'heads'.
-        of: The array in words.
-        about: The start of the sentence for readers who do not see the picture.
-        notes: What else the picture does not show.
-        labels: Tokens along the axes.
+        picture: What is known without the values: the kind, the labels, which array and axes it
+            is, the start of the sentence for readers who do not see it, what it leaves out.
         limits: The ends of the color scale; by default those of most cells.
         origin: Row and column of the array at which `x` begins.
         scale: One of `SCALES`; complex values always show their phase.
-        axes: Which axes of the array the rows, the columns and the tiles are.
-        lengths: The lengths of these axes.
         exact: Up to so many elements, the picture holds their values too.
     """
     is_complex = np.dtype(x.dtype).kind == "c"
@@ -229,25 +217,20 @@ def draw_tiles(
         largest = format_number(max(extremes.values(), key=abs), 3)
         count = count_noun(len(extremes), "block")
         words.append(f"{count} marked: an extreme in place of the mean, up to {largest}")
-    words += [*notes, *([f"{coded.clipped} clipped"] if coded.clipped else [])]
+    words += [*picture.notes, *([f"{coded.clipped} clipped"] if coded.clipped else [])]
     named = sorted(extremes, key=lambda k: -abs(extremes[k]))[:MOST_EXTREMES]
     rows, columns = blocks.means.shape[1:]
-    about = f"{about} of {rows} × {columns}{', phase as hue' if is_complex else ''}"
-    picture = Picture(
-        kind,
-        blocks.means.shape,
-        coded.data,
-        coded.scale,
-        coded.limits,
-        coded.classes,
-        labels,
-        of,
-        f"{about}, {blocks.sentence}",
-        tuple(words),
+    about = f"{picture.about} of {rows} × {columns}{', phase as hue' if is_complex else ''}"
+    picture = picture._replace(
+        shape=blocks.means.shape,
+        data=coded.data,
+        scale=coded.scale,
+        limits=coded.limits,
+        classes=coded.classes,
+        about=f"{about}, {blocks.sentence}",
+        notes=tuple(words),
         extremes={k: extremes[k] for k in sorted(named)},
         window=(*origin, *x.shape[1:]),
-        axes=axes,
-        lengths=lengths,
         ends=coded.ends,
     )
     if x.size > exact or picture.shape != x.shape:

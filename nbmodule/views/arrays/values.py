@@ -133,21 +133,13 @@ def _magnitudes(x: np.ndarray) -> np.ndarray:
 
 def short_value(x: object) -> str:
     """Write a leaf that is no array as one short line; a failing `repr` is not raised."""
-    if isinstance(x, str):
-        return plain(repr(x[:80] + "…" if len(x) > 80 else x), 100)
-    if isinstance(x, bool | int | float | complex | type(None)):
-        try:
-            return plain(repr(x), 60)
-        except ValueError:  # integers beyond 4300 digits
-            return f"integer of {cast('int', x).bit_length()} bits"
     if isinstance(x, bytes | bytearray):
         return f"{len(x)} bytes"
-    if callable(x):
-        return plain(getattr(x, "__qualname__", type(x).__name__), 80)
     try:
-        return plain(re.sub(r" at 0x[0-9a-f]+", "", repr(x)), 80)  # an address differs per run
+        text = repr(x[:80] + "…" if isinstance(x, str) and len(x) > 80 else x)
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         return f"repr raised {type(error).__name__}"
+    return plain(re.sub(r" at 0x[0-9a-f]+", "", text), 80)  # an address differs per run
 
 
 def exact_bytes(x: np.ndarray) -> tuple[bytes, str]:

@@ -21,6 +21,7 @@ from nbmodule.views.arrays.pictures import FIRST_TILES, LARGEST_SMALL_TILE, draw
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.scales import SCALES
 from nbmodule.views.arrays.values import exact_text, metadata_of, readable_numbers
+from nbmodule.views.records.records import Picture
 from nbmodule.views.renderers.columns import picture_payload, statistics_payload
 
 # Most cells along one side of a picture.
@@ -70,19 +71,23 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
     window = _window(message.get("window"), planes.shape[1:])
     part = planes[:, window[0] : window[1], window[2] : window[3]]
     axes = (down, across, *tiles)
-    picture = draw_tiles(
-        part,
-        SIDE if len(part) == 1 else max(LARGEST_SMALL_TILE, int(SIDE / len(part) ** 0.5)),
+    count, rows, columns = part.shape
+    words = f" as {count} tiles" if tiles else " as a tile"
+    picture = Picture(
         "channels" if tiles else "heatmap",
         of=about.text,
-        about=f"{about.text}, {part.shape[1]} × {part.shape[2]} of it"
-        + (f" as {len(part)} tiles" if tiles else " as a tile"),
-        notes=[f"{total - len(part)} more"] if total > len(part) else [],
+        about=f"{about.text}, {rows} × {columns} of it{words}",
+        notes=(f"{total - count} more",) if total > count else (),
+        axes=axes,
+        lengths=tuple(shape[axis] for axis in axes),
+    )
+    picture = draw_tiles(
+        part,
+        SIDE if count == 1 else max(LARGEST_SMALL_TILE, int(SIDE / count**0.5)),
+        picture,
         limits=_limits(x, message),
         origin=(window[0], window[2]),
         scale=_scale(message),
-        axes=axes,
-        lengths=tuple(shape[axis] for axis in axes),
         exact=EXACT,
     )
     return data | {

@@ -184,10 +184,61 @@ def group_neighbors(
         >>> folded.label[:3], folded.members, folded.display(0)
         (['blocks', '0', 'w'], {0: (12, '0…11')}, 'blocks 0…11')
     """
-    ends = tree.ends()
+    ends, out = tree.ends(), Outline()
     shape = _structures(tree, signature, ends)
-    out = Outline()
-    _Grouping(tree, ends, shape, leaves, longest, out).children(0, len(tree), 0)
+
+    def add_level(start: int, stop: int, depth: int) -> None:
+        """Copy the lines from `start` to `stop`, siblings at `depth` and what is below them."""
+        line = _siblings(start, stop, ends)
+        at = 0
+        while at < len(line):
+            count, period = count_alike(line, at)
+            if period:
+                out.append(depth, "", -1)
+                add_members(line[at : at + count], period, depth)
+            else:
+                for j in line[at : at + count]:
+                    copy(j, depth)
+            at += count
+
+    def count_alike(line: list[int], at: int) -> tuple[int, int]:
+        """Count the neighbors from here on that are a group, and the length of their pattern; 0: no
+        group.
+        """
+        if not leaves and ends[line[at]] == line[at] + 1:
+            return 1, 0
+        alike = 1
+        for period in range(1, longest + 1):
+            count = period
+            while (
+                at + count < len(line)
+                and shape[line[at + count]] == shape[line[at + count - period]]
+            ):
+                count += 1
+            count -= count % period
+            alike = count if period == 1 else alike
+            if count >= period * (SMALLEST_GROUP if period == 1 else SMALLEST_PATTERN):
+                return count, period
+        return alike, 0
+
+    def copy(i: int, depth: int) -> None:
+        out.append(depth, tree.label[i], tree.row[i])
+        line = _siblings(i + 1, ends[i], ends)
+        count, period = count_alike(line, 0) if line else (0, 0)
+        if period and count == len(line):
+            add_members(line, period, depth)
+        else:
+            add_level(i + 1, ends[i], depth + 1)
+
+    def add_members(run: list[int], period: int, depth: int) -> None:
+        group = len(out) - 1
+        out.members[group] = (len(run), f"{tree.label[run[0]]}…{tree.label[run[-1]]}")
+        if period > 1:
+            out.period[group] = period
+        for j in run:
+            copy(j, depth + 1)
+
+    add_level(0, len(tree), 0)
     return out
 
 
@@ -202,70 +253,6 @@ def _structures(tree: Outline, signature: Sequence[Hashable], ends: Sequence[int
             j = ends[j]
         shape[i] = numbers.setdefault((signature[i], tuple(children)), len(numbers))
     return shape
-
-
-@dataclass
-class _Grouping:
-    tree: Outline
-    ends: list[int]
-    shape: list[int]
-    leaves: bool
-    longest: int
-    out: Outline
-
-    def children(self, start: int, stop: int, depth: int) -> None:
-        """Copy the lines from `start` to `stop`, siblings at `depth` and what is below them."""
-        line = _siblings(start, stop, self.ends)
-        at = 0
-        while at < len(line):
-            count, period = self._run(line, at)
-            if period:
-                self.out.append(depth, "", -1)
-                self._members(line[at : at + count], period, depth)
-            else:
-                for j in line[at : at + count]:
-                    self._copy(j, depth)
-            at += count
-
-    def _run(self, line: list[int], at: int) -> tuple[int, int]:
-        """Count the neighbors from here on that are a group, and the length of their pattern; 0: no
-        group.
-        """
-        if not self.leaves and self.ends[line[at]] == line[at] + 1:
-            return 1, 0
-        alike = 1
-        for period in range(1, self.longest + 1):
-            count = period
-            while (
-                at + count < len(line)
-                and self.shape[line[at + count]] == self.shape[line[at + count - period]]
-            ):
-                count += 1
-            count -= count % period
-            alike = count if period == 1 else alike
-            if count >= period * (SMALLEST_GROUP if period == 1 else SMALLEST_PATTERN):
-                return count, period
-        return alike, 0
-
-    def _copy(self, i: int, depth: int) -> None:
-        start, stop = i + 1, self.ends[i]
-        self.out.append(depth, self.tree.label[i], self.tree.row[i])
-        if start == stop:
-            return
-        line = _siblings(start, stop, self.ends)
-        count, period = self._run(line, 0)
-        if period and count == len(line):
-            self._members(line, period, depth)
-        else:
-            self.children(start, stop, depth + 1)
-
-    def _members(self, run: list[int], period: int, depth: int) -> None:
-        span = f"{self.tree.label[run[0]]}…{self.tree.label[run[-1]]}"
-        self.out.members[len(self.out) - 1] = (len(run), span)
-        if period > 1:
-            self.out.period[len(self.out) - 1] = period
-        for j in run:
-            self._copy(j, depth + 1)
 
 
 def join_levels(tree: Outline) -> Outline:
