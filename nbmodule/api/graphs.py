@@ -19,9 +19,9 @@ from nbmodule.graphs import Graph, Options, write_graph
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views.display.show import in_notebook, mimebundle
 from nbmodule.views.panels.graph_view import (
+    GraphRecord,
     graph_of,
     graph_page,
-    graph_record,
     running_cell,
     show_inline,
 )
@@ -120,7 +120,7 @@ def _arguments(module: Module) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def _display(drawn: _Shown, notebook: bool) -> None:
-    record = graph_record(drawn)
+    record = GraphRecord(drawn)
     if (in_notebook() or notebook) and show_inline(record):
         drawn.cell = running_cell()
     else:
@@ -138,4 +138,4 @@ class _Shown(Graph):
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
         if self.cell is not None and self.cell == running_cell():
             return {"text/plain": repr(self)}
-        return mimebundle(graph_record(self))
+        return mimebundle(GraphRecord(self))

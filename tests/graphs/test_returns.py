@@ -57,10 +57,10 @@ def test_the_outline_says_what_was_returned(model, calls):
 
 def test_the_page_has_a_small_picture_of_each_return(model, calls):
     bundle = mimebundle(nb.graph(model, X).drawn(values=calls))
-    from nbmodule.views.panels.graph_view import graph_record
+    from nbmodule.views.panels.graph_view import GraphRecord
     from nbmodule.views.renderers.payload import payload_of
 
-    returns = payload_of(graph_record(nb.graph(model, X).drawn(values=calls)))["returns"]
+    returns = payload_of(GraphRecord(nb.graph(model, X).drawn(values=calls)))["returns"]
 
     assert [len(returns[path]) for path in ("inner", "log")] == [2, 1]
     picture = returns["inner"][0]["picture"]

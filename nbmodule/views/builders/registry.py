@@ -17,7 +17,7 @@ from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.pictured import drawn_by_user
 from nbmodule.views.builders.pytrees import array_card, pytree_record
 from nbmodule.views.records.findings import findings_of
-from nbmodule.views.records.records import Finding, Note, UserPicture, ViewRecord
+from nbmodule.views.records.records import ArrayCard, Finding, Note, ViewRecord
 
 _makers: dict[type, Callable[[Any], ViewRecord]] = {}
 
@@ -48,7 +48,7 @@ def record_for(value: Any) -> ViewRecord:
         card = array_card(value)
         return card if shown is None else dataclasses.replace(card, picture=shown)
     if shown is not None:
-        return UserPicture(type(value).__name__, shown)
+        return ArrayCard(type(value).__name__, picture=shown)
     for cls in type(value).__mro__:
         if cls in _makers:
             return _makers[cls](value)

@@ -44,7 +44,15 @@ _THEME = (
 
 @dataclass(frozen=True)
 class GraphRecord(ViewRecord):
-    """A graph, and how it is to be drawn."""
+    """A graph, and how it is to be drawn.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.graphs import trace_graph
+        >>> from nbmodule.views.renderers.titles import title_of
+        >>> title_of(GraphRecord(trace_graph(jnp.sin, jnp.ones(3))))
+        ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
+    """
 
     graph: Graph
     root: str = "graph"
@@ -74,19 +82,6 @@ def graph_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, An
     return staged(fn, args, kwargs, read)
 
 
-def graph_record(graph: Graph) -> GraphRecord:
-    """Make the record of a graph.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.graphs import trace_graph
-        >>> from nbmodule.views.renderers.titles import title_of
-        >>> title_of(graph_record(trace_graph(jnp.sin, jnp.ones(3))))
-        ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
-    """
-    return GraphRecord(graph)
-
-
 def graph_page(graph: Graph) -> str:
     """Write a graph as a page that stands alone: one file, no request.
 
@@ -97,7 +92,7 @@ def graph_page(graph: Graph) -> str:
         >>> page[:15], page.count("<nbm-view")
         ('<!DOCTYPE html>', 1)
     """
-    record = graph_record(graph)
+    record = GraphRecord(graph)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
@@ -184,7 +179,7 @@ def still_picture(record: GraphRecord) -> list[Markup]:
     return []
 
 
-register_record(Graph, graph_record)
+register_record(Graph, GraphRecord)
 
 
 # Bytes of each graph.
@@ -240,7 +235,7 @@ def _(pair: GraphPair) -> Markup:
     changes = [tag("div", plain(str(change), 300)) for change in first]
     sides = []
     for name in ("a", "b"):
-        picture = still_picture(graph_record(getattr(pair.comparison, name)))
+        picture = still_picture(GraphRecord(getattr(pair.comparison, name)))
         sides.append(tag("div", tag("b", name), *picture, style="flex:1 1 380px;min-width:0"))
     return tag("div", *changes, tag("div", *sides, style="display:flex;flex-wrap:wrap;gap:12px"))
 

@@ -28,7 +28,7 @@ from nbmodule.views.builders.registry import record_for, register_record
 from nbmodule.views.builders.tracked import call_table, pictures_at
 from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
 from nbmodule.views.comm.sources import Gone, WeakSource, register_source
-from nbmodule.views.panels.graph_view import GraphRecord, graph_record
+from nbmodule.views.panels.graph_view import GraphRecord
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.intervention_views import (
     ACTS,
@@ -372,7 +372,7 @@ def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_grap
     name, facts = parts.name, ()
     shown: Any = _missing("graph", no_graph)
     if graph is not None:
-        shown = dataclasses.replace(graph_record(graph), root="view.graph")
+        shown = dataclasses.replace(GraphRecord(graph), root="view.graph")
         facts = headline(graph).split(" · ")[1:]
     if ran is None:
         missing = _missing("modules", why), _missing("calls", why)

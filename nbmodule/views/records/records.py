@@ -364,7 +364,8 @@ class HistoryRecord(ViewRecord):
 
 @dataclass(frozen=True)
 class ArrayCard(ViewRecord):
-    """One array: picture, histogram, extremes, a corner of its values.
+    """One array: picture, histogram, extremes, a corner of its values; or the picture that a user
+    has given for a value of another kind, which has no shape.
 
     Attributes:
         corner: At most 6 x 6 values as text, from index 0 of every other axis.
@@ -419,15 +420,6 @@ class DataTable(ViewRecord):
     root: str = "x"
     label: str = ""
     empty: str = "nothing here"
-
-
-@dataclass(frozen=True)
-class UserPicture(ViewRecord):
-    """A value for whose kind a user has given a picture."""
-
-    name: str
-    picture: Picture
-    root: str = "x"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ from nbmodule.views.records.records import (
     Picture,
     ReturnTable,
     SeriesRecord,
-    UserPicture,
     ViewRecord,
 )
 from nbmodule.views.records.variables import VariableTree, mapped_pictures
@@ -364,13 +363,9 @@ def _(card: ArrayCard) -> dict[str, Any]:
             "whole": sum(map(len, card.corner)) == math.prod(card.shape or ()),
             "of": plain(format_array(card.shape, card.dtype)),
             "err": plain(card.error, LONG_TEXT) if card.error else None,
+            "drawn": (card.shape is None and card.picture is not None) or None,
         }
     )
-
-
-@payload_of.register
-def _(picture: UserPicture) -> dict[str, Any]:
-    return common(picture, "array") | {"picture": picture_payload(picture.picture), "drawn": True}
 
 
 @payload_of.register

@@ -40,7 +40,6 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Note,
     SeriesRecord,
-    UserPicture,
     ViewRecord,
 )
 from nbmodule.views.records.variables import VariableRow, VariableTree
@@ -374,7 +373,10 @@ def heights(values: tuple[float, ...], width: int = 24) -> str:
 
 @lines_of.register(ArrayCard)
 def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
-    stats = card.statistics
+    shown, stats = card.picture, card.statistics
+    if shown is not None and card.shape is None:
+        texts = shown.notes if shown.kind == "text" else (shown.about,)
+        return [plain(line, 2000) for text in texts for line in text.splitlines()]
     lines = [paint(plain(card.error), "red", color)] if card.error else []
     if stats and stats.size:
         reach = (
@@ -445,16 +447,8 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
     return f"{''.join(min(share, key='█▓░▒'.index) for share in shares)}  {legend}"
 
 
-# -- tables and pictures of users --
+# -- tables --
 @lines_of.register(DataTable)
 def _table(table: DataTable, width: int, color: bool) -> list[str]:
     del width, color
     return [plain(line, 2000) for line in table.text]
-
-
-@lines_of.register(UserPicture)
-def _user_picture(picture: UserPicture, width: int, color: bool) -> list[str]:
-    del width, color
-    shown = picture.picture
-    texts = shown.notes if shown.kind == "text" else (shown.about,)
-    return [plain(line, 2000) for text in texts for line in text.splitlines()]

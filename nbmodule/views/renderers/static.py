@@ -22,7 +22,6 @@ from nbmodule.views.records.records import (
     HistoryRecord,
     ModuleTree,
     ReturnTable,
-    UserPicture,
 )
 from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import curve_image, image_of
@@ -137,7 +136,8 @@ def _(history: HistoryRecord) -> Markup:
 @body_of.register
 def _(card: ArrayCard) -> Markup:
     image = [image_of(card.picture)] if card.picture else []
-    return tag("div", *image, pre(_lines_below(card)))
+    lines = _lines_below(card) if card.shape is not None else []
+    return tag("div", *image, pre(lines))
 
 
 @body_of.register
@@ -149,8 +149,3 @@ def _(table: ComparisonTable) -> Markup:
         for name, picture in zip((table.a, table.b, "difference"), pictures, strict=False)
     ]
     return tag("div", *drawn, pre(_lines_below(table)))
-
-
-@body_of.register
-def _(picture: UserPicture) -> Markup:
-    return tag("div", image_of(picture.picture))

@@ -23,7 +23,6 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Note,
     ReturnTable,
-    UserPicture,
     ViewRecord,
 )
 from nbmodule.views.records.variables import VariableTree
@@ -127,7 +126,6 @@ def _(table: ComparisonTable) -> list[str]:
 
 
 @title_parts.register(DataTable)
-@title_parts.register(UserPicture)
 @title_parts.register(Note)
-def _(record: DataTable | UserPicture | Note) -> list[str]:
+def _(record: DataTable | Note) -> list[str]:
     return [plain(record.name)]
