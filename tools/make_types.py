@@ -38,7 +38,7 @@ MORE = {
     "VariablesData": "color?: Record<number, number>; spelled?: Record<string, string>",
     "CallsData": "at?: number[]; groups?: Record<number, [kinds: string, lines: number[]]>; "
     "axis?: [number, number, number]; not_called?: string[]; timing?: string; how?: string; "
-    "steps?: number[]; snapshots?: (SnapshotStats | null)[][]; "
+    "steps?: number[]; snapshots?: (Stats | null)[][]; "
     "small?: Record<number, Record<number, Picture>>; snapshot?: { columns: CallColumns }",
     "DifferenceData": "a: string; b: string; chain?: Packed<string>",
     "ComparisonData": "a: string; b: string; row: number[]",
@@ -136,9 +136,6 @@ export interface NoteData extends Head {
   text: string;
   error?: boolean;
 }
-
-/** The statistics of an earlier step; see `statisticsOf` of snapshots.js. */
-export type SnapshotStats = [n: number, m: number, s: number, lo: number, hi: number, nan: number, inf: number, z: number, heights: string];
 
 /** The columns of a table of calls at another step; times and errors are those of the last step. */
 export interface CallColumns {

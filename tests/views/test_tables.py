@@ -11,7 +11,6 @@ import nbmodule as nb
 from nbmodule.base.statistics import Statistics
 from nbmodule.views import mimebundle, record_for
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.columns import snapshot_payload, statistics_payload
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of
 
@@ -159,9 +158,3 @@ def test_a_sample_of_zeros_does_not_make_all_elements_zero():
     sampled = Statistics(9000, 0.0, 0.1, 0.0, 0.0, 1.0, 0, 0, (512,) + (0,) * 15, 512)
     assert sampled.zero_count == 8999
     assert sampled._replace(std=0.0).zero_count == 9000
-
-
-def test_an_earlier_step_keeps_the_digits_that_a_change_is_told_by():
-    same = Statistics(4, 1.234567, 0.7654321, -1.0, 2.0, histogram=(1, 3))
-    now = statistics_payload(same)
-    assert snapshot_payload(same)[1:3] == [now["m"], now["s"]]

@@ -5,7 +5,7 @@ import { count, number, percent } from "./format.js";
 /**
  * One array in numbers.
  * @typedef {{ n: number, m: number, s: number, lo: number, hi: number, nan?: number, inf?: number, z?: number, b: number[],
- *   la?: number[], ha?: number[], of?: number, share?: boolean }} Stats
+ *   la?: number[], ha?: number[], of?: number }} Stats
  * A text, or a text and its kind.
  * @typedef {string | [string, string] | false | null | undefined} Word
  */
@@ -49,7 +49,7 @@ export function histogram(stats, width, height, most = 12) {
     return `M${(k * w).toFixed(1)} ${height}v${(-h).toFixed(1)}h${Math.max(w - 1, 1).toFixed(1)}V${height}z`;
   });
   node.append(svg("path", { d: path.join("") }));
-  if (width > 100 && !stats.share) {
+  if (width > 100) {
     const total = bins.reduce((a, b) => a + b, 0);
     const isOfAll = stats.of || total === stats.n - (stats.nan ?? 0) - (stats.inf ?? 0); // else a sample was counted
     bins.forEach((b, k) => {

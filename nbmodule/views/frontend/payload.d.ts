@@ -91,9 +91,6 @@ export interface NoteData extends Head {
   error?: boolean;
 }
 
-/** The statistics of an earlier step; see `statisticsOf` of snapshots.js. */
-export type SnapshotStats = [n: number, m: number, s: number, lo: number, hi: number, nan: number, inf: number, z: number, heights: string];
-
 /** The columns of a table of calls at another step; times and errors are those of the last step. */
 export interface CallColumns {
   sec: (i: number) => number | null;
@@ -177,7 +174,7 @@ export interface CallsData extends Listed {
   timing?: string;
   how?: string;
   steps?: number[];
-  snapshots?: (SnapshotStats | null)[][];
+  snapshots?: (Stats | null)[][];
   small?: Record<number, Record<number, Picture>>;
   snapshot?: { columns: CallColumns };
 }

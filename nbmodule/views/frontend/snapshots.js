@@ -10,17 +10,6 @@ import { sampleAt } from "./scale.js";
  */
 
 /**
- * Read the statistics of an earlier step; the heights of its bins say how they are spread, not how many are in each.
- * @param {import("./payload.js").SnapshotStats | null} packed
- * @returns {Stats | null}
- */
-export function statisticsOf(packed) {
-  if (!packed) return null;
-  const [n, m, s, lo, hi, nan, inf, z, heights] = packed;
-  return { n, m, s, lo, hi, nan, inf, z, b: [...heights].map((letter) => parseInt(letter, 36)), share: true };
-}
-
-/**
  * Describe the change from one step to another.
  * @param {Stats | null} now
  * @param {Stats | null} before
@@ -53,7 +42,7 @@ export class Snapshots {
    * @returns {Stats | null}
    */
   at(k, i) {
-    return (k === this.last ? this.known(i) : statisticsOf(this.data.snapshots?.[k][i] ?? null)) ?? null;
+    return (k === this.last ? this.known(i) : this.data.snapshots?.[k][i]) ?? null;
   }
 
   /** @param {number} i */

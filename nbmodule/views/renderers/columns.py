@@ -33,8 +33,8 @@ from nbmodule.calls.profile import PASSES
 from nbmodule.views.records.records import CallRow, ModuleRow, Picture
 
 LONG_TEXT = 2000
-SNAPSHOT_BINS = 12
-_HEIGHTS = "0123456789abcdefghijklmnopqrstuvwxyz"
+# Of a histogram, at the step that is shown and at earlier ones.
+BINS, SNAPSHOT_BINS = 32, 12
 
 
 # -- single values --
@@ -63,43 +63,21 @@ def number(v: Any) -> Any:
     return int(short) if short.is_integer() and abs(short) < 1e15 else short
 
 
-def statistics_payload(s: Statistics | None) -> dict[str, Any] | None:
-    """Write statistics as `views/frontend/marks.js` reads them."""
+def statistics_payload(s: Statistics | None, bins: int = BINS) -> dict[str, Any] | None:
+    """Write statistics as `views/frontend/marks.js` reads them, with at most `bins` bins."""
     if s is None:
         return None
+    step = -(-len(s.histogram) // bins) or 1
     names = ("m", "s", "lo", "hi") if s.histogram else ()
     counts = {"nan": s.nan, "inf": s.inf, "z": s.zero_count, "of": s.sampled}
     places = {name: list(at) for name, at in (("la", s.min_at), ("ha", s.max_at)) if at}
     return {
         "n": s.size,
-        "b": list(s.histogram),
+        "b": [sum(s.histogram[i : i + step]) for i in range(0, len(s.histogram), step)],
         **dict(zip(names, map(number, s[1:5]), strict=False)),
         **{name: count for name, count in counts.items() if count},
         **places,
     }
-
-
-def snapshot_payload(s: Statistics | None) -> list[Any] | None:
-    """Write the statistics of an earlier step in few letters; `statisticsOf` of
-    `views/frontend/snapshots.js` reads them.
-
-    Returns:
-        Elements, mean, deviation, lowest, highest (four digits of these two), NaN, infinities,
-        zeros, and the heights of at most 12 bins, one letter each; None where nothing is known.
-
-    Example:
-        >>> snapshot_payload(Statistics(6, 0.5, 1.0, -1.0, 2.0, zeros=1 / 6, histogram=(1, 3, 2)))
-        [6, 0.5, 1, -1, 2, 0, 0, 1, 'czo']
-    """
-    if s is None:
-        return None
-    step = -(-len(s.histogram) // SNAPSHOT_BINS) or 1
-    bins = [sum(s.histogram[i : i + step]) for i in range(0, len(s.histogram), step)]
-    top = max(bins, default=0)
-    letters = "".join(_HEIGHTS[-(-35 * b // top)] for b in bins) if top else ""
-    ends = [float(f"{v:.4g}") for v in (s.min, s.max)]
-    numbers = [s.mean, s.std, *ends] if letters else [None] * 4
-    return [s.size, *map(number, numbers), s.nan, s.inf, s.zero_count, letters]
 
 
 def picture_payload(p: Picture) -> dict[str, Any]:

@@ -41,13 +41,13 @@ from nbmodule.views.renderers.columns import (
     LONG_TEXT,
     MODULES,
     PAIRS,
+    SNAPSHOT_BINS,
     VARIABLES,
     columns_of,
     filled,
     number,
     packed,
     picture_payload,
-    snapshot_payload,
     sparse,
     statistics_payload,
     texts,
@@ -288,7 +288,7 @@ def _snapshots(table: CallTable, outline: Outline) -> dict[str, Any]:
     for k, snapshot in enumerate(table.snapshots):
         pairs = zip(table.rows, snapshot.statistics, strict=True)
         rows = line_rows([row._replace(statistics=s) for row, s in pairs], outline)
-        steps.append([snapshot_payload(row.statistics) for row in rows])
+        steps.append([statistics_payload(row.statistics, SNAPSHOT_BINS) for row in rows])
         if snapshot.pictures:
             drawn = snapshot.pictures.items()
             pictures[k] = {line[row]: picture_payload(picture) for row, picture in drawn}
