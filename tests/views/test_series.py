@@ -8,17 +8,6 @@ from PIL import Image
 
 import nbmodule as nb
 
-TRAINING = """
-import nbmodule as nb
-curve = nb.LossCurve("run")
-for k in range(20):
-    curve.log(loss=1 / (k + 1), val_loss=1 / (k + 1) + 0.1)
-curve.close()
-with nb.Live(journal=False) as live:
-    for k in live.steps(range(20)):
-        live.log(loss=1 / (k + 1), val_loss=1 / (k + 1) + 0.1)
-"""
-
 
 def check_series(view, names):
     """Each name in the legend of a plot has a stroke of its own, and its pixels are on the page."""
@@ -56,22 +45,3 @@ def test_a_page_draws_every_series_of_a_loss_curve(open_html, dark):
     page = open_html(curve._repr_mimebundle_()["text/html"], dark=dark)
     check_series(page.page.locator(".nbm-view"), names)
     page.screenshot(f"views/curve-{'dark' if dark else 'light'}")
-
-
-def test_lab_and_the_exported_page_draw_every_series(open_notebook, export, open_file):
-    notebook = open_notebook([TRAINING])
-    notebook.run_all()
-    for dark in (False, True):
-        notebook.set_theme(dark=dark)
-        theme = "dark" if dark else "light"
-        for view in (0, 1):
-            shown = notebook.outputs(0).locator(".nbm-view").nth(view)
-            notebook.outputs(0).locator(f".nbm-view[data-theme={theme}]").nth(view).wait_for()
-            shown.scroll_into_view_if_needed()
-            check_series(shown, ["loss", "val_loss"])
-        notebook.screenshot(f"views/series-lab-{theme}")
-    exported = export(notebook)
-    for dark in (False, True):
-        page = open_file(exported, dark=dark)
-        for view in (0, 1):
-            check_series(page.page.locator(".nbm-view").nth(view), ["loss", "val_loss"])

@@ -1,9 +1,8 @@
 // The difference of two trees: what is missing, unexpected, changed, and by how much.
-import { el, mountView, readers, tableButton } from "./base.js";
+import { mountView, readers, tableButton } from "./base.js";
 import { COLUMNS } from "./columns.js";
 import { number } from "./format.js";
 import { bar, facts } from "./marks.js";
-import { drawPicture } from "./picture.js";
 import { recordRows } from "./fold.js";
 import { Rows } from "./rows.js";
 
@@ -15,7 +14,7 @@ const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpecte
 /** @type {import("./base.js").Draw<DifferenceData>} */
 function draw(view, data, channel) {
   const [step, paths, statuses, a, b, chain] = readers(data, "step", "path", "status", "ca", "cb", "chain");
-  const [where, picture, error, changes, sizes] = readers(data, "where", "pic", "err", "change", "largest");
+  const [where, changes, sizes] = readers(data, "where", "change", "largest");
   const [path, status] = [(/** @type {number} */ i) => paths(i) ?? "", (/** @type {number} */ i) => statuses(i) ?? ""];
   const [change, largest] = [changes, sizes].map((read) => (/** @type {number} */ i) => (read(i) === null ? null : Number(read(i)))); // infinities are texts
   const most = Math.max(...data.depth.map((_, i) => (Number.isFinite(change(i)) ? Number(change(i)) : 0)), 1e-30);
@@ -32,47 +31,28 @@ function draw(view, data, channel) {
     key: (i) => path(i) || (step(i) ?? ""),
     text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),
     code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(chain(i) ?? path(i))}]` : data.root || path(i)),
-    rowClass: (i) => (["missing", "shape"].includes(status(i)) || error(i) ? "wrong" : status(i) === "same" ? "quiet" : ""),
+    rowClass: (i) => (["missing", "shape"].includes(status(i)) ? "wrong" : status(i) === "same" ? "quiet" : ""),
     nameTitle: "path",
     columns: [
       { ...C.a, title: data.a, text: (i) => a(i) ?? "" },
       { ...C.b, title: data.b, text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
       { ...C.change, width: "172px", bare: "116px", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
-      { cls: "grow", words: (i) => [error(i) && [error(i) ?? "", "wrong"], words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
+      { cls: "grow", words: (i) => [words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
     ],
     sorts: { change: (i) => (Number.isFinite(change(i)) ? Number(change(i)) : NaN), largest: (i) => largest(i) ?? NaN },
     empty: "nothing to compare",
     detail: (i, pane) => {
-      sideBySide(view, channel, rowOf(i), pane, picture(i) ?? [], data);
-      if (rowOf(i) >= 0 && !picture(i)?.length) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? "");
+      if (rowOf(i) >= 0) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? "");
       facts(pane, [
         [data.a, a(i)],
         [data.b, b(i)],
         ["relative", change(i) === null ? "" : number(Number(change(i)))],
         ["largest", largest(i) === null ? "" : `${number(Number(largest(i)))}${where(i) ? ` at [${where(i)?.join(", ")}]` : ""}`],
-        ["error", error(i)],
       ]);
     },
   });
   rows.begin(data.first);
   rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((_, i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
-}
-
-/**
- * Expected, actual and their difference, beside each other where there is room.
- * @param {import("./base.js").View} view
- * @param {import("./base.js").Channel | null} channel
- * @param {number} row as the kernel counts it
- * @param {HTMLElement} pane
- * @param {import("./picture.js").Picture[]} pictures
- * @param {DifferenceData} data
- */
-function sideBySide(view, channel, row, pane, pictures, data) {
-  const names = pictures.length === 3 ? [data.a, data.b, "difference"] : pictures.map(() => "");
-  const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
-  const bar = el("div", "viewer");
-  const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, 200, { part, together, bar, tall: 200 })) || drawPicture(view, each, 200);
-  if (pictures.length) pane.append(bar, el("div", "beside", ...pictures.map((each, k) => el("div", "", el("b", "", names[k]), draw(each, k)))));
 }
 
 /**

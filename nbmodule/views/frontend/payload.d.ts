@@ -187,8 +187,6 @@ export interface DifferenceData extends Tree {
   change?: Packed<number>;
   largest?: Packed<number>;
   where?: Packed<number[]>;
-  pic?: Packed<Picture[]>;
-  err?: Packed<string>;
   a: string;
   b: string;
   chain?: Packed<string>;

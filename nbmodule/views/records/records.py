@@ -118,12 +118,10 @@ class ViewRecord:
 
 
 class ModuleRow(NamedTuple):
-    """One module (or list of modules, or own variable) below the root, in order of definition,
-    depth 0 first.
+    """One module or list of modules below the root, in order of definition, depth 0 first.
 
     Attributes:
-        kind: 'module', 'list', 'parameter' or 'buffer' (own variables of a module that also has
-            submodules), or 'group'.
+        kind: 'module', 'list' or 'group'.
         variables: Own variables as text, `weight float32[16, 3]`.
         arguments: All that it was made with, as `1, 4, kernel_size=3, stride=2`.
         statistics: Of what it returned when it was last tracked.
@@ -263,9 +261,6 @@ class DifferenceRow(NamedTuple):
     change: float | None = None
     largest: float | None = None
     where: tuple[int, ...] | None = None
-    pictures: tuple[Picture, ...] = ()
-    error: str | None = None
-    keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,6 @@ _CHANGE = (
     _number("change"),
     _number("largest"),
     _few("where", "number[]", attrgetter("where")),
-    _PICTURES,
 )
 
 MODULES = (
@@ -227,7 +226,7 @@ CALLS = (
     _STATISTICS,
     _PICTURES,
 )
-DIFFERENCES = (_PATH, _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE, _ERROR)
+DIFFERENCES = (_PATH, _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE)
 PAIRS = (
     _PATH,
     ColumnField("place", "string", attrgetter("place"), every),
@@ -239,6 +238,7 @@ PAIRS = (
     _text("ca", "a", 400),
     _text("cb", "b", 400),
     *_CHANGE,
+    _PICTURES,
     _few("values", "number[]", lambda row: row.values and [number(x) for x in row.values]),
     _SOURCE,
     _text("remark", longest=LONG_TEXT),

@@ -110,7 +110,7 @@ def _folded(
 
 def difference_outline(tree: DifferenceTree) -> Outline:
     """The lines of a difference, levels included."""
-    keys = [r.keys or tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows]
+    keys = [tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows]
     return join_levels(outline_of_keys(keys))
 
 

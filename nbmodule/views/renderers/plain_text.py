@@ -313,7 +313,7 @@ def _differences(tree: DifferenceTree, width: int, color: bool) -> list[str]:
     for row in tree.rows:
         if row.status == "same":
             continue
-        remark = plain(row.error) if row.error else "" if row.status == "changed" else row.status
+        remark = "" if row.status == "changed" else row.status
         name = f"{_SIGNS[row.status]} {plain(row.chain or row.path)}"
         red = "red" if row.status in ("missing", "shape") else ""
         cells = (name, *cells_of("difference", row))
