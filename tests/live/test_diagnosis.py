@@ -399,7 +399,7 @@ def test_a_long_curve_is_judged_by_few_medians(monkeypatch):
 def test_a_diagnosis_shows_its_evidence_and_what_to_try():
     diagnosis = judge(Evidence(curves(loss=1 + STEPS / 20 + noise(0.1))))
     html = diagnosis._repr_mimebundle_()["text/html"]
-    assert "<polyline" in html and "live.what_if(50, rates=[0.1, 1])" in html
+    assert "data:image/svg+xml" in html and "live.what_if(50, rates=[0.1, 1])" in html
 
 
 def test_the_fix_of_a_verdict_is_tried_beside_the_run():

@@ -201,7 +201,8 @@ def curve_image(history: HistoryRecord, width: int = 640, height: int = 200) -> 
     steps = [s for series in history.series for s in series.steps]
     if steps:
         span = " to ".join(format_count(int(end)) for end in (min(steps), max(steps)))
-        about = f"{history.axis} {span}, each series on its own scale"
+        has_one_scale = len({s.unit or s.name for s in history.series}) == 1
+        about = f"{history.axis} {span}" + ("" if has_one_scale else ", each on its own scale")
         parts.append(tag("text", about, x=8, y=height - 6, fill="#5f6670"))
     names = ", ".join(s.name for s in history.series)
     source = address_of("image/svg+xml", _svg(width, height, *parts).encode())
