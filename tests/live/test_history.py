@@ -32,7 +32,7 @@ def test_a_series_is_reached_by_name_and_by_attribute(history):
 
 def test_an_unknown_name_is_answered_with_the_closest(history):
     with pytest.raises(
-        PathError, match="nothing was logged as 'val_los'; the closest name is 'val_loss'"
+        PathError, match="nothing was logged as 'val_los'; the closest name is \"val_loss\""
     ):
         history["val_los"]
     assert not hasattr(history, "accuracy_")

@@ -65,7 +65,6 @@ def logged_curves(history: Any) -> dict[str, LoggedCurve]:
 class Batch:
     """The input of one training step: rows of its inputs and of its targets, by argument name."""
 
-    step: int
     inputs: Mapping[str, Array]
     targets: Mapping[str, Array]
 

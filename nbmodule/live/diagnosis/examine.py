@@ -98,7 +98,7 @@ def examine(
     snapshot = Snapshot(
         number,
         _loss_of(result),
-        _batch(number, dict(_named_arrays(step, args, kwargs)), root),
+        _batch(dict(_named_arrays(step, args, kwargs)), root),
         root,
         tuple(_call_evidence(each, modules[each.path]) for each in leaves),
         tuple(
@@ -193,7 +193,7 @@ def _modes(modules: Mapping[str, Any]) -> dict[str, bool]:
 
 
 # -- what the step received ------------------------------------------------------------------------
-def _batch(number: int, arrays: dict[str, Array], root: CallEvidence | None) -> Batch:
+def _batch(arrays: dict[str, Array], root: CallEvidence | None) -> Batch:
     """Tell inputs and targets apart: inputs are what the model received, targets have as many
     rows.
     """
@@ -211,7 +211,7 @@ def _batch(number: int, arrays: dict[str, Array], root: CallEvidence | None) -> 
     if is_transformed and "x" not in arrays and len(targets) > 1:
         raw = next(iter(targets))  # the argument that becomes the model's input
         inputs[raw] = targets.pop(raw)
-    return Batch(number, inputs, targets)
+    return Batch(inputs, targets)
 
 
 def _named_arrays(

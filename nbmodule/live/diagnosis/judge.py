@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import replace
 from typing import Any
 
 from nbmodule.base.format import printable_repr
+from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError
 from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their rules
     curve_rules,
@@ -32,9 +32,7 @@ def mute_rule(name: str, *, muted: bool = True) -> None:
         ArgumentError: If there is no rule of that name.
     """
     if name not in table:
-        close = difflib.get_close_matches(name, table, 1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ArgumentError(f"there is no rule {name!r}.{hint}")
+        raise ArgumentError(f"there is no rule {name!r}{hint(name, table)}")
     (_muted.add if muted else _muted.discard)(name)
 
 

@@ -76,7 +76,7 @@ def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
         known = [(p, r) for p, r in zip(strips.paths, ratios.tolist()) if np.isfinite(r)]
         # the norm and the shape of a matrix stand for those of a submodule, which is not one array
         variables = [VariableEvidence(p, (1, 1), True, 1.0, r, False) for p, r in known]
-        snapshots.append(Snapshot(step, None, Batch(step, {}, {}), None, (), tuple(variables)))
+        snapshots.append(Snapshot(step, None, Batch({}, {}), None, (), tuple(variables)))
     return tuple(snapshots)
 
 

@@ -5,7 +5,6 @@ memory. They are exported as arrays, tables, files, a figure.
 from __future__ import annotations
 
 import csv
-import difflib
 import importlib
 import io
 import json
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import group_of, printable_repr
+from nbmodule.base.paths import hint
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import (
     ArgumentTypeError,
@@ -112,15 +112,13 @@ class History:
             return series[name]
         if is_of_class(self, name):
             return object.__getattribute__(self, name)
-        raise AttributePathError(
-            self._unknown(name) if series else f"the history has no series {name!r} yet."
-        )
+        nothing = f"the history has no series {name!r} yet."
+        raise AttributePathError(self._unknown(name) if series else nothing)
 
     def _unknown(self, name: str) -> str:
-        close = difflib.get_close_matches(name, self._series, 1)
-        hint = f"; the closest name is {close[0]!r}" if close else ""
         logged = ", ".join(self._series) or "nothing"
-        return f"nothing was logged as {name!r}{hint}. Logged so far: {logged}."
+        about = f"nothing was logged as {name!r}{hint(name, self._series)}"
+        return f"{about} Logged so far: {logged}."
 
     def __contains__(self, name: object) -> bool:
         return name in self._series
@@ -256,16 +254,14 @@ class History:
             columns: Horizontal detail; longer series are reduced without losing an extreme.
         """
         figures = load_extra("matplotlib.figure", "history.plot()")
-        groups = self.groups()
         for name in names:
-            if name not in self and name not in groups:
+            if name not in self and name not in self.groups():
                 raise PathError(self._unknown(name))
-        if names:
-            groups = {
-                group: {n: s for n, s in members.items() if group in names or n in names}
-                for group, members in groups.items()
-            }
-            groups = {group: members for group, members in groups.items() if members}
+        groups = {
+            group: {n: s for n, s in members.items() if not names or {group, n} & set(names)}
+            for group, members in self.groups().items()
+        }
+        groups = {group: members for group, members in groups.items() if members}
         count = max(len(groups), 1)
         figure = figures.Figure(figsize=(min(4.5 * count, 13), 3), layout="constrained")
         axes = figure.subplots(1, count, squeeze=False)[0]
@@ -452,7 +448,11 @@ def normalize_media(name: str, value: Any) -> tuple[str, Any]:
     if isinstance(value, Media):
         return "media", value
     if hasattr(value, "savefig") and hasattr(value, "canvas"):
-        return "picture", _pixels_of_figure(value)
+        from PIL import Image  # matplotlib depends on it
+
+        file = io.BytesIO()
+        value.savefig(file, format="png")
+        value = Image.open(file)
     if hasattr(value, "convert") and hasattr(value, "getbands"):
         return "picture", np.array(value.convert("RGB"))
     array = np.array(value)
@@ -467,16 +467,3 @@ def normalize_media(name: str, value: Any) -> tuple[str, Any]:
     if array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] in (3, 4):
         return "picture", array[..., :3]
     return "array", array
-
-
-def _pixels_of_figure(figure: Any) -> NDArray[np.uint8]:
-    """Draw a matplotlib figure with a canvas that belongs to no window."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-
-    previous = figure.canvas
-    canvas = FigureCanvasAgg(figure)
-    try:
-        canvas.draw()
-        return np.asarray(canvas.buffer_rgba())[..., :3].copy()
-    finally:
-        figure.set_canvas(previous)

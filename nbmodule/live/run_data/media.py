@@ -6,7 +6,6 @@ and one that comes from somebody else's journal is drawn as safely as any other 
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import wave
@@ -26,7 +25,7 @@ from nbmodule.base.format import (
     printable_repr,
 )
 from nbmodule.errors import ArgumentError, FileFormatError
-from nbmodule.views.renderers.drawing import CLASSES, LINES
+from nbmodule.views.renderers.drawing import CLASSES, LINES, address_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.text_layout import Line, align
 
@@ -253,7 +252,7 @@ def _image(pixels: NDArray[np.uint8], label: str, side: int) -> Markup:
     scale = side / max(height, width)
     size = f"width:{width * scale:.0f}px;height:{max(height * scale, 8):.0f}px"
     style = f"{size};image-rendering:{'pixelated' if scale > 1 else 'auto'}"
-    return tag("img", src=_data_url("image/png", file), alt=label, style=style)
+    return tag("img", src=address_of("image/png", file.getvalue()), alt=label, style=style)
 
 
 def _player(sound: NDArray[np.int16], rate: int, label: str) -> Markup:
@@ -261,12 +260,8 @@ def _player(sound: NDArray[np.int16], rate: int, label: str) -> Markup:
     with wave.open(file, "wb") as writer:
         writer.setparams((1, 2, rate, len(sound), "NONE", ""))
         writer.writeframes(sound.astype("<i2").tobytes())
-    source = _data_url("audio/wav", file)
+    source = address_of("audio/wav", file.getvalue())
     return tag("audio", controls=True, src=source, aria_label=label, style="width:100%")
-
-
-def _data_url(form: str, file: io.BytesIO) -> str:
-    return f"data:{form};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 # -- a confusion matrix ----------------------------------------------------------------------------
