@@ -85,25 +85,28 @@ class Control:
     """A value that a reader may change; `value` is what the steps use now.
 
     Use `slider`, `field` and `toggle` of `Controls` to make one.
+
+    Attributes:
+        kind: 'slider', 'field' or 'toggle'.
+        check: Returns a value in the type of this control, or raises `ArgumentError`.
+        apply: Called with a new value between two steps.
+        group: Controls of one group are drawn together.
+        details: Further metadata for the view, such as the limits of a slider.
+        error: Why the last value could not be applied.
+        again: State that no variable holds, such as an attribute of a layer: its `set` is called
+            while steps are repeated, `settle` after the run. None where `apply` changes variables
+            alone.
     """
 
     name: str
     value: Any
     kind: str
-    """'slider', 'field' or 'toggle'."""
     check: Callable[[Any], Any]
-    """Returns a value in the type of this control, or raises `ArgumentError`."""
     apply: Callable[[Any], None] | None = None
-    """Called with a new value between two steps."""
     group: str = ""
-    """Controls of one group are drawn together."""
     details: Mapping[str, Any] = field(default_factory=dict)
-    """Further facts for the view, such as the limits of a slider."""
     error: str | None = None
     again: Any = None
-    """State that no variable holds, such as an attribute of a layer: its `set` is called while
-    steps are repeated, `settle` after the run. None where `apply` changes variables alone.
-    """
 
     def describe(self) -> dict[str, Any]:
         """Return the data that a view draws."""
