@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import json
-from pathlib import Path
 
-import nbmodule.live
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.run_data.state import RunState
-
-ROOM = Path(nbmodule.live.__file__).parent
-
-
-def test_no_part_of_a_run_knows_live_and_what_is_known_of_it_knows_no_part():
-    for path in ROOM.rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        holds = [
-            node.attr
-            for node in ast.walk(tree)
-            if isinstance(node, ast.Attribute) and node.attr == "_live"
-        ]
-        imported = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        assert not holds and "nbmodule.live.live" not in imported, path
-    below = ast.parse((ROOM / "run_data" / "state.py").read_text(encoding="utf-8")).body
-    taken = [node.module or "" for node in below if isinstance(node, ast.ImportFrom)]
-    assert all(
-        name.startswith("nbmodule.live.run_data.")
-        for name in taken
-        if name.startswith("nbmodule.live")
-    )
 
 
 def test_a_run_is_told_from_what_is_known_of_it_without_any_loop():
