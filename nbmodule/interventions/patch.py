@@ -387,10 +387,14 @@ def _heard(module: object, inputs: Any, outputs: object) -> dict[str, Any]:
 
 
 def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:
-    """The arrays of each call that was mapped or scanned: they lie stacked, outermost first."""
-    results = [arrays]
-    for how in reversed(lifted):
-        size = how.rpartition(" ")[2]
-        if size.isdigit():
-            results = [[x[i] for x in stacked] for stacked in results for i in range(int(size))]
+    """The arrays of each call that was scanned, which lie stacked; of one that was mapped all rows
+    stay together.
+    """
+    results, axis = [arrays], 0
+    for how in lifted:  # the outermost first
+        kind, _, size = how.rpartition(" ")
+        if kind == "vmap":
+            axis += 1
+        elif size.isdigit():
+            results = [[x.take(i, axis) for x in row] for row in results for i in range(int(size))]
     return results

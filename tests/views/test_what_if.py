@@ -110,7 +110,7 @@ def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
     assert view.what_if.tried[0].where == "0"
     assert payload_of(view.record)["parts"]["what if"]["tried"]
     assert view.result.changes["0"] == 1.0 and source.answer("unknown", {}) is None
-    assert view.what_if.run.question == ("metric", int(np.asarray(model(x))[0].argmax()))
+    assert view.what_if.run.noun == f"output {int(np.asarray(model(x))[0].argmax())}"
     gone = source_for(found := nb.what_if(model, x), what_if_record(found), False)
     del found
     with pytest.raises(Gone, match="run the cell again"):

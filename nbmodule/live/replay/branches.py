@@ -19,6 +19,9 @@ from nbmodule.live.replay.repeat import Repeat
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.run_data.branches import Attempt, Branch
 
+_RECENT = 8
+"""Iterations in which an argument must be the same to be taken for a constant."""
+
 
 def run_branches(
     tape: Tape,
@@ -121,10 +124,13 @@ def _sources_of_arguments(tape: Tape, newest: Iteration) -> dict[int, int] | Non
     """Return the leaf of the item that each argument is, by `id`; None if one is no such leaf, and
     not the same at each step.
     """
-    sources = {id(leaf): number for number, leaf in enumerate(jax.tree.leaves(newest.item))}
-    earlier = tape.iteration(newest.number - 1)
-    before = earlier.calls if earlier is not None else []
-    constant = {id(leaf) for call in before for leaf in call.leaves}
+    items = jax.tree.leaves(newest.item)
+    sources = {id(leaf): number for number, leaf in enumerate(items)}
+    if len(sources) < len(items):  # one array is two leaves: which of them an argument is, is open
+        return None
+    recent = tape.iterations_from(newest.number - _RECENT)[:-1]
+    given = [{id(leaf) for call in each.calls for leaf in call.leaves} for each in recent]
+    constant = set.intersection(*given) if given else set()
     leaves = [leaf for call in newest.calls for leaf in call.leaves if hasattr(leaf, "dtype")]
     is_known = all(id(leaf) in sources or id(leaf) in constant for leaf in leaves)
     return sources if is_known else None

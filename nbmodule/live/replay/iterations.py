@@ -160,6 +160,8 @@ class Segment:
     ) -> None:
         self.first, self.values, self.nbytes, self.settings = first, values, nbytes, settings
         self.iterations: list[Iteration] = []
+        self.is_pinned = False
+        """True if it is kept before others."""
         self.counted: set[int] = set()
         """Arrays whose bytes were counted, by `id`."""
         self.batches = 0

@@ -202,9 +202,9 @@ class StepKeeper:
 
     def _pin(self, segment: Segment) -> None:
         """Keep this segment before others, while half of the room stays for new ones."""
-        pinned = [s for s in self.tape.segments if s.first in self.tape.pinned]
-        if sum(s.nbytes + s.batches for s in (*pinned, segment)) <= self.tape.room // 2:
-            self.tape.pinned.add(segment.first)
+        pinned = [s for s in self.tape.segments if s.is_pinned]
+        size = sum(s.nbytes + s.batches for s in (*pinned, segment))
+        segment.is_pinned = segment.is_pinned or size <= self.tape.room // 2
 
     # -- called for a reader --
 

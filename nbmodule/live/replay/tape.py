@@ -107,8 +107,6 @@ class Tape:
     ) -> None:
         self.thread = threading.get_ident()
         self.room, self.every = room, every
-        self.pinned: set[int] = set()
-        """First iterations of segments that are kept before others."""
         self.refusal = ""
         """Why steps cannot be repeated; '' if nothing is known."""
         self.donates = False
@@ -241,10 +239,9 @@ class Tape:
         values = sum(segment.nbytes for segment in self.segments) + size
         arguments = sum(segment.batches for segment in self.segments)
         while self.segments and max(values, arguments) > self.room:
-            free = (segment for segment in self.segments if segment.first not in self.pinned)
+            free = (segment for segment in self.segments if not segment.is_pinned)
             oldest = next(free, self.segments[0])
             self.segments.remove(oldest)
-            self.pinned.discard(oldest.first)
             values, arguments = values - oldest.nbytes, arguments - oldest.batches
 
     def settings(self) -> dict[int, Setting]:
