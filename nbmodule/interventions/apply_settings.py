@@ -60,11 +60,6 @@ class Dials:
         self.is_taken = False
         self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
 
-    def set(self, numbers: list[Any]) -> None:
-        """Take over other numbers."""
-        pairs = zip(self.variables, numbers, strict=True)
-        write_all(self.variables, [variable.admitted(number) for variable, number in pairs])
-
 
 def dials_for(setting: Setting, target: Target, values: list[Any] | None) -> Dials:
     """Return dials of a module with the numbers of a setting: unused ones, else new ones."""
@@ -76,7 +71,8 @@ def dials_for(setting: Setting, target: Target, values: list[Any] | None) -> Dia
         free = Dials(setting, numbers)
         existing.append(free)
     else:
-        free.set(numbers)
+        pairs = zip(free.variables, numbers, strict=True)
+        write_all(free.variables, [variable.admitted(number) for variable, number in pairs])
     return free
 
 

@@ -122,7 +122,7 @@ def what_if(
     return WhatIf(Run(model, args, kwargs, target=target, loss=loss, metric=metric), settings)
 
 
-_STATE = ("run", "tried", "edited", "_final", "_draft", "_result", "_past")
+_STATE = ("run", "tried", "edited", "_draft", "_result", "_past")
 """Attributes of a `WhatIf` that `undo` restores."""
 
 
@@ -143,8 +143,6 @@ class WhatIf(Shown):
         self.run = run
         self.tried: list[Tried] = []
         self.edited: list[tuple[str, tuple[Any, ...]]] = []
-        self._final: list[tuple[str, tuple[Any, ...]]] = []
-        """The edits as `keep` makes them: with the values that were drawn for the trial."""
         self.swept: Sweep | None = None
         self.attributed: Attribution | None = None
         self._draft: tuple[Run, Edits] | None = None
@@ -231,8 +229,10 @@ class WhatIf(Shown):
         old = self._at(number)
         if old.setting.kind not in ("scale", "noise"):
             raise ArgumentError(f"{old.setting!r} has no number to change.")
-        setting = old.setting._replace(number=float(value))
-        return self._with(number, replace(old, setting=setting), is_step=False)
+        past = self._past  # moving a slider is no step to undo
+        self._with(number, replace(old, setting=old.setting._replace(number=float(value))))
+        self._past = past
+        return self
 
     def switch(self, number: int, on: bool) -> WhatIf:
         """Switch a setting on or off."""
@@ -250,18 +250,17 @@ class WhatIf(Shown):
             )
         return self.tried[number]
 
-    def _with(self, number: int, new: Tried, *, is_step: bool = True) -> WhatIf:
-        tried = [*self.tried[:number], new, *self.tried[number + 1 :]]
-        return self._tried(tried, is_step=is_step)
+    def _with(self, number: int, new: Tried) -> WhatIf:
+        return self._tried([*self.tried[:number], new, *self.tried[number + 1 :]])
 
-    def _tried(self, tried: list[Tried], *, is_step: bool = True) -> WhatIf:
-        with self._step(is_step=is_step):
-            self.tried, self._result = tried, None
+    def _tried(self, tried: list[Tried]) -> WhatIf:
+        with self._step():
+            self.tried = tried
             self._result = self._looked()
         return self
 
     @contextmanager
-    def _step(self, *, is_step: bool = True) -> Iterator[None]:
+    def _step(self) -> Iterator[None]:
         """Change the state inside; `undo` takes that back, and an error does at once."""
         state = {name: getattr(self, name) for name in _STATE}
 
@@ -273,8 +272,7 @@ class WhatIf(Shown):
         except BaseException:
             back()
             raise
-        if is_step:
-            self._past = [*self._past, back]
+        self._past = [*self._past, back]
 
     # -- edits --
     def edit(self, method: str, *args: object) -> WhatIf:
@@ -294,11 +292,10 @@ class WhatIf(Shown):
                 edits = self._copied()
                 getattr(edits, method)(*args)
             self._draft = (self.run.again(edits.model), edits)
-            self.edited, self._result = [*self.edited, (method, args)], None
-            if method == "reset":
+            if method == "reset":  # `keep` takes the values that were drawn for the trial
                 drawn = targets(edits.model, *args[:1] or ("",))[0]
                 args = drawn.name, lambda: drawn.module
-            self._final = [*self._final, (method, args)]
+            self.edited = [*self.edited, (method, args)]
             self._result = self._looked()
         return self
 
@@ -377,7 +374,7 @@ class WhatIf(Shown):
         try:
             undone.callback(vars(self).update, {name: getattr(self, name) for name in _STATE})
             edits = Edits(self.run.model, self.run.args, self.run.kwargs)
-            for method, args in self._final:
+            for method, args in self.edited:
                 getattr(edits, method)(*args)
                 undone.callback(edits.undo)
             chosen = [(targets(self.run.model, item.where)[0], item.setting) for item in on]
@@ -387,7 +384,7 @@ class WhatIf(Shown):
         except BaseException:
             undone.close()
             raise
-        self.tried, self.edited, self._final, self._draft, self._result = [], [], [], None, None
+        self.tried, self.edited, self._draft, self._result = [], [], None, None
         self._past = [undone.close]
         return self
 
