@@ -201,17 +201,16 @@ def _by_gradient(
 
 def _integrated(
     run: Run, names: list[str], source: str, start: Any, along: Any, steps: int
-) -> tuple[Any, list[Any]]:
+) -> tuple[Any, Any]:
     """Return what the inputs add to the metric on the straight way from `start`, and what goes
     through each module: its conductance.
     """
     nodes, weights = np.polynomial.legendre.leggauss(steps)
-    mean, through = jnp.zeros_like(start), [jnp.zeros(())] * len(names)
+    mean, through = jnp.zeros_like(start), jnp.zeros(len(names))
     for node, weight in zip((nodes + 1) / 2, weights / 2):
         found = _gradients(run, names, source, start + float(node) * along, along)
         mean = mean + float(weight) * found.by_point
-        gained = [(by * moved).sum() for by, moved in zip(found.by_return, found.moved)]
-        through = [total + float(weight) * gain for total, gain in zip(through, gained)]
+        through = through + float(weight) * found.gained
     return mean * along, through
 
 
@@ -260,20 +259,20 @@ class _Found(NamedTuple):
         metric: The metric there.
         by_point: Its gradient by the input, or by what stands for it.
         by_return: Its gradient by the return of each module.
-        moved: How each return moves where the point moves in the direction.
+        gained: What it gains through each return where the point moves in the direction.
     """
 
     metric: Any
     by_point: Any
     by_return: list[Any]
-    moved: list[Any]
+    gained: Array
 
 
 def _gradients(run: Run, names: list[str], source: str, point: Any, direction: Any) -> _Found:
     """Return the gradient at a point, which is the input, or the return of `source`."""
-    zeros = [jnp.zeros_like(run.before.returns[name]) for name in names]
+    returns = [run.before.returns[name] for name in names]
     make = functools.partial(_gradient_function, run, names, source)
-    return run.call(("gradients", source, *names), make, (point, zeros), direction)
+    return run.call(("gradients", source, *names), make, point, direction, returns)
 
 
 def _gradient_function(run: Run, names: list[str], source: str) -> Callable[..., _Found]:
@@ -281,7 +280,12 @@ def _gradient_function(run: Run, names: list[str], source: str) -> Callable[...,
     settings = [(name, Setting("example" if name == source else "add")) for name in names]
 
     def gradients(
-        model: CoreModule, arrays: list[Any], target: Any, supplied: Any, direction: Any
+        model: CoreModule,
+        arrays: list[Any],
+        target: Any,
+        point: Any,
+        direction: Any,
+        before: list[Any],
     ) -> _Found:
         def seen(supplied: Any) -> tuple[Any, list[Any]]:
             """The metric, and the returns, by the point and what is added to each return."""
@@ -294,12 +298,13 @@ def _gradient_function(run: Run, names: list[str], source: str) -> Callable[...,
             output, returns = observed(model, inputs, settings, numbers)
             return ask(question, output, target), [returns[name] for name in names]
 
-        (metric, _), (by_point, by_return) = jax.value_and_grad(seen, has_aux=True)(supplied)
-        point, adds = supplied
+        adds = list(map(jnp.zeros_like, before))
+        (metric, _), (by_point, by_return) = jax.value_and_grad(seen, has_aux=True)((point, adds))
         moved = jax.jvp(lambda point: seen((point, adds))[1], (point,), (direction,))[1]
         if source:
             by_return[names.index(source)] = by_point
-        return _Found(metric, by_point, by_return, moved)
+        gained = jnp.array([(by * move).sum() for by, move in zip(by_return, moved)])
+        return _Found(metric, by_point, by_return, gained)
 
     return gradients
 

@@ -24,6 +24,7 @@ from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.recording.tracker import Tracker, describe, untracked
 from nbmodule.core.structure.copying import unchanged
+from nbmodule.core.structure.structure import Static
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import framed, let_go
@@ -42,6 +43,7 @@ from nbmodule.interventions.patch import values_for
 from nbmodule.interventions.targets import ARROW, Target, home_of, names_of, values_by_target
 from nbmodule.interventions.values import Setting
 
+MOST_PROGRAMS = 64
 Metric = Callable[[Any], Any] | int | tuple[Any, ...] | None
 Chosen = list[tuple[Target, Setting]]
 Bare = Sequence[tuple[str, Setting]]
@@ -101,7 +103,7 @@ class Run:
         where = [i for i, leaf in enumerate(leaves) if is_traced_leaf(leaf)]
         self.arrays = [received(leaves[i], "an argument") for i in where]
         fixed = [None if is_traced_leaf(leaf) else leaf for leaf in leaves]
-        self._programs: dict[Any, Callable[..., Any]] = {}
+        self._static = tree, tuple(map(Static, fixed)), metric, loss, target is None
 
         def arguments(arrays: list[Any]) -> tuple[Any, Any]:
             made = list(fixed)
@@ -156,10 +158,13 @@ class Run:
         """Call a compiled function of the model, the arrays of its input, the target, and what else
         is supplied. `make` makes it at the first call with this key.
         """
-        if key not in self._programs:
-            self._programs[key] = jit(make())
+        key = (key, self._static)
+        if key not in _programs:
+            _programs[key] = jit(make())
+            if len(_programs) > MOST_PROGRAMS:
+                del _programs[next(iter(_programs))]
         with unchanged([self.model]), untracked():
-            return self._programs[key](self.model, self.arrays, self.target, *supplied)
+            return _programs[key](self.model, self.arrays, self.target, *supplied)
 
     def _clean(self) -> Callable[..., Looked]:
         question, arguments = self.question, self.arguments
@@ -227,6 +232,10 @@ class Run:
             return Looked(output, ask(question, output, target), off)
 
         return changed
+
+
+_programs: dict[Any, Callable[..., Any]] = {}
+"""Compiled functions of all runs, the oldest first."""
 
 
 def kinds_of(chosen: Chosen, values: list[Any]) -> tuple[Any, ...]:

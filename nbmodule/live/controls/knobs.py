@@ -13,6 +13,7 @@ from functools import partial, wraps
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
+from nbmodule.live.monitors.sources import named_objects
 from nbmodule.live.run_data.control import FACTOR, RATE, Controls
 from nbmodule.optim.rate import is_of_step
 
@@ -34,7 +35,7 @@ def add_learning_rate(controls: Controls, optimizer: object) -> None:
 
     A rate given as a function without arguments is steered by that function alone.
     """
-    for name, each in _optimizers(optimizer):
+    for name, each in named_objects(optimizer):
         title, rate = f"{RATE} {name}".strip(), _rate_of(each)
         if rate is not None and rate[0] > 0 and title not in controls:
             value, apply = rate
@@ -51,7 +52,7 @@ def add_learning_rate(controls: Controls, optimizer: object) -> None:
 
 def why_no_rate(optimizer: object) -> str:
     """Return why an optimizer of optax has no slider, and the fix; '' if there is no reason."""
-    for _, each in _optimizers(optimizer):
+    for _, each in named_objects(optimizer):
         is_optax = hasattr(each, "optax_state") and _rate_of(each) is None
         if is_optax and not callable(getattr(each, "lr", None)):
             return (
@@ -137,15 +138,6 @@ def _is_schedule(rate: Any) -> bool:
         return callable(rate) and is_of_step(rate)
     except ArgumentTypeError:
         return False
-
-
-def _optimizers(optimizer: object) -> list[tuple[str, Any]]:
-    """Return optimizers by name; a single one has none."""
-    if isinstance(optimizer, Mapping):
-        return [(str(name), each) for name, each in optimizer.items()]
-    if isinstance(optimizer, (list, tuple)):
-        return [(str(i), each) for i, each in enumerate(optimizer)]
-    return [("", optimizer)]
 
 
 def _rate_of(optimizer: object) -> tuple[float, Callable[[float], None]] | None:

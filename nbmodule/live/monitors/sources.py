@@ -54,6 +54,21 @@ def trained_module(model: Any) -> Any:
     return holder
 
 
+def named_objects(objects: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield models or optimizers with their keys in dicts and lists; '' for a single one.
+
+    Example:
+        >>> list(named_objects({"G": 1, "D": [2, None]})), list(named_objects(3))
+        ([('G', 1), ('D.0', 2)], [('', 3)])
+    """
+    if isinstance(objects, (Mapping, list, tuple)):
+        parts = objects.items() if isinstance(objects, Mapping) else enumerate(objects)
+        for key, value in parts:
+            yield from named_objects(value, f"{prefix}.{key}" if prefix else str(key))
+    elif objects is not None:
+        yield prefix, objects
+
+
 def is_function_of_state(model: object) -> bool:
     """Return True for a function that gives what is trained: `lambda: state.params`."""
     is_model = framework_of(model) is not None or hasattr(model, "named_parameters")

@@ -15,6 +15,7 @@ import numpy as np
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.live.monitors.sources import named_objects
 from nbmodule.live.replay.copies import OnHost, copies_of, digest_of
 from nbmodule.live.run_data.state import RunState
 
@@ -94,20 +95,9 @@ class StateSaver:
 def stateful_roots(run: RunState) -> Iterator[tuple[str, Any]]:
     """Yield models and optimizers by their names in a snapshot: `model`, or `model:G`."""
     for part, objects in (("model", run.model), ("optimizer", run.optimizer)):
-        for name, root in _named_roots(objects):
+        for name, root in named_objects(objects):
             if is_stateful(root):
                 yield f"{part}:{name}" if name else part, root
-
-
-def _named_roots(objects: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield models or optimizers with their keys in dicts and lists; '' for a single one."""
-    if not isinstance(objects, (list, tuple, dict)):
-        if objects is not None:
-            yield prefix, objects
-        return
-    parts = objects.items() if isinstance(objects, dict) else enumerate(objects)
-    for key, value in parts:
-        yield from _named_roots(value, f"{prefix}.{key}" if prefix else str(key))
 
 
 def names_of(root: Any) -> dict[Any, str]:

@@ -403,13 +403,6 @@ class Tape:
         if iteration is None:
             return None
         begun = self._cost.begin()
-        call = self._noted(iteration, function, args, kwargs)
-        self._cost.end(begun)
-        return call
-
-    def _noted(
-        self, iteration: Iteration, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> RecordedCall:
         if clock.values != self._clock:
             self._add(iteration, self._writes())
         elif self._given_by_functions:
@@ -436,6 +429,7 @@ class Tape:
             self._count(iteration, segment, (leaf,))
         call = RecordedCall(function, leaves, tree, segment)
         call.captured, self._witness = self._used.get(function, ((), None))
+        self._cost.end(begun)
         return call
 
     def _note_carried(self, iteration: Iteration, leaf: object) -> None:
