@@ -65,10 +65,7 @@ def level_of(level: Mapping[Any, Any]) -> Mapping[str, Any]:
     Raises:
         StructureError: if two entries would lie in one place; both are named.
     """
-    for key in level:
-        if type(key) is not str or "/" in key or "." in key or not key:
-            break
-    else:
+    if all(type(key) is str and key and "/" not in key and "." not in key for key in level):
         return level
     return placed(_entries(level, (), "", ()))
 

@@ -147,25 +147,18 @@ class Nested(dict):
 
     def _with_settings(self, inplace: bool = False, **changes: object) -> Self:
         """Change settings of all levels, here or in a copy."""
-        target = self if inplace else self._like({})
-        parts = {
-            key: value._with_settings(inplace, **changes) if isinstance(value, Nested) else value
-            for key, value in self.items()
-        }
+        target = self if inplace else self.copy()
         set_slot(target, "_settings", dataclasses.replace(self._settings, **changes))
-        if inplace:
-            set_slot(self, "_names", None)
-        else:
-            target._take(parts)
+        set_slot(target, "_names", None)
+        for key, value in dict.items(target):
+            if isinstance(value, Nested):
+                dict.__setitem__(target, key, value._with_settings(inplace, **changes))
         return target
 
     # Ordering
     def _ordered(self) -> Names:
         """Give the keys in canonical order."""
-        names = self._names
-        if names is None:
-            names = self._names or self._note(sort_names(dict.keys(self)))
-        return names
+        return self._names or self._note(sort_names(dict.keys(self)))
 
     # Places
     def _keys_of(self, location: object) -> tuple[str, ...] | None:
@@ -201,12 +194,7 @@ class Nested(dict):
         """Walk down; a missing chain gives the default, or raises `PathError`."""
         value: Any = self
         for key in keys:
-            if not isinstance(value, Nested):
-                value = _MISSING
-                break
-            value = dict.get(value, key, _MISSING)
-            if value is _MISSING:
-                break
+            value = dict.get(value, key, _MISSING) if isinstance(value, Nested) else _MISSING
         if value is not _MISSING:
             return value
         if default is not _MISSING:
@@ -277,15 +265,14 @@ class Nested(dict):
         return self._at(keys[:-1])._remove(keys[-1])
 
     # The dict protocol
-    def _level(self) -> dict[str, Any] | None:
-        """Give a sorted copy of this level where keys were added out of order; else None: it is in
-        order.
+    def _level(self) -> dict[str, Any]:
+        """Give this level, or a sorted copy where keys were added out of order.
 
         The stored dict itself is never put in order, since another thread may be reading it.
         """
         names = self._ordered()
         if names.stored_in_order or not self._settings.alphabetical_keys:
-            return None
+            return self
         return {name: dict.__getitem__(self, name) for name in names}
 
     def __iter__(self) -> Iterator[str]:
@@ -298,18 +285,15 @@ class Nested(dict):
     # annotation.
     def keys(self) -> KeysView[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Give the keys of this level, in order; see `cont_all_key_chains` for all levels."""
-        level = self._level()
-        return dict.keys(self) if level is None else level.keys()
+        return dict.keys(self._level())
 
     def values(self) -> ValuesView[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Give the values of this level, in the order of their keys."""
-        level = self._level()
-        return dict.values(self) if level is None else level.values()
+        return dict.values(self._level())
 
     def items(self) -> ItemsView[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Give the pairs of this level, in the order of their keys."""
-        level = self._level()
-        return dict.items(self) if level is None else level.items()
+        return dict.items(self._level())
 
     def get(self, key: object, default: object = None) -> Any:
         """Give what is at a key or a key chain, else the default."""
