@@ -400,7 +400,7 @@ def as_container(like: Nested, value: object) -> Any:
     return new
 
 
-def keys_of_chains(like: Nested, key_chains: object) -> list[tuple[str, ...]]:
+def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
     """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one
     chain.
     """

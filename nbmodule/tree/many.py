@@ -296,7 +296,7 @@ def _length_along(container: Nested, axis: int) -> int:
     return next(iter(lengths), 0)
 
 
-def _takes_two(fn: Callable[..., Any]) -> bool:
+def _takes_two(fn: Any) -> bool:
     """Return True if a function needs two positional arguments, as `operator.add` does."""
     if hasattr(fn, "nin"):  # of NumPy and JAX, whose signatures do not tell
         return bool(fn.nin == 2)
