@@ -155,10 +155,7 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
 @pytest.mark.parametrize("is_walked_before", [False, True])
 @pytest.mark.parametrize(
     "look",
-    [
-        jax.tree.leaves,
-        lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2)),
-    ],
+    [jax.tree.leaves, lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2))],
     ids=["leaves", "compiled"],
 )
 def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_look_and_taken_out(

@@ -124,10 +124,7 @@ def test_an_array_of_no_numbers_is_refused_by_its_dtype(door, dtype):
     "save", [nb.save, nb.save_safetensors, lambda *given: nb.in_background(nb.save, *given)]
 )
 def test_a_file_holds_no_mask(save, tmp_path):
-    with pytest.raises(
-        nb.NbModuleError,
-        match=r'"/w": some of its values are masked.*filled\(0\)',
-    ):
+    with pytest.raises(nb.NbModuleError, match=r'"/w": some of its values are masked.*filled\(0\)'):
         save(tmp_path / "w", {"w": np.ma.array(ROWS, mask=ROWS == 2)})
     assert not list(tmp_path.iterdir())
 

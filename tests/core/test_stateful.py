@@ -174,8 +174,7 @@ def test_setting_v_checks_everything_before_anything_changes():
     wrong["l1"]["w"] = jnp.ones((5, 5))
     wrong["l0"]["b"] = jnp.ones(3)
     with pytest.raises(
-        nb.StructureError,
-        match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\]',
+        nb.StructureError, match=rf'(?s)"l1/w" is {FLOAT}\[5, 5\], not {FLOAT}\[2, 3\]'
     ):
         model.v = wrong
     assert model.v is kept

@@ -397,10 +397,7 @@ def test_a_copy_survives_the_donation_of_the_original():
 
 def test_a_module_is_no_state_and_the_error_names_the_one_it_has():
     model, other = nb.Linear(3, 2, key=0), nb.Linear(3, 2, key=1)
-    with pytest.raises(
-        nb.ArgumentTypeError,
-        match=r"got Linear\. Pass its state: model\.load",
-    ):
+    with pytest.raises(nb.ArgumentTypeError, match=r"got Linear\. Pass its state: model\.load"):
         model.load_state_dict(other)
     model.load_state_dict(other.state_dict())
     assert (np.asarray(model.weight) == np.asarray(other.weight)).all()
