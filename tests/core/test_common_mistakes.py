@@ -127,7 +127,6 @@ def test_a_misspelled_forward_is_named(name):
 # -- streams --
 STREAM_MISUSES = {
     "an attribute": lambda stream: stream.key,
-    "next": next,
     "as a key": jax.random.normal,
     "as a key to split": jax.random.split,
 }

@@ -345,8 +345,8 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
     @accepts_aliases
     def to(self, device_or_sharding: object = None, dtype: DTypeLike | None = None) -> Self:
-        """Move all variables to a device or sharding, and the floating ones to a dtype, which may
-        stand alone; returns the module.
+        """Move all variables to a device or sharding, and the floating ones to a dtype; returns the
+        module.
         """
         return naming.move_all(self, device_or_sharding, dtype)
 

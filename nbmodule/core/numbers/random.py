@@ -45,23 +45,14 @@ class StreamState(Buffer):
 
     has_own_name = False
 
-    @property
-    def remedy(self) -> str:
-        """The end of a message about a write that could not leave a raw transform."""
-        if self is default.state:
-            return (
-                "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in "
-                "as an argument and return it: the default stream is not part of the model"
-            )
-        return (
-            "pass the model in as an argument and return it, or pass a key that was drawn outside, "
-            "by stream(), stream.draw() or stream.split(n)"
-        )
+    remedy = (
+        "give the layer a stream of its own, as nb.Dropout(0.5, key=0), pass the model in as an "
+        "argument and return it, or pass a key that was drawn outside, by stream(), stream.draw() "
+        "or stream.split(n)"
+    )
 
     def describe(self) -> str:
         """For messages."""
-        if self is default.state:
-            return "the state of the default random stream, from which Dropout draws,"
         return "the state of a random stream"
 
 
@@ -234,9 +225,6 @@ class RandomStream:
 
     def __jax_array__(self) -> Any:
         raise ArgumentTypeError(f"jax.random takes a key, got a RandomStream: {_DRAW_HINT}")
-
-    def __next__(self) -> Any:
-        raise ArgumentTypeError(f"a RandomStream is not an iterator: {_DRAW_HINT}")
 
     if not TYPE_CHECKING:
 

@@ -15,7 +15,6 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import printable_repr
-from nbmodule.base.paths import closest
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.holders import is_branch, make_tuple, put
 from nbmodule.core.structure.structure import Structure, rebuild, structure_of
@@ -262,11 +261,7 @@ def update_state(
     """
     for key in mutation:
         if key not in state:
-            names = [str(getattr(other, "key", other)) for other in state]
-            near = closest(str(getattr(key, "key", key)), names)
-            raise PathError(
-                f"the state has no entry {key!r}" + (f'; the closest is "{near}".' if near else ".")
-            )
+            raise PathError(f"the state has no entry {key!r}.")
     return {**state, **mutation}
 
 

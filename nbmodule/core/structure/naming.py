@@ -23,7 +23,7 @@ from nbmodule.core.structure.building import ensure_built, move
 from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.linked import is_level_of_v, v_of
 from nbmodule.core.structure.walk import held, is_module, module_aliases, name_within, plan_of
-from nbmodule.core.variables.placement import find_place_and_dtype
+from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.tree.container import Container
@@ -76,8 +76,7 @@ def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterat
 def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
     """Move all variables, or none if the device or dtype makes no sense."""
     ensure_built(module)
-    location, dtype = find_place_and_dtype(location, dtype)
-    move(plan_of(module).variables, location, dtype)
+    move(plan_of(module).variables, find_device(location), find_dtype(dtype))
     return module
 
 

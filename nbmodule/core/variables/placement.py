@@ -33,7 +33,8 @@ def find_device(device: object) -> Any:
     device = spelled(device)
     if not isinstance(device, str):
         raise ArgumentTypeError(
-            f"a device must be a jax.Device or text such as 'cpu:0', got {type(device).__name__}."
+            "a device must be a jax.Device or text such as 'cpu:0' (dtype= takes a dtype), got "
+            f"{type(device).__name__}."
         )
     platform, _, number = device.partition(":")
     platform = {"cuda": "gpu"}.get(platform, platform)
@@ -76,27 +77,6 @@ def find_dtype(dtype: object) -> Any:
         return jnp.dtype(spelled(dtype))
     except TypeError:
         raise DtypeError(f"{dtype!r} is not a dtype such as 'float32' or jnp.bfloat16.") from None
-
-
-def find_place_and_dtype(location: object, dtype: object) -> tuple[Any, Any]:
-    """Return a device or sharding and a dtype; a dtype that stands alone, where the device would
-    be, is one, as in PyTorch.
-    """
-    if not _is_dtype(location):
-        return find_device(location), find_dtype(dtype)
-    if dtype is not None:
-        raise ArgumentTypeError(f"to() was given two dtypes, {location!r} and {dtype!r}.")
-    return None, find_dtype(location)
-
-
-def _is_dtype(value: object) -> bool:
-    value = spelled(value)
-    if isinstance(value, np.dtype) or hasattr(value, "dtype"):  # as jnp.bfloat16 has
-        return True
-    try:
-        return isinstance(value, str) and jnp.dtype(value) is not None
-    except TypeError:
-        return False
 
 
 # -- layouts: shardings that variables keep --
