@@ -19,7 +19,6 @@ from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, StructureError
 from nbmodule.tree.comparison import Compared
 from nbmodule.tree.leaf import is_array
-from nbmodule.tree.nested import Nested
 
 _FORMATS = {"hdf5": "hdf5", "h5": "hdf5", "h5py": "hdf5", "json": "json"}
 
@@ -49,8 +48,7 @@ class Stored(Compared):
             if not (is_array(leaf) or isinstance(leaf, (bool, int, float, complex, np.generic))):
                 raise ArgumentTypeError(
                     f'cannot write "{chain}" to HDF5: {type(leaf).__name__} is neither an array '
-                    f"nor "
-                    "a number."
+                    "nor a number."
                 )
         socket("save_hdf5")(path, self.cont_to_dict())
 
@@ -144,34 +142,24 @@ def _format(path: str | os.PathLike[str], format: str | None) -> str:
 
 def _jsonable(value: object, chain: str, arrays_as_text: bool) -> Any:
     """Turn a Container or a leaf into what JSON knows."""
-    if isinstance(value, (Nested, dict)):
-        level = {}
-        for key, part in value.items():
-            if not isinstance(key, str):
-                raise ArgumentTypeError(
-                    f'cannot write "{chain}" to JSON: its key {key!r} is no text. No file was '
-                    f"written."
-                )
-            level[key] = _jsonable(part, f"{chain}/{key}" if chain else key, arrays_as_text)
-        return level
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        below = {key: f"{chain}/{key}" if chain else key for key in value}
+        return {key: _jsonable(x, below[key], arrays_as_text) for key, x in value.items()}
     if isinstance(value, (list, tuple)):
-        return [
-            _jsonable(part, f"{chain}/v{index}", arrays_as_text) for index, part in enumerate(value)
-        ]
+        return [_jsonable(x, f"{chain}/v{i}", arrays_as_text) for i, x in enumerate(value)]
     if isinstance(value, np.generic) and value.dtype.kind in "biuf":
         return value.item()
-    if is_array(value):
-        if arrays_as_text:
-            array = np.asarray(value)
-            return f"{describe_shape(array)} {array.tolist()}"
-        raise ArgumentTypeError(
-            f'cannot write "{chain}" to JSON: it is an array. Use cont_to_disk_as_hdf5, or '
-            f'arrays="text" to write it as '
-            "text that is read back as text."
-        )
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    raise ArgumentTypeError(
-        f'cannot write "{chain}" to JSON: {type(value).__name__} is unknown there. No file was '
-        f"written."
-    )
+    if is_array(value) and arrays_as_text:
+        array = np.asarray(value)
+        return f"{describe_shape(array)} {array.tolist()}"
+    reason = f"{type(value).__name__} is unknown there."
+    if isinstance(value, dict):
+        reason = f"its key {next(k for k in value if not isinstance(k, str))!r} is no text."
+    elif is_array(value):
+        reason = (
+            'it is an array. Use cont_to_disk_as_hdf5, or arrays="text" to write it as text that '
+            "is read back as text."
+        )
+    raise ArgumentTypeError(f'cannot write "{chain}" to JSON: {reason} No file was written.')
