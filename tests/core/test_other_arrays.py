@@ -49,11 +49,8 @@ def of_replaced(x):
     return nb.Sequential(layer(), nb.Linear(2, 3, key=1))(ONES, replace_submod_rets={"1": x})
 
 
-STEP, DOUBLE, ADD = (
-    nb.jit(lambda x: x * 2),
-    nb.jit(lambda batch: batch["x"] * 2),
-    nb.jit(lambda model, x: model(x)),
-)
+STEP, ADD = nb.jit(lambda x: x * 2), nb.jit(lambda model, x: model(x))
+DOUBLE = nb.jit(lambda batch: batch["x"] * 2)
 DOORS = {
     "a layer": lambda x: layer()(x),
     "a loss": lambda x: nb.mse_loss(x, ROWS),
@@ -96,12 +93,8 @@ def test_numbers_in_the_other_order_of_bytes_are_those_numbers_also_where_all_is
 
 
 SHAPES_ALONE = {"summary"}
-LEFT_ALONE = {
-    "step",
-    "step of one's own",
-    "compiled step",
-    "Optax",
-}  # what is no number among variables, as integers are
+# What is no number stays as it is among variables, as integers do.
+LEFT_ALONE = {"step", "step of one's own", "compiled step", "Optax"}
 
 
 @pytest.mark.parametrize("door", sorted(DOORS.keys() - SHAPES_ALONE))
