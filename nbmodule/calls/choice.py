@@ -5,17 +5,15 @@ ones; and their paths.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from nbmodule.base.kinds import is_whole
+from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.naming import depths, entries_of, find_modules
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
 
 _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
 

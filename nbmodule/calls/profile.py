@@ -4,6 +4,7 @@ backward pass and the optimizer.
 
 from __future__ import annotations
 
+import inspect
 import statistics
 import time
 from collections import defaultdict
@@ -39,6 +40,7 @@ from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.options import name_of
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentError, ArgumentTypeError, TraceError
 
@@ -275,17 +277,17 @@ class _Prepared(NamedTuple):
 
 
 def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
-    inner = getattr(fn, "__name__", None) or getattr(getattr(fn, "fn", None), "__name__", "")
-    name = type(fn).__name__ if is_module(fn) else inner or type(fn).__name__
     if not callable(fn):
         raise ArgumentTypeError(
             f"nb.profile takes a model or a function that JAX can compile, got {type(fn).__name__}."
         )
+    name = name_of(inspect.unwrap(fn))
     try:
         if isinstance(fn, Jit):
             return _of_nbmodule(fn, name, args, kwargs)
         if hasattr(fn, "trace"):  # of `jax.jit`: it has no state, and knows its static arguments
-            return _made(fn.trace(*args, **kwargs), args, kwargs, _Words(name), fn)
+            traced: Any = fn
+            return _made(traced.trace(*args, **kwargs), args, kwargs, _Words(name), fn)
         # Flags, numbers and texts are fixed, as they are for `fn`.
         inputs, joined = separated((args, kwargs), _is_input, is_stateful)
 

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 
@@ -24,12 +24,10 @@ from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.track import track
+from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, PathError
-
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
 
 _FILE = re.compile(r"step_(\d{9})\.h5")
 

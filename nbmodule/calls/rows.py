@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from nbmodule.base.paths import hint
@@ -15,7 +15,7 @@ Row = TypeVar("Row")
 class PathRows(Shown, Sequence[Row]):
     """A displayed sequence of records; `rows["blocks.0"]` is the first with that path."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = tuple(rows)
 
     def __len__(self) -> int:

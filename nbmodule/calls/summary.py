@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -20,6 +20,7 @@ from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import read_stack
 from nbmodule.calls.rows import PathRows, table_text
+from nbmodule.core.call.module import CoreModule
 from nbmodule.core.call.staging import staged
 from nbmodule.core.recording.parcel import as_given
 from nbmodule.core.recording.tracker import (
@@ -35,9 +36,6 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError
-
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
 
 
 class SummaryRow(NamedTuple):

@@ -9,7 +9,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 from jax.core import Tracer
@@ -25,6 +25,7 @@ from nbmodule.calls.choice import Choice
 from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
+from nbmodule.core.call.module import CoreModule
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Ending, Tracker, describe
 from nbmodule.core.structure.naming import entries_of, find_modules, other_names
@@ -32,9 +33,6 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import EAGER, current_log, here, is_captured, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
-
-if TYPE_CHECKING:
-    from nbmodule.core.call.module import CoreModule
 
 STATS = "stats"
 
