@@ -80,6 +80,23 @@ class Call:
     _module: Callable[[], Any] = lambda: None
     _read: dict[str, Any] | None = field(default=None, init=False)
 
+    # -- copies --
+    def __getstate__(self) -> dict[str, Any]:
+        """The facts, and what was recorded as plain arrays; the module stays where it is."""
+        state = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
+        values: dict[str, Any] = {}
+        for category, tree in self.values.items():
+            if category in ("statistics", "gradient_statistics"):
+                values[category] = [read_statistics(parts) for parts in tree]
+            elif category in ("input", "output", "gradient") and not hasattr(tree, "mask"):
+                values[category] = arrays_of(tree)
+        return state | {"_values": values}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._read, self._module = None, lambda: None
+        for name, value in state.items():
+            setattr(self, name, value)
+
     # -- values --
     @property
     def values(self) -> dict[str, Any]:

@@ -357,6 +357,10 @@ class Recorded(Calls):
         self._watch, self._steps, self._foreign = watch, steps, foreign
         self._stand_in = foreign and foreign.module  # whose parts the calls of a foreign model are
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is what has been recorded so far."""
+        return Calls, (list(self), self.name, self.known, self.notes, self.others)
+
     @property
     def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride]
         model = self._watch.model

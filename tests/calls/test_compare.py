@@ -6,6 +6,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.calls import compare, load_calls, track
+from nbmodule.calls.kept import as_calls
 
 
 class Attention(nb.Module):
@@ -107,15 +108,20 @@ def test_equal_runs_agree(model, x):
     assert "all agree" in repr(found)
 
 
-def test_a_reference_of_another_framework_is_aligned_by_path_and_order(model, x):
-    torch = pytest.importorskip("torch")
-    layers = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+def hooked(layers, x):
     rows = []
     for name, layer in layers.named_modules():
         layer.register_forward_hook(
             lambda layer, given, out, name=name: rows.append((name, given, out))
         )
-    layers(torch.tensor(np.asarray(x)))
+    layers(x)
+    return rows
+
+
+def test_a_reference_of_another_framework_is_aligned_by_path_and_order(model, x):
+    torch = pytest.importorskip("torch")
+    layers = torch.nn.Sequential(torch.nn.Linear(8, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    rows = hooked(layers, torch.tensor(np.asarray(x)))
     ours = nb.Sequential(nb.Linear(8, 5), nb.Tanh(), nb.Linear(5, 2))
     for i in (0, 2):
         ours[i].weight.value, ours[i].bias.value = (
@@ -144,16 +150,6 @@ def images():
     ours[0].bias.value = theirs[0].bias.detach().numpy() + np.float32([0, 0, 0, 0, 1])
     x = np.random.default_rng(0).normal(size=(2, 4, 6, 3)).astype(np.float32)
     return ours, theirs, x, torch.tensor(x.transpose(0, 3, 1, 2))
-
-
-def hooked(layers, x):
-    rows = []
-    for name, layer in layers.named_modules():
-        layer.register_forward_hook(
-            lambda layer, given, out, name=name: rows.append((name, given, out))
-        )
-    layers(x)
-    return rows
 
 
 @pytest.mark.parametrize("noted", [run, hooked])
@@ -209,13 +205,7 @@ def test_nan_is_a_difference_and_equal_to_itself(model, x):
         np.inf,
     )
     same = {"blocks.3.mlp": wrong["blocks.3.mlp"]}
-    assert compare(compare_calls(same), same).agrees
-
-
-def compare_calls(mapping):
-    from nbmodule.calls.kept import as_calls
-
-    return as_calls(mapping)
+    assert compare(as_calls(same), same).agrees
 
 
 def test_runs_without_returns_cannot_be_compared(model, x):

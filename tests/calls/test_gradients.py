@@ -69,6 +69,14 @@ def hand(net, x):
     return {name: jax.jacrev(after(name))(value) for name, value in values.items()}
 
 
+def assert_gradients_are(calls, hand):
+    for name, wanted in hand.items():
+        found = [call for call in calls if call.path == name and call.gradient is not None]
+        np.testing.assert_allclose(
+            np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5
+        )
+
+
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("kind", LOSSES)
 def test_gradients_by_returns_equal_those_by_hand(kind, compiled, net, x, hand):
@@ -76,11 +84,7 @@ def test_gradients_by_returns_equal_those_by_hand(kind, compiled, net, x, hand):
     run = nb.jit(run) if compiled else run
     with track(net, gradients=True) as calls:
         value, grads = run(x)
-    for name, wanted in hand.items():
-        found = [call for call in calls if call.path == name and call.gradient is not None]
-        np.testing.assert_allclose(
-            np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5
-        )
+    assert_gradients_are(calls, hand)
     for path, gradient in calls.gradients.items():
         np.testing.assert_allclose(
             gradient, grads.cont_at_key_chain(chain_of(net, path)), rtol=1e-5
@@ -107,11 +111,7 @@ def test_gradients_by_a_container_are_known_by_path(net, x):
 def test_gradients_by_returns_of_a_branch_are_there_where_nothing_is_compiled(net, x, hand):
     with jax.disable_jit(), track(net, gradients=True) as calls:
         nb.value_and_grad(LOSSES["cond"])(net, x)
-    for name, wanted in hand.items():
-        found = [call for call in calls if call.path == name and call.gradient is not None]
-        np.testing.assert_allclose(
-            np.reshape(found[-1].gradient, wanted.shape), wanted, rtol=1e-4, atol=1e-5
-        )
+    assert_gradients_are(calls, hand)
 
 
 def test_statistics_of_gradients_are_reduced_inside(net, x):

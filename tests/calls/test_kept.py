@@ -23,18 +23,8 @@ def test_calls_come_back_as_they_were(ending, net, x, tmp_path):
     again = load_calls(tmp_path / f"run.{ending}")
     assert (again.name, again.known, again.steps) == ("Net", calls.known, (0, 1))
     for before, after in zip(calls, again, strict=True):
-        for fact in (
-            "path",
-            "index",
-            "step",
-            "order",
-            "depth",
-            "class_name",
-            "input_shapes",
-            "return_shapes",
-            "seconds",
-        ):
-            assert getattr(before, fact) == getattr(after, fact)
+        facts = "path index step order depth class_name input_shapes return_shapes seconds".split()
+        assert all(getattr(before, fact) == getattr(after, fact) for fact in facts)
         assert (before.parent.path if before.parent else None) == (
             after.parent.path if after.parent else None
         )

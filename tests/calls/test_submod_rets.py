@@ -67,18 +67,6 @@ def test_an_option_of_a_call_is_given_where_the_module_is_called(transform, net,
         TRANSFORMED[transform](net)(x, track_submod_rets=True)
 
 
-@pytest.mark.not_under("eager", reason="counts traces")
-def test_a_tracked_call_is_explained_as_any_other(net, x):
-    step = nb.jit(net)
-    step(x)
-    with nb.track(net):
-        tracked = nb.explain_retrace(step, x)
-        assert [str(c) for c in tracked.changes] == ["tracking: off before, on now"]
-        step(x)
-        assert not nb.explain_retrace(step, x).expected
-    assert nb.summary(net, x, track_submod_rets=True)["stem"].calls == 1
-
-
 @pytest.mark.parametrize(
     "untracked",
     [
@@ -360,16 +348,3 @@ def test_a_call_that_falls_back_is_told_once_as_it_was_done(net, x):
     np.testing.assert_allclose(model.submod_rets["act"][0], np.tanh(x + 1), rtol=1e-5)
     assert list(model.submod_rets) == ["act", "other"]
     assert list(model.submod_call_order["Falling_0"]) == ["act_0", "other_0"]
-
-
-def test_a_retrace_of_a_compiled_module_is_explained_with_what_it_carries():
-    class Counting(nb.Module):
-        def forward(self, x, held):
-            held["n"] = held["n"] + 1
-            return x
-
-    model, held, x = Counting().compile(), {"n": jnp.array(0)}, jnp.ones(2)
-    model(x, held, arg_stateful_idxs=[[1]])
-    assert not nb.explain_retrace(model, x, held, arg_stateful_idxs=[[1]]).expected
-    with nb.track(model):
-        assert nb.explain_retrace(model, x, held, arg_stateful_idxs=[[1]]).expected

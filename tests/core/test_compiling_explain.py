@@ -167,6 +167,8 @@ def test_tracking_is_another_trace_and_says_so(model):
 
     with nb.track(model):
         assert whats(nb.explain_retrace(counted.step, X)) == ["tracking: off before, on now"]
+        counted.step(X)
+        assert not nb.explain_retrace(counted.step, X).expected
 
 
 def test_models_among_the_arguments_go_by_the_name_of_the_parameter():
