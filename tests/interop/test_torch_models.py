@@ -21,7 +21,6 @@ MODELS = {
     "nanoGPT with its loss": (models.NanoGPT, (IDS, np.where(IDS > 3, IDS, -1)), {}),
     "Llama": (models.Llama, (IDS,), {}),
     "ResNet": (models.ResNet, (np.tile(IMAGE, (1, 1, 3, 3)),), {}),
-    "MobileNet": (models.MobileNet, (np.tile(IMAGE, (1, 1, 2, 2)),), {}),
     "ViT": (models.ViT, (IMAGE,), {}),
     "U-Net": (models.UNet, (np.tile(IMAGE[:, :1], (1, 1, 2, 2))[:, :, :15, :14],), {}),
 }
@@ -135,6 +134,12 @@ IDIOMS = {
     "zeros of a shape": lambda m, x: x + torch.zeros(x.size(0), 1, x.size(-1)) + torch.ones_like(x),
     "F.dropout": lambda m, x: F.dropout(x, 0.5, m.training),
     "unflatten": lambda m, x: x.unflatten(-1, (2, 2)) + torch.unflatten(x, 2, (2, -1)),
+    "unbind": lambda m, x: x.reshape(2, 3, 2, 2).permute(2, 0, 3, 1).unbind(0)[1],
+    "squeeze and excitation": lambda m, x: x * F.hardsigmoid(x.mean(-1, keepdim=True)),
+    "bilinear": lambda m, x: F.interpolate(
+        x[None], scale_factor=2, mode="bilinear", align_corners=True
+    ),
+    "a convolution by channel": lambda m, x: F.conv1d(x, torch.ones(3, 1, 3), groups=3),
     "a star": lambda m, x: x.view(*x.shape[:-1], 2, 2).reshape(*x.shape),
     "interpolate": lambda m, x: F.interpolate(
         x, scale_factor=2, mode="linear", align_corners=False

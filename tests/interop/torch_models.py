@@ -263,60 +263,6 @@ class ResNet(nn.Module):
         return self._forward_impl(x)
 
 
-class ConvNormActivation(nn.Sequential):
-    def __init__(self, inp, out, kernel_size=3, stride=1, groups=1, activation=nn.ReLU6):
-        padding = (kernel_size - 1) // 2
-        layers = [
-            nn.Conv2d(inp, out, kernel_size, stride, padding, groups=groups, bias=False),
-            nn.BatchNorm2d(out),
-        ]
-        super().__init__(*layers, *([] if activation is None else [activation(inplace=True)]))
-
-
-class SqueezeExcitation(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.avgpool, self.fc1 = nn.AdaptiveAvgPool2d(1), nn.Conv2d(channels, 2, 1)
-        self.fc2, self.scale_activation = nn.Conv2d(2, channels, 1), nn.Hardsigmoid()
-
-    def forward(self, input):
-        scale = self.scale_activation(self.fc2(F.relu(self.fc1(self.avgpool(input)))))
-        return scale * input
-
-
-class InvertedResidual(nn.Module):
-    def __init__(self, inp, oup, stride, expand_ratio):
-        super().__init__()
-        hidden_dim = round(inp * expand_ratio)
-        self.use_res_connect = stride == 1 and inp == oup
-        self.conv = nn.Sequential(
-            ConvNormActivation(inp, hidden_dim, 1),
-            ConvNormActivation(hidden_dim, hidden_dim, 3, stride, hidden_dim, nn.Hardswish),
-            SqueezeExcitation(hidden_dim),
-            nn.Conv2d(hidden_dim, oup, 1, 1, 0, bias=False),
-            nn.BatchNorm2d(oup),
-        )
-
-    def forward(self, x):
-        return x + self.conv(x) if self.use_res_connect else self.conv(x)
-
-
-class MobileNet(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.features = nn.Sequential(
-            ConvNormActivation(3, 4, stride=2),
-            InvertedResidual(4, 6, 2, 2),
-            InvertedResidual(6, 6, 1, 2),
-            ConvNormActivation(6, 8, 1, activation=nn.Hardtanh),
-        )
-        self.classifier = nn.Sequential(nn.Dropout(0.0), nn.Linear(8, 5))
-
-    def forward(self, x):
-        x = nn.functional.adaptive_avg_pool2d(self.features(x), (1, 1))
-        return self.classifier(torch.flatten(x, 1))
-
-
 class MLPBlock(nn.Sequential):
     def __init__(self, dim, hidden):
         super().__init__(nn.Linear(dim, hidden), nn.GELU(), nn.Dropout(0.0), nn.Linear(hidden, dim))
@@ -339,22 +285,6 @@ class EncoderBlock(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class TimmAttention(nn.Module):
-    def __init__(self, dim, heads):
-        super().__init__()
-        self.num_heads, self.scale = heads, (dim // heads) ** -0.5
-        self.qkv, self.proj = nn.Linear(dim, dim * 3), nn.Linear(dim, dim)
-
-    def forward(self, x):
-        B, N, C = x.shape
-        qkv = (
-            self.qkv(x).reshape(B, N, 3, self.num_heads, C // self.num_heads).permute(2, 0, 3, 1, 4)
-        )
-        q, k, v = qkv.unbind(0)
-        attn = ((q * self.scale) @ k.transpose(-2, -1)).softmax(dim=-1)
-        return self.proj((attn @ v).transpose(1, 2).reshape(B, N, C))
-
-
 class ViT(nn.Module):
     def __init__(self, image=8, patch=4, dim=16, classes=5):
         super().__init__()
@@ -362,11 +292,7 @@ class ViT(nn.Module):
         self.conv_proj = nn.Conv2d(3, dim, patch, patch)
         self.class_token = nn.Parameter(torch.rand(1, 1, dim))
         self.pos_embedding = nn.Parameter(torch.rand(1, (image // patch) ** 2 + 1, dim))
-        self.block, self.attn, self.ln = (
-            EncoderBlock(dim, 2),
-            TimmAttention(dim, 4),
-            nn.LayerNorm(dim),
-        )
+        self.block, self.ln = EncoderBlock(dim, 2), nn.LayerNorm(dim)
         self.head = nn.Linear(dim, classes)
 
     def _process_input(self, x):
@@ -383,8 +309,7 @@ class ViT(nn.Module):
         batch_class_token = self.class_token.expand(n, -1, -1)
         x = torch.cat([batch_class_token, x], dim=1) + self.pos_embedding
         x = self.block(x)
-        x = self.ln(x + self.attn(x))
-        return self.head(x[:, 0])
+        return self.head(self.ln(x)[:, 0])
 
 
 class DoubleConv(nn.Module):

@@ -1,4 +1,7 @@
-"""The sixteen verbs on models of JAX packages, unconverted, against the frameworks' own records."""
+"""The sixteen verbs on models of JAX packages, unconverted, against the frameworks' own records.
+
+Verbs that are checked alike on models of PyTorch, in table.py, are in `SHARED`.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,12 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
-def close(mine: Any, expected: Any, tolerance: float = 1e-4) -> None:
+def close(mine: Any, expected: Any, tolerance: float = 1e-4, floor: float = 1e-6) -> None:
+    """Compare to `tolerance` of the largest value, counted as at least `floor`."""
     mine, expected = np.asarray(mine), np.asarray(expected)
     assert mine.shape == expected.shape, f"{mine.shape} for {expected.shape}"
-    assert np.abs(mine - expected).max() <= tolerance * (np.abs(expected).max() + 1e-6)
+    error, largest = np.abs(mine - expected).max(), np.abs(expected).max()
+    assert error <= tolerance * (largest + floor), f"{error:.1e} beside {largest:.1e}"
 
 
 def loss_of(outputs: Any) -> Any:
@@ -36,6 +41,7 @@ class JaxWild:
 
     def __init__(self, entry: Model) -> None:
         self.entry, self.calls = entry, []
+        self.model, self.args, self.kwargs, self.run = entry.model, entry.args, {}, entry.call
         self.output = self.observed(lambda path, out: self.calls.append((path, out)) or out)
         names = [path for path, _ in self.calls]
         self.single: Records = [c for c in self.calls if names.count(c[0]) == 1 and is_array(c[1])]
@@ -51,8 +57,8 @@ class JaxWild:
         """Run the model with another return of the part."""
         return self.observed(lambda path, out: value(out) if path == self.part else out)
 
-    def returned(self) -> np.ndarray:
-        return np.asarray(dict(self.single)[self.part])
+    def returned(self, path: str) -> np.ndarray:
+        return np.asarray(dict(self.single)[path])
 
     def leaves(self) -> list[Any]:
         state = self.entry.state
@@ -77,34 +83,23 @@ def shows(wild: JaxWild) -> None:
 
 
 def summarizes(wild: JaxWild) -> None:
-    rows = {row.path: row for row in nb.summary(wild.entry.model, *wild.entry.args)}
+    rows = {row.path: row for row in nb.summary(wild.model, *wild.args)}
     assert rows[wild.part].calls == 1
     floats = sum(x.size for x in wild.leaves() if jnp.issubdtype(x.dtype, jnp.floating))
     assert 0 < rows[""].parameters <= floats
 
 
-def inspects(wild: JaxWild) -> None:
-    view = nb.inspect(wild.entry.model, *wild.entry.args)
-    close(view.calls[wild.part].returns, wild.returned())
-
-
 def tracks(wild: JaxWild) -> None:
-    with nb.track(wild.entry.model) as calls:
-        wild.entry.call()
+    with nb.track(wild.model) as calls:
+        wild.run()
     for path, out in wild.single:
         if path:
             close(calls[path].returns, out)
 
 
-def tracks_statistics(wild: JaxWild) -> None:
-    with nb.track(wild.entry.model, returns="stats") as calls:
-        wild.entry.call()
-    close(calls[wild.part].statistics.mean, wild.returned().mean(), 1e-3)
-
-
 def tracks_inputs(wild: JaxWild) -> None:
-    with nb.track(wild.entry.model, inputs=True) as calls:
-        wild.entry.call()
+    with nb.track(wild.model, inputs=True) as calls:
+        wild.run()
     first = next(call for call in calls if call.inputs)
     close(first.inputs[0], wild.entry.inputs[0])
 
@@ -112,9 +107,9 @@ def tracks_inputs(wild: JaxWild) -> None:
 def tracks_gradients(wild: JaxWild) -> None:
     """The gradient by a part's return: of our record, and of an added zero."""
     expected = jax.grad(lambda z: loss_of(wild.replaced(lambda out: out + z)))(
-        jnp.zeros_like(wild.returned())
+        jnp.zeros_like(wild.returned(wild.part))
     )
-    with nb.track(wild.entry.model, gradients=True) as calls:
+    with nb.track(wild.model, gradients=True) as calls:
         jax.grad(lambda one: loss_of(scaled_call(wild, one)))(1.0)
     close(calls[wild.part].gradient, expected, 1e-3)
 
@@ -130,26 +125,20 @@ def scaled_call(wild: JaxWild, one: Any) -> Any:
 
 
 def draws(wild: JaxWild) -> None:
-    graph = nb.graph(wild.entry.model, *wild.entry.args)
+    graph = nb.graph(wild.model, *wild.args)
     assert graph.find(wild.part).operations
     assert graph.nodes[graph.outputs[0]].shape == jax.tree.leaves(wild.output)[0].shape
 
 
 def profiles(wild: JaxWild) -> None:
-    found = nb.profile(wild.entry.model, *wild.entry.args, runs=1)
+    found = nb.profile(wild.model, *wild.args, runs=1)
     assert found.total.flops > 0
 
 
 def patches(wild: JaxWild) -> None:
-    args = wild.entry.args
-    found = nb.patch(wild.entry.model, args, args, wild.part)
+    args = wild.args
+    found = nb.patch(wild.model, args, args, wild.part)
     close(jax.tree.leaves(found.patched)[0], jax.tree.leaves(wild.output)[0])
-
-
-def sets(wild: JaxWild) -> None:
-    with nb.patch(wild.entry.model, {wild.part: nb.zero()}):
-        found = wild.entry.call()
-    close(jax.tree.leaves(found)[0], jax.tree.leaves(wild.replaced(lambda out: out * 0))[0])
 
 
 def differs(wild: JaxWild) -> None:
@@ -162,20 +151,12 @@ def differs(wild: JaxWild) -> None:
 
 
 def finds_nonfinite(wild: JaxWild) -> None:
-    assert nb.first_nonfinite(wild.entry.model, *wild.entry.args) is None
-    values = np.array(wild.entry.args[-len(wild.entry.inputs)])
+    assert nb.first_nonfinite(wild.model, *wild.args) is None
+    values = np.array(wild.args[-len(wild.entry.inputs)])
     values.flat[0] = np.nan
-    args = list(wild.entry.args)
+    args = list(wild.args)
     args[-len(wild.entry.inputs)] = jnp.asarray(values)
-    assert nb.first_nonfinite(wild.entry.model, *args) is not None
-
-
-def compares(wild: JaxWild) -> None:
-    with nb.track(wild.entry.model) as first:
-        wild.entry.call()
-    with nb.track(wild.entry.model) as second:
-        wild.entry.call()
-    assert len(first) and nb.compare(first, second).agrees
+    assert nb.first_nonfinite(wild.model, *args) is not None
 
 
 def converts(wild: JaxWild) -> str:
@@ -202,6 +183,36 @@ def converts_gradients(wild: JaxWild) -> None:
     assert abs(slope - difference) <= 2e-2 * abs(difference) + 1e-5, (slope, difference)
 
 
+def inspects(wild: Any) -> None:
+    view = nb.inspect(wild.model, *wild.args, **wild.kwargs)
+    close(view.calls[wild.part].returns, wild.returned(wild.part))
+
+
+def tracks_statistics(wild: Any) -> None:
+    with nb.track(wild.model, returns="stats") as calls:
+        wild.run()
+    close(calls[wild.part].statistics.mean, wild.returned(wild.part).mean(), 1e-3)
+
+
+def sets(wild: JaxWild) -> None:
+    with nb.patch(wild.model, {wild.part: nb.zero()}):
+        found = wild.run()
+    close(jax.tree.leaves(found)[0], jax.tree.leaves(wild.replaced(lambda out: out * 0))[0])
+
+
+def compares(wild: Any) -> None:
+    with nb.track(wild.model) as first:
+        wild.run()
+    with nb.track(wild.model) as second:
+        wild.run()
+    assert len(first) and nb.compare(first, second).agrees
+
+
+SHARED: dict[str, Callable[[Any], Any]] = {
+    "inspect": inspects,
+    "statistics": tracks_statistics,
+    "compare": compares,
+}
 VERBS: dict[str, Callable[[JaxWild], Any]] = {
     "show": shows, "summary": summarizes, "inspect": inspects, "track": tracks, "statistics": tracks_statistics,
     "inputs": tracks_inputs, "gradients": tracks_gradients, "graph": draws, "profile": profiles, "patch": patches,

@@ -28,6 +28,7 @@ import torch
 import nbmodule as nb
 from tests.wild import jax_verbs
 from tests.wild.jax_models import JAX_MODELS
+from tests.wild.jax_verbs import close
 from tests.wild.models import MODELS
 from tests.wild.operators import declare_operators
 
@@ -90,14 +91,6 @@ def copy_of(out: Any) -> Any:
     return out.detach().clone() if isinstance(out, torch.Tensor) else None
 
 
-def close(mine: Any, expected: Any, tolerance: float = 1e-4, floor: float = 1e-6) -> None:
-    """Compare to `tolerance` of the largest value, counted as at least `floor`."""
-    mine, expected = np.asarray(mine), np.asarray(expected)
-    assert mine.shape == expected.shape, f"{mine.shape} for {expected.shape}"
-    error, largest = np.abs(mine - expected).max(), np.abs(expected).max()
-    assert error <= tolerance * (largest + floor), f"{error:.1e} beside {largest:.1e}"
-
-
 def shows(wild: Wild) -> None:
     text = io.StringIO()
     with contextlib.redirect_stdout(text):
@@ -112,11 +105,6 @@ def summarizes(wild: Wild) -> None:
     assert rows[wild.part].calls == 1
 
 
-def inspects(wild: Wild) -> None:
-    view = nb.inspect(wild.model, *wild.args, **wild.kwargs)
-    close(view.calls[wild.part].returns, wild.returned(wild.part))
-
-
 def tracks(wild: Wild) -> None:
     with nb.track(wild.model) as calls:
         wild.run()
@@ -124,12 +112,6 @@ def tracks(wild: Wild) -> None:
     for name, out in wild.calls:
         if isinstance(out, torch.Tensor) and [n for n, _ in wild.calls].count(name) == 1:
             close(calls[name].returns, out.numpy())
-
-
-def tracks_statistics(wild: Wild) -> None:
-    with nb.track(wild.model, returns="stats") as calls:
-        wild.run()
-    close(calls[wild.part].statistics.mean, wild.returned(wild.part).mean(), 1e-3)
 
 
 def tracks_inputs(wild: Wild) -> None:
@@ -207,14 +189,6 @@ def finds_nonfinite(wild: Wild) -> None:
     assert is_variable or f"{found.path}.".startswith(f"{wild.part}."), found
 
 
-def compares(wild: Wild) -> None:
-    with nb.track(wild.model) as first:
-        wild.run()
-    with nb.track(wild.model) as second:
-        wild.run()
-    assert nb.compare(first, second).agrees
-
-
 def converts(wild: Wild) -> str:
     model = nb.from_torch(wild.model)
     args, kwargs = wild.arrays()
@@ -250,10 +224,9 @@ def converts_gradients(wild: Wild) -> None:
 
 
 VERBS: dict[str, Callable[[Wild], Any]] = {
-    "show": shows, "summary": summarizes, "inspect": inspects, "track": tracks, "statistics": tracks_statistics,
-    "inputs": tracks_inputs, "gradients": tracks_gradients, "graph": draws, "profile": profiles, "patch": patches,
-    "settings": sets, "diff": differs, "nonfinite": finds_nonfinite, "compare": compares, "convert": converts,
-    "convert: gradients": converts_gradients,
+    "show": shows, "summary": summarizes, "track": tracks, "inputs": tracks_inputs, "gradients": tracks_gradients,
+    "graph": draws, "profile": profiles, "patch": patches, "settings": sets, "diff": differs,
+    "nonfinite": finds_nonfinite, "convert": converts, "convert: gradients": converts_gradients, **jax_verbs.SHARED,
 }  # fmt: skip
 
 
@@ -314,10 +287,12 @@ def stored() -> dict[str, Any]:
 def table(rows: dict[str, Any]) -> str:
     """Return the table and the reasons of refused cells as Markdown."""
     reasons: dict[str, int] = {}
-    lines = [f"| model | {' | '.join(VERBS)} | date |", f"|---{'|---' * len(VERBS)}|---|"]
+    verbs = list(jax_verbs.VERBS)
+    lines = [f"| model | {' | '.join(verbs)} | date |", f"|---{'|---' * len(verbs)}|---|"]
     for name, row in sorted(rows.items()):
         texts = []
-        for verb, (state, word) in row["cells"].items():
+        for verb in verbs:
+            state, word = row["cells"][verb]
             if state == "refused":
                 reason = f"{verb}: {word.replace(row['class'], 'the model')}"
                 word = f"({reasons.setdefault(reason, len(reasons) + 1)})"
