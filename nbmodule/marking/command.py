@@ -27,8 +27,7 @@ _ANYWHERE = (
 )
 _AS_ROOT = (
     "This runs as root, and no other user can run what is installed here, so notebooks run as "
-    "root: "
-    "mark as another user."
+    "root: mark as another user."
 )
 
 

@@ -12,12 +12,12 @@ import dataclasses
 import json
 import os
 import re
+import select
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,6 @@ class _Run:
         self.exercises = {exercise.run.number: exercise for exercise in marks.exercises}
         self.runs = {cell.number: cell for cell in marks.cells}
         self.runs |= {number: exercise.run for number, exercise in self.exercises.items()}
-        self.over = threading.Event()
 
     def run(self, home: Path, cells: list[Cell], hidden: list[str]) -> None:
         """Run the cells, and write down what the child reports."""
@@ -144,25 +143,22 @@ class _Run:
         )
         family = Descendants(child)
         os.close(writing)
-        watching = threading.Thread(target=self._watch, args=(family, home), daemon=True)
-        watching.start()
-        cell, is_over = 0, False
+        started, cell, is_over = time.monotonic(), 0, False
+        excess = lambda: self._excess(family.usage(), time.monotonic() - started, home)  # noqa: E731
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
                 assert child.stdin is not None
                 child.stdin.write(json.dumps(request).encode())
                 child.stdin.close()
-            for event in _events(reading):
+            for event in _events(reading, excess):
                 cell = event.get("cell", cell)
-                is_over = event["kind"] == "over"
                 self._note(event)
+                is_over = event["kind"] == "over"
                 if is_over:
                     break
-        except _MalformedError as error:
-            self.marks.ended = f"it reported {error}, which is no event of a notebook"
+        except _EndedError as error:
+            self.marks.ended = str(error)
         finally:
-            self.over.set()
-            watching.join()
             self.marks.cpu = max(self.marks.cpu, family.usage().cpu)
             family.end()
             os.close(reading)
@@ -190,15 +186,6 @@ class _Run:
             if event["error"] is not None:
                 run.error, run.line = printable(event["error"]), event["line"]
 
-    def _watch(self, family: Descendants, home: Path) -> None:
-        """End the processes where they use more than they may."""
-        started, reason = time.monotonic(), None
-        while reason is None and not self.over.wait(_INTERVAL):
-            reason = self._excess(family.usage(), time.monotonic() - started, home)
-        if reason is not None:
-            self.marks.ended = reason
-            family.end()
-
     def _excess(self, usage: Usage, seconds: float, home: Path) -> str | None:
         """Return the limit that the processes have passed, as the reason of their end."""
         limits, marks = self.limits, self.marks
@@ -220,8 +207,8 @@ class _Run:
         return None
 
 
-class _MalformedError(Exception):
-    """The student's process wrote something of its own into the pipe of events."""
+class _EndedError(Exception):
+    """A notebook is ended before its end; the message is the reason."""
 
 
 _OPTIONAL_LINE = (int, type(None))
@@ -234,13 +221,25 @@ _FORMS: dict[str, dict[str, Any]] = {
 }
 
 
-def _events(pipe: int) -> Iterator[dict[str, Any]]:
-    """Yield the events of a child, line by line; anything of another form ends the run."""
+def _events(pipe: int, excess: Callable[[], str | None] = lambda: None) -> Iterator[dict[str, Any]]:
+    """Yield the events of a child, line by line.
+
+    A reason that `excess` returns in the meantime ends the run, and an event of another form.
+    """
     left, rest = _MOST_EVENTS, b""
-    while data := os.read(pipe, 2**16):
+    while True:
+        is_ready = select.select([pipe], [], [], _INTERVAL)[0]
+        reason = excess()
+        if reason is not None:
+            raise _EndedError(reason)
+        if not is_ready:
+            continue
+        data = os.read(pipe, 2**16)
+        if not data:
+            return
         left -= len(data)
         if left < 0:
-            raise _MalformedError(f"more than {format_bytes(_MOST_EVENTS)}")
+            raise _EndedError(f"it reported more than {format_bytes(_MOST_EVENTS)}")
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             event: Any = None
@@ -253,7 +252,8 @@ def _events(pipe: int) -> Iterator[dict[str, Any]]:
             except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
                 is_formed = False
             if not is_formed:
-                raise _MalformedError(printable(repr(line[:60])))
+                told = printable(repr(line[:60]))
+                raise _EndedError(f"it reported {told}, which is no event of a notebook")
             yield event
 
 

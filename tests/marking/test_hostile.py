@@ -167,7 +167,7 @@ def test_an_event_of_another_form_is_malformed(form):
         pipe.write(form if isinstance(form, str) else json.dumps(form))
         pipe.write("\n")
         pipe.flush()
-        with pytest.raises(supervise._MalformedError):
+        with pytest.raises(supervise._EndedError):
             next(supervise._events(reading))
     os.close(reading)
 
