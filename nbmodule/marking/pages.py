@@ -26,15 +26,13 @@ _SIMILAR_FROM = 40  # characters of an answer without names; shorter ones are al
 
 def table(results: Sequence[Marks]) -> str:
     """A line for each notebook: points, time, and the first mistake with its location."""
-    head = ("student", "right", "time", "first mistake")
-    rows = [
-        (marks.name, _points(marks), f"{marks.seconds:.0f} s", first_mistake(marks))
-        for marks in results
-    ]
-    widths = [max(len(row[i]) for row in (head, *rows)) for i in range(3)]
+    rows = [("student", "right", "time", "first mistake")]
+    for marks in results:
+        rows.append((marks.name, _points(marks), f"{marks.seconds:.0f} s", first_mistake(marks)))
+    a, b, c = (max(len(row[i]) for row in rows) for i in range(3))
     return "\n".join(
-        f"{row[0]:<{widths[0]}}  {row[1]:>{widths[1]}}  {row[2]:>{widths[2]}}  {row[3]}".rstrip()
-        for row in (head, *rows)
+        f"{name:<{a}}  {points:>{b}}  {time:>{c}}  {first}".rstrip()
+        for name, points, time, first in rows
     )
 
 
@@ -67,19 +65,10 @@ def as_csv(results: Sequence[Marks]) -> str:
     for marks in results:
         cells = [points[exercise.status] for exercise in marks.exercises]
         mistakes = [exercise.says for exercise in marks.exercises if not exercise.right]
-        row = [
-            marks.name,
-            marks.file,
-            marks.points,
-            len(marks.exercises),
-            marks.unmarked,
-            f"{marks.seconds:.1f}",
-            f"{marks.cpu:.1f}",
-            marks.ended or "",
-            *cells,
-            *[""] * (most - len(cells)),
-            " | ".join(mistakes + marks.faults),
-        ]
+        row = [marks.name, marks.file, marks.points, len(marks.exercises), marks.unmarked]
+        row += [f"{marks.seconds:.1f}", f"{marks.cpu:.1f}", marks.ended or "", *cells]
+        row += [""] * (most - len(cells))
+        row.append(" | ".join(mistakes + marks.faults))
         writer.writerow([_as_text(str(value)) for value in row])
     return out.getvalue()
 
@@ -103,13 +92,12 @@ def student_page(marks: Marks) -> str:
 
 def _section(number: int, exercise: Exercise, marks: Marks) -> str:
     name = exercise.status.replace("not marked", "unmarked")
-    answers = "".join(
-        _shown(cell, f"answer, cell {cell.number}") for cell in marks.answer(exercise)
-    )
+    cells = [(cell, f"answer, cell {cell.number}") for cell in marks.answer(exercise)]
+    cells.append((exercise.run, f"check, cell {exercise.run.number}"))
     return (
         f'<section class="{name}"><h2>{_SIGNS[exercise.status]} Exercise {number}: '
-        f"{exercise.status}</h2><p>{escape(exercise.says)}</p>{answers}"
-        f"{_shown(exercise.run, f'check, cell {exercise.run.number}')}</section>"
+        f"{exercise.status}</h2><p>{escape(exercise.says)}</p>"
+        f"{''.join(_shown(cell, title) for cell, title in cells)}</section>"
     )
 
 
@@ -166,13 +154,9 @@ def _names(names: Sequence[str]) -> str:
 
 def _commonest_wrong(column: Sequence[tuple[Marks, Exercise]]) -> tuple[int, str]:
     """Count the wrong answer that stands most often, up to names and comments."""
-    answers: dict[str, list[str]] = defaultdict(list)
-    for marks, exercise in column:
-        source = _answer(marks, exercise)
-        if exercise.status == "wrong" and source.strip():
-            answers[_skeleton(source)].append(source)
-    most = max(answers.values(), key=len, default=[])
-    return len(most), most[0] if most else ""
+    wrong = [(marks, exercise) for marks, exercise in column if exercise.status == "wrong"]
+    most = max(_alike(wrong), key=len, default=[])
+    return len(most), most[0][1] if most else ""
 
 
 def similar_answers(
@@ -183,19 +167,21 @@ def similar_answers(
     A right answer that is short is alike by chance, so short ones are left out. That answers are
     alike proves nothing; it says where to look.
     """
-    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
-    for marks, exercise in column:
-        source = _answer(marks, exercise)
-        groups[_skeleton(source)].append((marks.name, source))
     return [
         ([name for name, _ in members], members[0][1])
-        for skeleton, members in groups.items()
-        if len(members) > 1 and len("".join(members[0][1].split())) >= _SIMILAR_FROM and skeleton
+        for members in _alike(column)
+        if len(members) > 1 and len("".join(members[0][1].split())) >= _SIMILAR_FROM
     ]
 
 
-def _answer(marks: Marks, exercise: Exercise) -> str:
-    return "\n".join(cell.source for cell in marks.answer(exercise))
+def _alike(column: Sequence[tuple[Marks, Exercise]]) -> list[list[tuple[str, str]]]:
+    """Group (student, answer) by what the answers are without names and comments."""
+    groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for marks, exercise in column:
+        source = "\n".join(cell.source for cell in marks.answer(exercise))
+        if source.strip():
+            groups[_skeleton(source)].append((marks.name, source))
+    return list(groups.values())
 
 
 def _skeleton(source: str) -> str:
