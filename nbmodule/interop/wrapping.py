@@ -227,9 +227,8 @@ def wrap(function: Function, *, copied: bool = True) -> Wrapped:
     plan = plan_of(model)
     wiring.names = {path: plan.places[variable].name for path, variable in variables.items()}
     names = {id(part): entry.name for part, entry in plan.modules.items()}
-    wiring.part_names |= {
-        path: names[id(part)] for path, part in created.items() if id(part) in names
-    }
+    known = [(path, id(part)) for path, part in created.items() if id(part) in names]
+    wiring.part_names |= {path: names[number] for path, number in known}
     vars(function).pop("variables", None)  # the arrays are those of the module now
     return model.eval() if function.is_resting else model
 
@@ -256,12 +255,10 @@ def built(subtree: object, path: Path, function: Function, created: dict[Path, A
         part = created[path] = class_of(name, part_class(function))()
         fill_module(part, subtree, path, function, created)
         return part
-    values = {
-        step: built(value, (*path, step), function, created) for step, value in subtree.items()
-    }
-    if values and all(isinstance(step, int) for step in values):
-        return [values.get(i) for i in range(max(values) + 1)]
-    return {str(step).replace(".", "_").replace("/", "_"): value for step, value in values.items()}
+    items = {step: built(x, (*path, step), function, created) for step, x in subtree.items()}
+    if items and all(isinstance(step, int) for step in items):
+        return [items.get(i) for i in range(max(items) + 1)]
+    return {str(step).replace(".", "_").replace("/", "_"): item for step, item in items.items()}
 
 
 def part_class(function: Function) -> type[Part]:

@@ -75,11 +75,13 @@ class EquinoxFunction(Function):
             if eqx.is_array(leaf)
         }
         self.parts = callable_parts(modules_of(model))
-        modes = [
+        inference = eqx.nn.inference_mode
+        variants = (model, inference(model), inference(model, value=False))
+        given, resting, training = (
             [leaf for leaf in jax.tree.leaves(variant) if isinstance(leaf, bool)]
-            for variant in self._in_all_modes(model)
-        ]
-        self.is_resting = modes[0] == modes[1] != modes[2]
+            for variant in variants
+        )
+        self.is_resting = given == resting != training
         leaves, self.state_tree = jax.tree.flatten(state)
         # Place of each array of the state, by the path of its index in the model.
         self.numbers: dict[Path, int] = {}
@@ -94,14 +96,6 @@ class EquinoxFunction(Function):
                         self.numbers[key_path_names((*keys, *inner_keys))] = number
         states = self.state_leaves(state).items()
         self.variables |= {path: Leaf(array, False) for path, array in states}
-
-    def _in_all_modes(self, model: object) -> tuple[Any, Any, Any]:
-        """The model as it is, in inference and in training mode."""
-        return (
-            model,
-            self.eqx.nn.inference_mode(model),
-            self.eqx.nn.inference_mode(model, value=False),
-        )
 
     def state_leaves(self, state: object) -> dict[Path, Any]:
         """Arrays of a state by the path of the index that they belong to."""
@@ -120,10 +114,8 @@ class EquinoxFunction(Function):
         return outputs, self.state_leaves(state)
 
     def made(self, values: Values) -> Any:
-        leaves = [
-            static_leaf if path is None else values[path]
-            for path, static_leaf in zip(self.places, self.others)
-        ]
+        pairs = zip(self.places, self.others)
+        leaves = [other if path is None else values[path] for path, other in pairs]
         return jax.tree.unflatten(self.tree, leaves)
 
     def restored(self, values: Values) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,12 +85,13 @@ def module_of(model: torch.nn.Module) -> Wrapped:
     """
     model = without_compiled(model)
     function = TorchParts(model)
+    named = [(Parameter, *row) for row in model.named_parameters()]
+    named += [(Buffer, *row) for row in model.named_buffers()]
     function.variables = {
         path_of(name): kind.pending(
-            lambda t=tensor: host_copy(t), tuple(tensor.shape), dtype_of(tensor)
+            functools.partial(host_copy, tensor), tuple(tensor.shape), dtype_of(tensor)
         )
-        for kind, named in ((Parameter, model.named_parameters()), (Buffer, model.named_buffers()))
-        for name, tensor in named
+        for kind, name, tensor in named
         if not is_unbuilt(tensor)
     }
     module = wrap(function)

@@ -34,14 +34,9 @@ class WatchedTorch(StandIn):
         function = TorchParts(without_compiled(model))
         self.module = wrap(function)
         self.parts = [
-            (open_tracker, self.module._wiring.part_at(self.module, path))
-            for path, open_tracker in function.modules.items()
+            (part, self.module._wiring.part_at(self.module, path))
+            for path, part in function.modules.items()
         ]
-        self.changes_inputs = {
-            id(open_tracker)
-            for open_tracker, _ in self.parts
-            if any(getattr(m, "inplace", False) for m in open_tracker.modules())
-        }
         self.copies = Copies()
         self._calls: list[_Call] = []  # that are running
         self._thread = 0
@@ -68,22 +63,17 @@ class WatchedTorch(StandIn):
         self.copies.clear()
 
     def _hook(self, stack: ExitStack, module: torch.nn.Module, part: Module) -> None:
-        changes = id(module) in self.changes_inputs
+        changes = any(getattr(layer, "inplace", False) for layer in module.modules())
+
+        def is_own_thread() -> bool:
+            return threading.get_ident() == self._thread
 
         def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if (
-                now.tracker is not None
-                and threading.get_ident() == self._thread
-                and not is_in_backward()
-            ):
+            if now.tracker is not None and is_own_thread() and not is_in_backward():
                 self._calls.append(_Call(self, part, args, kwargs, changes))
 
         def after(_: object, args: object, kwargs: object, outputs: object) -> None:
-            if (
-                not self._calls
-                or self._calls[-1].part is not part
-                or threading.get_ident() != self._thread
-            ):
+            if not is_own_thread() or not self._calls or self._calls[-1].part is not part:
                 return
             call = self._calls.pop()
             error = sys.exc_info()[1]
@@ -95,29 +85,23 @@ class WatchedTorch(StandIn):
                 self._gradients = None
                 self.copies.clear()
 
-        stack.callback(
-            module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove
+        hooks = (
+            module.register_forward_pre_hook(before, with_kwargs=True, prepend=True),
+            module.register_forward_hook(after, with_kwargs=True, always_call=True),
         )
-        stack.callback(
-            module.register_forward_hook(after, with_kwargs=True, always_call=True).remove
-        )
+        for hook in hooks:
+            stack.callback(hook.remove)
 
     def _told_of(self, name: str) -> Callable[[Any], None]:
         def told(gradient: torch.Tensor) -> None:
             if now.tracker is None:
                 return
-            is_kept = now.tracker.gradient_kept(
-                {name: SeenTensor(gradient, self.copies)}, "variables"
-            )
+            seen = {name: SeenTensor(gradient, self.copies)}
+            is_kept = now.tracker.gradient_kept(seen, "variables")
             if self._gradients is None:
                 self._gradients = {}
-                info = CallInfo(
-                    slot_of(self.module),
-                    -1,
-                    0,
-                    name=self.module._wiring.function.name,
-                    kind="gradient",
-                )
+                title = self.module._wiring.function.name
+                info = CallInfo(slot_of(self.module), -1, 0, name=title, kind="gradient")
                 now.tracker.log.merge((info,), [{"parameters": self._gradients}])
             self._gradients.update(is_kept.get("parameters", {}))
 
@@ -138,12 +122,11 @@ class _Call:
             (args, kwargs), lambda tensor: SeenTensor(tensor, owner.copies, now=changes)
         )
         log: Any = tracker.current_log()
-        is_kept = bool(now.tracker.kept_by_any(part))
         self.index = log.begin(
             slot_of(part),
             tracker.describe_arguments(*self.inputs),
             name=type(part).__name__,
-            kept=is_kept,
+            kept=bool(now.tracker.kept_by_any(part)),
         )
         self.context = calling(part)
         self.context.__enter__()
@@ -160,15 +143,13 @@ class _Call:
         self.context.__exit__(None, None, None)
         log: Any = tracker.current_log()
         seen_outputs = mapped(outputs, lambda tensor: SeenTensor(tensor, self.owner.copies))
-        keeping = now.tracker.kept_by_any(self.part)
         values: dict[str, Any] = {"seconds": seconds, "start": self.start}
+        keeping = now.tracker.kept_by_any(self.part)
         for open_tracker in keeping:
             values |= open_tracker.keep(self.part, self.inputs, seen_outputs)
         records, index = log.values, self.index
         log.end(index, tracker.describe(seen_outputs), values)
-        keeping = [
-            open_tracker for open_tracker in keeping if open_tracker.keep_gradient is not None
-        ]
+        keeping = [each for each in keeping if each.keep_gradient is not None]
         if keeping:
             self.follow(outputs, records[index], keeping)
 

@@ -51,9 +51,8 @@ class _Sizes(RunListener):
     def left(self, run: ModuleRun, outputs: object) -> None:
         self.open.pop()
         args, kwargs, output = shapes_of((run.args, run.kwargs, outputs))
-        self.calls.setdefault(run.path, []).append(
-            (describe_arguments(args, kwargs), describe(output))
-        )
+        shapes = describe_arguments(args, kwargs), describe(output)
+        self.calls.setdefault(run.path, []).append(shapes)
 
     def operation(self, ran: TorchOperation) -> None:
         for path in set(self.open):
@@ -76,17 +75,8 @@ def _row(name: str, module: torch.nn.Module, sizes: _Sizes) -> SummaryRow:
     inputs, outputs = calls[0] if calls else ("", "")
     size = sum(tensor.numel() * tensor.element_size() for tensor in (*parameters, *buffers))
     trained, others = (sum(tensor.numel() for tensor in row) for row in (parameters, buffers))
-    return SummaryRow(
-        name,
-        type(module).__name__,
-        trained,
-        others,
-        size,
-        inputs,
-        outputs,
-        len(calls),
-        sizes.flops.get(name),
-    )
+    kind, flops = type(module).__name__, sizes.flops.get(name)
+    return SummaryRow(name, kind, trained, others, size, inputs, outputs, len(calls), flops)
 
 
 # -- patch --
@@ -106,11 +96,8 @@ class _Taken(RunListener):
 
 def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Patch:
     names = {module: name for name, module in without_compiled(model).named_modules() if name}
-    paths = [
-        name
-        for entry in (path if isinstance(path, (list, tuple)) else [path])
-        for name in _fitting(entry, names)
-    ]
+    entries = path if isinstance(path, (list, tuple)) else [path]
+    paths = [name for entry in entries for name in _fitting(entry, names)]
 
     def run(inputs: Args, listener: _Taken) -> Any:
         args, named = as_keywords(model, inputs)
@@ -120,18 +107,16 @@ def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, pat
     recorder = _Taken(paths)
     clean = run(args, recorder)
     for name in paths:
-        if len(recorder.found.get(name, ())) != 1:
-            count = len(recorder.found.get(name, ()))
-            why = (
-                f"runs {count} times in one call, and one return would replace all of them"
-                if count
-                else "did not run on the clean input"
+        count = len(recorder.found.get(name, ()))
+        if not count:
+            raise PathError(f'"{name}" did not run on the clean input.')
+        if count > 1:
+            raise ArgumentError(
+                f'"{name}" runs {count} times in one call, and one return would replace all of '
+                "them."
             )
-            raise (ArgumentError if count else PathError)(f'"{name}" {why}.')
-    plain = run(corrupt, _Taken([]))
-    return Patch(
-        clean, plain, run(corrupt, _Taken(paths, {name: recorder.found[name][0] for name in paths}))
-    )
+    instead = {name: recorder.found[name][0] for name in paths}
+    return Patch(clean, run(corrupt, _Taken([])), run(corrupt, _Taken(paths, instead)))
 
 
 def as_keywords(model: torch.nn.Module, inputs: Args) -> tuple[Args, Kwargs]:
@@ -175,14 +160,11 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_
         notes=recorded.notes,
         others=recorded.others,
     )
-    matches = {
-        name: source_of(type(module).forward)
-        for name, module in without_compiled(model).named_modules()
-    }
-    sources = {path: lines for path, lines in matches.items() if lines is not None}
-    return inspected_run.Ran(
-        calls, inspected_run.with_shapes(shown(model, (), {}), calls), sources, error
-    )
+    modules = without_compiled(model).named_modules()
+    found = {name: source_of(type(module).forward) for name, module in modules}
+    sources = {path: lines for path, lines in found.items() if lines is not None}
+    tree = inspected_run.with_shapes(shown(model, (), {}), calls)
+    return inspected_run.Ran(calls, tree, sources, error)
 
 
 def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:
