@@ -32,7 +32,6 @@ def save_checkpoint(
     trees: Mapping[str, Mapping[str, Any]],
     extra: object = None,
     keep: int | None = 3,
-    compression: str | int | None = None,
 ) -> Path:
     """Write the checkpoint of a step, then delete all but the newest.
 
@@ -46,7 +45,6 @@ def save_checkpoint(
         extra: Anything that JSON can say; NumPy and JAX scalars come back as Python numbers.
         keep: How many checkpoints of the highest steps stay, besides the one just written; None
             keeps all.
-        compression: As in `save`.
 
     Returns:
         The path of the file.
@@ -87,7 +85,6 @@ def save_checkpoint(
         path,
         trees,
         metadata={"checkpoint": 1, "step": step, "trees": list(trees), "extra": extra},
-        compression=compression,
     )
     remove_abandoned(folder, ".checkpoint-")
     _delete_old(folder, step, keep)
@@ -144,14 +141,13 @@ def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
 
 
 def restore_checkpoint(
-    directory: str | os.PathLike[str], *, step: int | None = None, mmap: bool = False
+    directory: str | os.PathLike[str], *, step: int | None = None
 ) -> tuple[int, dict[str, Any], Any]:
     """Load the latest whole checkpoint, or that of one step.
 
     Args:
         directory: That was given to `save_checkpoint`.
         step: Which one; None takes the highest step, and passes over damaged files with a warning.
-        mmap: Map arrays instead of reading them; see `load`. Their checksums are then not tested.
 
     Returns:
         The step, the trees as nested dicts of NumPy arrays, and extra (None if none was saved).
@@ -166,14 +162,13 @@ def restore_checkpoint(
     if step is not None:
         if (step := check_step(step)) not in steps:
             raise FileNotFoundError(
-                f"{os.fspath(directory)} has no checkpoint of step {step}; there are "
-                f"{_listed(steps)}."
+                f"{os.fspath(directory)} has no checkpoint of step {step}; there are {steps[-10:]}."
             )
-        return _restore(Path(directory) / f"checkpoint-{step}.h5", step, mmap)
+        return _restore(Path(directory) / f"checkpoint-{step}.h5", step)
     damaged: list[FileFormatError] = []
     for latest in reversed(steps):
         try:
-            restored = _restore(Path(directory) / f"checkpoint-{latest}.h5", latest, mmap)
+            restored = _restore(Path(directory) / f"checkpoint-{latest}.h5", latest)
         except FileNotFoundError:  # another process has just deleted it
             continue
         except FileFormatError as error:
@@ -190,14 +185,8 @@ def restore_checkpoint(
     )
 
 
-def _listed(steps: list[int]) -> str:
-    return ", ".join(map(str, steps[-10:])) + (
-        f" (the last 10 of {len(steps)})" if len(steps) > 10 else ""
-    )
-
-
-def _restore(path: Path, step: int, mmap: bool) -> tuple[int, dict[str, Any], Any]:
-    contents = read(path, mmap=mmap)
+def _restore(path: Path, step: int) -> tuple[int, dict[str, Any], Any]:
+    contents = read(path)
     about = contents.metadata
     if not isinstance(about, dict) or about.get("checkpoint") != 1:
         raise FileFormatError(f"cannot restore {path}: it is a weights file, not a checkpoint.")

@@ -113,23 +113,24 @@ def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conten
     contents = Contents()
     with open_file(where) as file:
         rows = read_index(file, where)
-        if rows is None:
-            contents.has_index = False
-            if is_safetensors(file):
-                rows, contents.metadata = read_safetensors(file, where)
-            elif is_pickle(file):
-                raise FileFormatError(
-                    f"cannot load {where}: it is a pickle, as PyTorch wrote files before version "
-                    "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew."
-                )
-            elif is_torch_archive(file):
-                rows, contents.metadata = read_torch(file, where), {"format": "pt"}
-            elif is_npz(file):
-                rows, contents.metadata = read_npz(file, where)
-            else:
-                rows = read_hdf5(file, where)
-        elif any(row.is_compressed for row in rows):
-            _unpack(file, rows, where)
+        contents.has_index = rows is not None
+        if rows is not None:
+            if any(row.is_compressed for row in rows):
+                _unpack(file, rows, where)
+        elif is_safetensors(file):
+            rows, contents.metadata = read_safetensors(file, where)
+        elif is_pickle(file):
+            raise FileFormatError(
+                f"cannot load {where}: it is a pickle, as PyTorch wrote files before version "
+                "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew."
+            )
+        elif is_npz(file):
+            is_torch = is_torch_archive(file)
+            contents.metadata = {"format": "pt"} if is_torch else None
+            leaves = (read_torch if is_torch else read_npz)(file, where)
+            return [(path, _read_only(leaf) if mmap else leaf) for path, leaf in leaves], contents
+        else:
+            rows = read_hdf5(file, where)
         return list(_leaves(file, rows, mmap, where, contents)), contents
 
 
@@ -176,7 +177,7 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
         raise FileFormatError(f'cannot load {index}: its "weight_map" names no files.')
     check_count(len(table), index)
-    rows: dict[str, Any] = {}
+    rows: list[tuple[str, Any]] = []
     contents = Contents(has_index=False)
     for name in sorted(set(table.values())):
         if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name:
@@ -185,17 +186,14 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
             )
         part, about = _read_file(os.path.join(os.path.dirname(index), name), mmap=mmap)
         contents.metadata = contents.metadata or about.metadata
-        for path, leaf in part:
-            if path in rows:
-                raise FileFormatError(f'cannot load {index}: two parts hold "/{path[:200]}".')
-            rows[path] = leaf
+        rows += part
     listed = {escape_levels(name.split(".")) for name in table}
-    if missing := sorted(listed - rows.keys()):
+    if missing := sorted(listed.difference(path for path, _ in rows)):
         raise FileFormatError(
             f'cannot load {index}: its parts lack "/{missing[0][:200]}"'
             f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}."
         )
-    return list(rows.items()), contents
+    return rows, contents
 
 
 def open_file(path: str | os.PathLike[str]) -> FileIO:

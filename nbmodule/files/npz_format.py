@@ -16,10 +16,9 @@ import numpy as np
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import escape_levels
-from nbmodule.files.checksums import StoredRow, check_count, read_at
+from nbmodule.files.checksums import check_count, read_at
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.fetch import empty
-from nbmodule.files.stored_leaf import describe_leaf
 
 _MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
 _FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
@@ -30,7 +29,7 @@ def is_npz(file: FileIO) -> bool:
     return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def read_npz(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
+def read_npz(file: FileIO, where: str) -> list[tuple[str, Any]]:
     """Read all arrays of an `.npz` file; a `/` in a name makes levels.
 
     Raises:
@@ -57,7 +56,7 @@ def read_npz(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
                     f"and at most {_MOST_EXPANSION} times its size and {_FREE_CLAIM >> 20} MiB "
                     "are read. If you trust it, `np.load` unpacks it."
                 )
-            return [_row(archive, info, where) for info in members], None
+            return [_leaf(archive, info, where) for info in members]
     except FileFormatError:
         raise
     except Exception as error:
@@ -68,8 +67,6 @@ def read_npz(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
 
 def is_torch_archive(file: FileIO) -> bool:
     """Return True for an archive that `torch.save` wrote."""
-    if not is_npz(file):
-        return False
     file.seek(0)
     try:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
@@ -84,20 +81,20 @@ def is_pickle(file: FileIO) -> bool:
     return head[:1] == b"\x80" and head[1:] in (b"\x02", b"\x03", b"\x04", b"\x05")
 
 
-def _row(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> StoredRow:
+def _leaf(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> tuple[str, Any]:
     name = info.filename.removesuffix(".npy")
     location = f'"{name[:200]}" of {where}'
     array = _array(archive, info, location)
     path = escape_levels(name.split("/"))
-    is_text = array.dtype.kind == "U" and array.shape == ()  # as `np.str_` saves it
-    if not is_text and kind_of(array.dtype) is None:
+    if array.dtype.kind == "U" and array.shape == ():  # as `np.str_` saves it
+        return path, str(array)
+    if kind_of(array.dtype) is None:
         raise FileFormatError(
             f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
             "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
             "or safetensors)."
         )
-    leaf = describe_leaf(str(array) if is_text else array, path)
-    return StoredRow.of_leaf(path, leaf, leaf.data())
+    return path, array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) -> np.ndarray:

@@ -24,10 +24,10 @@ import numpy as np
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_levels
-from nbmodule.files.checksums import StoredRow, check_count
+from nbmodule.files.checksums import check_count
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
-from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, describe_leaf
+from nbmodule.files.stored_leaf import MOST_AXES, SCALARS
 
 # A stride of 0 lets a tensor claim more numbers than its file holds; same limits as for `.npz`.
 MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28
@@ -88,8 +88,8 @@ class _RefusedError(Exception):
     """The pickle holds something that is not read."""
 
 
-def read_torch(file: FileIO, where: str) -> list[StoredRow]:
-    """List the tensors and values of a file of `torch.save`; dots in names make levels.
+def read_torch(file: FileIO, where: str) -> list[tuple[str, Any]]:
+    """Read the tensors and values of a file of `torch.save`; dots in names make levels.
 
     Args:
         file: Open for reading, without a buffer.
@@ -104,7 +104,7 @@ def read_torch(file: FileIO, where: str) -> list[StoredRow]:
         file.seek(0)
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
             content, storages = _read_archive(archive, size)
-            return list(_rows(content, storages, MOST_EXPANSION * size + FREE_CLAIM))
+            return list(_leaves(content, storages, MOST_EXPANSION * size + FREE_CLAIM))
     except _RefusedError as error:
         raise FileFormatError(f"cannot load {where}: {error}.") from None
     except Exception as error:
@@ -204,7 +204,7 @@ def _is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 1 << 63
 
 
-def _rows(content: Any, storages: Any, limit: int) -> Iterator[StoredRow]:
+def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]]:
     """Walk nested dicts and lists, with bounds on what is visited and on the bytes it may claim."""
     if not isinstance(content, (dict, list, tuple)):
         raise _RefusedError(
@@ -240,20 +240,18 @@ def _rows(content: Any, storages: Any, limit: int) -> Iterator[StoredRow]:
             )
         if isinstance(value, _Tensor):
             if value not in read:
-                read[value] = _tensor_bytes(value, "/".join(path)[:200], storages)
-            data = read[value]
-            yield StoredRow(spelled, value.dtype, value.shape, size=data.size, data=data)
+                read[value] = _array(value, "/".join(path)[:200], storages)
+            yield spelled, read[value]
         elif value is None or isinstance(value, (str, *SCALARS.values())):
-            leaf = describe_leaf(value, spelled)
-            yield StoredRow.of_leaf(spelled, leaf, leaf.data())
+            yield spelled, value
         else:
             kind = type(value).__name__.strip("_")
             name = value.name[:200] if isinstance(value, _Global) else kind
             raise _RefusedError(f'"{shown}" is a {name}, expected a tensor')
 
 
-def _tensor_bytes(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
-    """Return the bytes of a tensor in C order; those of its storage where these are the same."""
+def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
+    """Return a tensor as an array in C order; a view of its storage where that has this order."""
     try:
         data = storages(tensor.storage.key)
     except zipfile.BadZipFile as error:  # its checksum is wrong
@@ -272,4 +270,4 @@ def _tensor_bytes(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
         view = None
     if view is None or claimed > data.size:
         raise _RefusedError(f'"/{name}" claims more than the {data.size} bytes of its storage')
-    return np.ascontiguousarray(view).reshape(-1).view(np.uint8)
+    return np.ascontiguousarray(view).reshape(tensor.shape)
