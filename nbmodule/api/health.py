@@ -249,12 +249,6 @@ def _running_cells() -> Checks:
     is_fine = route.has_buttons or kernel is None
     fix = "`pip install -U ipykernel`, then restart the kernel"
     yield "stop and steer", route.text, "" if is_fine else fix
-    installed = _installed("ipykernel")
-    if kernel is None and installed:
-        is_new = _is_at_least(installed, "6.17.1")
-        text = "buttons act between two steps" if is_new else "too old to take clicks"
-        fix = "" if is_new else "`pip install -U ipykernel`"
-        yield "in a notebook", f"ipykernel {installed}: {text}", fix
 
 
 def _is_at_least(release: str, oldest: str) -> bool:

@@ -111,13 +111,6 @@ def test_a_package_that_is_missing_is_said(monkeypatch):
     assert not named(report, "interop").is_broken
 
 
-def test_an_old_kernel_is_advised_to_be_newer(monkeypatch):
-    monkeypatch.setattr(
-        health, "_installed", lambda name: "6.0.0" if name == "ipykernel" else "9.0"
-    )
-    assert named(nb.doctor(), "in a notebook").fix == "`pip install -U ipykernel`"
-
-
 def test_a_check_that_fails_is_reported(monkeypatch):
     monkeypatch.setattr(health, "chosen_form", lambda form: 1 / 0)
     assert "ZeroDivisionError" in named(nb.doctor(), "check failed").result
