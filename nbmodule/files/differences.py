@@ -90,12 +90,7 @@ class TreeComparison(Displayed):
 
 
 def compare_trees(
-    first: Mapping[str, Any],
-    second: Mapping[str, Any],
-    *,
-    values: bool = True,
-    rtol: float = 0.0,
-    atol: float = 0.0,
+    first: Mapping[str, Any], second: Mapping[str, Any], *, values: bool = True
 ) -> TreeComparison:
     """Say place by place what two trees have in common.
 
@@ -103,10 +98,7 @@ def compare_trees(
         first: Nested mapping of arrays.
         second: The one to compare with.
         values: Whether numbers are compared, or only which places there are, with which shapes and
-            dtypes.
-        rtol: Numbers count as equal when they differ by no more than `atol + rtol * |second|`. NaN
-            equals NaN.
-        atol: See `rtol`.
+            dtypes. NaN equals NaN.
 
     Example:
         >>> from nbmodule.files.differences import compare_trees
@@ -117,12 +109,10 @@ def compare_trees(
         + new  float64[2, 2]
         0 of 3 places are equal
     """
-    ours, theirs = (
-        dict(flatten_levels(first, what="the first tree")),
-        dict(flatten_levels(second, what="the second tree")),
-    )
+    ours = dict(flatten_levels(first, what="the first tree"))
+    theirs = dict(flatten_levels(second, what="the second tree"))
     return TreeComparison(
-        tuple(_compare(path, a, b, values, rtol, atol) for path, a, b in paired(ours, theirs))
+        tuple(_compare(path, a, b, values) for path, a, b in paired(ours, theirs))
     )
 
 
@@ -163,25 +153,24 @@ def spell(leaf: Any) -> str:
 _KINDS = {"missing": "only in first", "unexpected": "only in second"}
 
 
-def _compare(path: str, a: Any, b: Any, values: bool, rtol: float, atol: float) -> PlaceDifference:
+def _compare(path: str, a: Any, b: Any, values: bool) -> PlaceDifference:
     first, second = spell(a), spell(b)
-    category = kind_apart(a, b) or (
-        "shape" if first != second else ""
-    )  # one is no array, or of another Python type
+    # "shape" also where one is no array, or of another Python type
+    category = kind_apart(a, b) or ("shape" if first != second else "")
     if category:
         return PlaceDifference(path, _KINDS.get(category, category), first, second)
-    detail = _difference_of_values(a, b, rtol, atol) if values else ""
+    detail = _difference_of_values(a, b) if values else ""
     return PlaceDifference(path, "values" if detail else "equal", first, second, detail)
 
 
-def _difference_of_values(a: Any, b: Any, rtol: float, atol: float) -> str:
+def _difference_of_values(a: Any, b: Any) -> str:
     if not hasattr(a, "dtype"):
         return "" if a == b or a is b else f"{str(a)[:40]} -> {str(b)[:40]}"
     if not isinstance(a.dtype, np.dtype):
         a, b = jax.random.key_data(a), jax.random.key_data(b)
     differing, largest = 0, 0.0
     for x, y in _slabs(to_host(a), to_host(b)):
-        gap, agree = numbers_apart(x, y, rtol, atol)
+        gap, agree = numbers_apart(x, y, 0.0, 0.0)
         differing += int((~agree).sum())
         largest = max(largest, float(gap[~agree].max(initial=0.0)))
     if not differing:

@@ -24,7 +24,7 @@ import numpy as np
 from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import PACKED
-from nbmodule.files.dtypes import kinds, to_bytes
+from nbmodule.files.dtypes import kinds
 from nbmodule.files.stored_leaf import (
     MOST_AXES,
     NOTHING,
@@ -32,7 +32,6 @@ from nbmodule.files.stored_leaf import (
     StoredLeaf,
     describe_leaf,
     restore,
-    to_host,
 )
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
@@ -51,12 +50,7 @@ class _JoinedLeaf(StoredLeaf):
 
     def data(self) -> np.ndarray:
         """Fetch the bytes of all parts."""
-        element = self.parts[0].element
-        if element.bits < 8:
-            return np.concatenate([part.data() for part in self.parts])
-        return to_bytes(
-            np.concatenate([to_host(part.source) for part in self.parts], axis=None), element
-        )
+        return np.concatenate([part.data() for part in self.parts])
 
 
 def pack_small_arrays(

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
-from jax.typing import DTypeLike
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
@@ -162,7 +161,7 @@ def _describe_array(
             f"{MOST_AXES}."
         )
     if dtype is not None and jnp.issubdtype(element.dtype, jnp.floating) and element.dtype != dtype:
-        source, element = _Cast(source, dtype), kinds()[dtype.name]
+        element = kinds()[dtype.name]  # cast when it is written: one copy exists at a time
     return StoredLeaf(
         element.name, source.shape, element.nbytes(source.shape), source, notes, identity
     )
@@ -174,16 +173,6 @@ def _describe_number(number: object, path: str) -> StoredLeaf:
         raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
     notes = {"python": type(number).__name__}
     return StoredLeaf(array.dtype.name, (), array.nbytes, array, notes)
-
-
-class _Cast:
-    """An array that is cast when it is written, so that only one cast copy exists at a time."""
-
-    def __init__(self, source: Any, dtype: np.dtype) -> None:
-        self.source, self.dtype, self.shape = source, dtype, source.shape
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> np.ndarray:
-        return to_host(self.source).astype(self.dtype if dtype is None else dtype)
 
 
 def restore(
