@@ -13,6 +13,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, distributions, requires, version
 from typing import Any, NamedTuple
 
@@ -21,7 +22,6 @@ from nbmodule.live.controls.pump import CommPump, find_route, is_marimo
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.renderers.text_layout import terminal_width
 
-_WIDGETS = ("ipywidgets", "anywidget")
 _NOTEBOOKS = ("ipykernel", "jupyterlab", "notebook", "marimo")
 _PLUGIN = re.compile(r"jax-cuda\d+-(?:plugin|pjrt)")
 _LESSONS = "jupyterlab ipykernel jupytext nbclient nbconvert nbformat scikit-learn"
@@ -136,8 +136,7 @@ def _versions() -> Checks:
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield "python", system
     yield "nbmodule", _installed("nbmodule") or "not installed, read from a folder"
-    lines = ["jax", "numpy", "optax", "h5py", *_WIDGETS, "graphviz", "matplotlib"]
-    for requirement in _requirements("nbmodule") or map(_requirement, lines):
+    for requirement in _requirements("nbmodule"):
         installed = _installed(requirement.name)
         is_wrong = _is_wrong(requirement, installed)
         fix = f'`pip install "{requirement}"`' if is_wrong else ""
@@ -181,19 +180,14 @@ def _jax_parts() -> Checks:
         yield name, release, fix if is_wrong else "", is_wrong
 
 
-def _requirement(line: str) -> Any:
-    from packaging.requirements import Requirement
-
-    return Requirement(line)
-
-
 def _requirements(package: str) -> list[Any]:
     """Return what an installed package requires, without extras."""
-    try:
-        requirements = map(_requirement, requires(package) or [])
-    except PackageNotFoundError:
-        return []
-    return [requirement for requirement in requirements if requirement.marker is None]
+    from packaging.requirements import Requirement
+
+    with suppress(PackageNotFoundError):
+        requirements = map(Requirement, requires(package) or [])
+        return [requirement for requirement in requirements if requirement.marker is None]
+    return []
 
 
 def _devices() -> Checks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -48,16 +49,12 @@ def cache_compiles(
     chosen = Path(folder if folder is not None else _usual_folder()).expanduser().absolute()
     try:
         chosen.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=chosen).close()
     except OSError as error:
         raise ArgumentError(
-            f"cannot keep compiled programs in {chosen}: {error.strerror or error}."
-            "Give another folder."
+            f"cannot keep compiled programs in {chosen}: {error.strerror or error}. Give another "
+            "folder."
         ) from error
-    if not os.access(chosen, os.W_OK):
-        raise ArgumentError(
-            f"cannot keep compiled programs in {chosen}: it may not be written to."
-            "Give another folder."
-        )
     jax.config.update("jax_compilation_cache_dir", str(chosen))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", float(min_seconds))
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)

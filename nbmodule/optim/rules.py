@@ -21,6 +21,7 @@ from jax.tree_util import GetAttrKey, SequenceKey
 
 from nbmodule.base.jax_names import INLINE, quiet
 from nbmodule.base.promotion import mixed_dtypes, widened
+from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import now
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
 
@@ -95,9 +96,7 @@ def check_option(owner: str, name: str, value: SupportsFloat) -> Any:
     """
     bound = OPTIONS[name].bound
     if bound is None:
-        if not isinstance(value, (bool, np.bool_)):
-            raise ArgumentTypeError(f"{owner}: {name} must be True or False, got {value!r}.")
-        return bool(value)
+        return as_flag(f"{owner}: {name}", value)
     return _check_number(f"{owner}: {name}", value, 0.0, bound)
 
 

@@ -29,14 +29,6 @@ if TYPE_CHECKING:
     from nbmodule.optim.optimizer import Optimizer
 
 
-def named_state(optimizer: Optimizer) -> OrderedDict[str, Any]:
-    """Return the arrays of `optimizer.state` by name, `count` first."""
-    leaves, treedef = jax.tree.flatten(optimizer.state)
-    leaves = dict(zip(map(text, chains_of(treedef)), leaves))
-    leaves.pop("count", None)
-    return OrderedDict(count=optimizer.count, **leaves)
-
-
 def rates_of(optimizer: Optimizer) -> dict[str, Variable]:
     """Return the variables of learning rates that are numbers, by name: `lr`, and `group_lr/0` of
     the first group.
@@ -54,10 +46,11 @@ def names_of_variables(optimizer: Optimizer) -> dict[Variable, str]:
 
 
 def arrays_by_name(optimizer: Optimizer) -> OrderedDict[str, Any]:
-    """Return all that the next step depends on, on its devices."""
-    named = named_state(optimizer)
+    """Return all that the next step depends on, by name, on its devices; `count` comes first."""
+    leaves, treedef = jax.tree.flatten(optimizer.state)
+    named = dict(zip(map(text, chains_of(treedef)), leaves))
     rates = {name: variable.value for name, variable in rates_of(optimizer).items()}
-    return OrderedDict({"count": named.pop("count"), **rates, **named})
+    return OrderedDict({"count": optimizer.count, **rates, **named})
 
 
 def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
@@ -81,7 +74,7 @@ def load_state_dict(optimizer: Optimizer, mapping: object) -> None:
     rates = {rate: as_number(entries[x]) for x, rate in rates_of(optimizer).items() if x in entries}
     is_rate = {name: name == "lr" or name.startswith("group_lr/") for name in entries}
     arrays = {name: value for name, value in entries.items() if not is_rate[name]}
-    arrays = in_present_form(arrays, named_state(optimizer))
+    arrays = in_present_form(arrays, arrays_by_name(optimizer))
     for name, value in arrays.items():
         if not is_number(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype):
             given = describe_shape(value)

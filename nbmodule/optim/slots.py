@@ -26,6 +26,7 @@ from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.clock import clock, ticks
+from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -345,11 +346,7 @@ def _group_of(
             f'groups[{pattern!r}] has no option "{name}"{hint(str(name), names)} '
             f"They are {', '.join(names)}."
         )
-    frozen = chosen.get("frozen", False)
-    if not isinstance(frozen, bool):
-        raise ArgumentTypeError(
-            f"groups[{pattern!r}]: frozen must be True or False, got {frozen!r}."
-        )
+    frozen = as_flag(f"groups[{pattern!r}]: frozen", chosen.get("frozen", False))
     changed = {name: check_option(row, name, chosen[name]) for name in options if name in chosen}
     return VariableGroup(pattern, frozen, number if "lr" in chosen else 0, changed)
 

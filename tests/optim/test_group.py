@@ -100,7 +100,7 @@ def test_a_pattern_that_fits_nothing_is_an_error(net, gradients):
         ({"a": {"beta1": 2.0}}, nb.ArgumentError, "Adam: beta1 must be 0 or more"),
         ({"a": {"lr": -1.0}}, nb.ArgumentError, "a learning rate must be finite and at least 0"),
         ({"a": {"lr": None}}, nb.ArgumentTypeError, "lr= takes a number"),
-        ({"a": {"frozen": 1}}, nb.ArgumentTypeError, "frozen must be True or False, got 1"),
+        ({"a": {"frozen": 2}}, nb.ArgumentTypeError, "frozen must be True or False, got 2"),
         (
             {"a": 1e-4},
             nb.ArgumentTypeError,
