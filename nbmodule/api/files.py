@@ -553,11 +553,11 @@ def in_background(
         function, trees = save, (function.__self__,)  # type: ignore[attr-defined]
     if function is save:
         function = files.save
-        variables, options["buffers"] = _parts(*trees, options.get("buffers"))
+        variables, options["buffers"] = _parts(*trees, buffers=options.get("buffers"))
         trees = (variables,)
     elif function is save_safetensors:
         function = files.save_safetensors
-        variables, options["metadata"] = _named(*trees, options.get("metadata"))
+        variables, options["metadata"] = _named(*trees, metadata=options.get("metadata"))
         trees = (variables,)
     elif function is save_checkpoint:
         function, options = files.save_checkpoint, _of_checkpoint(**options)

@@ -99,6 +99,7 @@ def _leaf(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> tuple[
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) -> np.ndarray:
     """Read an `.npy` file as an array, and never as an object."""
+    stream: Any
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):

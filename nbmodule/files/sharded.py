@@ -69,7 +69,7 @@ def save_sharded(
                 f'cannot save "/{path}": expected an array, a number, text or None, got '
                 f"{type(leaf).__name__}."
             )
-        elif jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        elif isinstance(leaf, jax.Array) and not isinstance(leaf.dtype, np.dtype):
             others[path] = {"kind": "key", "impl": str(jax.random.key_impl(leaf))}
             arrays[path] = jax.random.key_data(leaf)
         else:

@@ -144,6 +144,7 @@ def _read_archive(
         if info is None:
             return None
         data = empty(info.file_size)
+        stream: Any
         with archive.open(info) as stream:
             stream.readinto(data.data)
         return data
@@ -173,7 +174,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
         return _Storage(key, dtype, count)
 
 
-def _reduced(name: str, arguments: tuple[Any, ...]) -> Any:
+def _reduced(name: str, arguments: Any) -> Any:
     """Give the result of the few calls that a file of dense tensors needs."""
     if name == "collections.OrderedDict":
         return _StateDict(*arguments)
@@ -183,7 +184,7 @@ def _reduced(name: str, arguments: tuple[Any, ...]) -> Any:
         return complex(*arguments)
     if name in (f"{_REBUILD}parameter", f"{_REBUILD}parameter_with_state"):
         return arguments[0]
-    storage, offset, shape, strides, *more = (*arguments, None, None, None, None)
+    storage, offset, shape, strides, *more = [*arguments, None, None, None, None]
     if name == f"{_REBUILD}tensor_v2":
         dtype, is_marked = storage.dtype, more[2]
     elif name == f"{_REBUILD}tensor_v3":  # names its dtype

@@ -276,7 +276,7 @@ def parameters_by_chain(model: CoreModule) -> Parameters:
 
 
 # -- steps in place --
-def leaf_places(tree: object) -> list[tuple[Any, Any]]:
+def leaf_places(tree: Any) -> list[tuple[Any, Any]]:
     """Return where a tree stores each leaf: the dict or list, and its key there.
 
     Raises:
@@ -285,7 +285,7 @@ def leaf_places(tree: object) -> list[tuple[Any, Any]]:
     places = []
     for path, _ in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_variable):
         *outer, last = map(entry_of, path)
-        level = functools.reduce(operator.getitem, outer, tree)
+        level: Any = functools.reduce(operator.getitem, outer, tree)  # type: ignore[arg-type]
         if isinstance(level, tuple):
             raise ArgumentTypeError(
                 "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or "

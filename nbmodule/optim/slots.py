@@ -155,6 +155,10 @@ class SlotOptimizer(Optimizer):
             )
         super().__setattr__(name, value)
 
+    def _slot_names(self) -> list[str]:
+        """Return the names of all slots, also before there is state."""
+        raise NotImplementedError
+
     # -- steps --
     def _step(self, v: Mapping[str, Any], grads: object) -> Container:
         leaves, _, chains = flatten_arrays(v, "the variables")
@@ -269,19 +273,21 @@ class SlotOptimizer(Optimizer):
             self.reset()  # the state from before the first step
             return
         owners = dict.fromkeys(chain[1:] for chain in given if chain[0] in slots)
-        expected = existing or {(slot, *owner): None for slot in slots for owner in owners}
+        expected: dict[Chain, Any] = existing or {
+            (slot, *owner): None for slot in slots for owner in owners
+        }
         difference = structure_difference(
             {text(chain): x for chain, x in {**expected, **counters}.items()},
             {text(chain): x for chain, x in given.items()},
         )
         if difference is not None:
             raise ShapeStructureError(f"{title}:\n{difference}")
-        state_variables = existing or {
+        slot_variables: dict[Chain, Buffer] = existing or {
             chain: self._variable(StateArray(chain, None, given[chain])) for chain in expected
         }
-        variables = {**state_variables, **counters}
+        variables = {**slot_variables, **counters}
         values = [variable.admitted(given[chain]) for chain, variable in variables.items()]
-        self._set_slots(state_variables)
+        self._set_slots(slot_variables)
         write_all(list(variables.values()), values)
 
     def reset(self) -> None:
