@@ -101,8 +101,11 @@ def input_names(fn: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, A
     >>> input_names(lambda params, x: 0, ({"w": np.ones(2)}, np.ones(3)), {})
     ['params.w', 'x']
     """
-    names = _positional_names(fn, len(args))
-    named = [(names[i], arg) for i, arg in enumerate(args)] + sorted(kwargs.items())
+    try:
+        named = list(inspect.signature(fn).bind_partial(*args).arguments.items())
+    except (TypeError, ValueError):  # it has no signature
+        named = [(f"argument {i}", arg) for i, arg in enumerate(args)]
+    named += sorted(kwargs.items())
     results = []
     for name, tree in named:
         for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
@@ -117,20 +120,6 @@ def output_names(structure: Any) -> list[str]:
         jax.tree.unflatten(structure, range(structure.num_leaves))
     )[0]
     return [".".join(["output", *map(entry_text, path)]) for path, _ in paths]
-
-
-def _positional_names(fn: Callable[..., Any], count: int) -> list[str]:
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        return [f"argument {i}" for i in range(count)]
-    names: list[str] = []
-    for parameter in parameters:
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            names += [f"{parameter.name}.{i}" for i in range(count - len(names))]
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(parameter.name)
-    return names + [f"argument {i}" for i in range(len(names), count)]
 
 
 def _name(fn: Callable[..., Any], name: str | None) -> str:
