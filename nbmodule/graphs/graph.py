@@ -86,8 +86,8 @@ class Graph(Displayed, Computation):
         return compare_graphs(self, other)
 
     def save(self, path: str | os.PathLike[str], **options: object) -> Any:
-        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, or with
-        Graphviz `.png`, `.pdf`.
+        """Write the graph to a file: `.html` (one page, no request), `.svg`, `.dot`, `.txt`, or
+        with Graphviz `.png`, `.pdf`.
 
         Args:
             path: Its ending chooses the format. Missing folders are made; the file appears whole or

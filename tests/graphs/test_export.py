@@ -27,13 +27,13 @@ def graph():
     return trace_graph(model, X)
 
 
-@pytest.mark.parametrize("ending", [".svg", ".SVG", ".dot"])
+@pytest.mark.parametrize("ending", [".svg", ".SVG", ".dot", ".txt"])
 def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
     monkeypatch.setenv("PATH", "")
     path = graph.save(tmp_path / f"graph{ending}")
 
-    start = "digraph model" if ending == ".dot" else "<svg"
-    assert path.read_text().startswith(start)
+    starts = {".dot": "digraph model", ".txt": "model ·"}
+    assert path.read_text().startswith(starts.get(ending, "<svg"))
 
 
 @needs_dot

@@ -1,5 +1,5 @@
 """Write a graph to a file whose ending says how: .svg, .dot (the language of Graphviz, whose
-program makes .png and .pdf of it), or .html through the views.
+program makes .png and .pdf of it), .txt, or .html through the views.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nbmodule.graphs.layout.scene import Box, Place
 from nbmodule.graphs.model import Computation
 from nbmodule.graphs.writing.look import PAINT, paint_of, text_in
 from nbmodule.graphs.writing.options import Drawing, chosen, prepare
-from nbmodule.graphs.writing.outline import headline
+from nbmodule.graphs.writing.outline import headline, outline
 from nbmodule.graphs.writing.svg import draw, stroke_width
 
 FONT = {"fontname": "Helvetica", "fontsize": "11"}
@@ -107,7 +107,7 @@ def _plain(text: str) -> str:
     return nohtml(escape(printable_lines(text)).replace("\n", r"\n"))
 
 
-ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot")
+ENDINGS = (".html", ".svg", ".png", ".pdf", ".dot", ".txt")
 MOST_FOR_GRAPHVIZ = 200
 
 
@@ -168,6 +168,7 @@ def write_graph(
         ".html": html,
         ".svg": to_svg,
         ".dot": to_dot,
+        ".txt": lambda graph: outline(graph, options=graph.options) + "\n",
     }
     ending = target.suffix.lower()
     if ending not in (*writers, *ENDINGS):
