@@ -361,14 +361,6 @@ class Computation:
         for item in group.items:
             yield self.nodes[item] if item >= 0 else self.groups[~item]
 
-    def ancestors(self, group: Group) -> Iterator[Group]:
-        """The group itself, what holds it, and so on up to the graph."""
-        while True:
-            yield group
-            if group.index == ROOT:
-                return
-            group = self.group(group.parent)
-
     def nodes_in(self, group: Group) -> Iterator[Node]:
         """All nodes inside a group at any depth, in order of the program."""
         for item in group.items:

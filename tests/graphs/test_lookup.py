@@ -43,11 +43,3 @@ def test_a_place_that_does_not_exist_is_refused(graph, look, error, message):
 
 def test_a_pattern_finds_all_that_match(graph):
     assert [g.path for g in graph.glob("blocks.*.mlp")] == [f"blocks.{i}.mlp" for i in range(3)]
-
-
-def test_ancestors_go_up_to_the_graph(graph):
-    assert [g.path for g in graph.ancestors(graph.find("blocks.0.mlp"))] == [
-        "blocks.0.mlp",
-        "blocks.0",
-        "",
-    ]

@@ -11,15 +11,7 @@ from nbmodule.graphs.model import Value
 
 _NARROW = frozenset("iljtfrI.,:;'|!()[]{}/ ·-")
 _WIDE = frozenset("mwMW@%…⟳ABCDEFGHKNOPQRUVXYZ")
-SYMBOLS = {"scan": "⟳", "while": "⟳"}
-KINDS = {
-    "jit": "jit",
-    "checkpoint": "checkpoint",
-    "custom_jvp": "custom_jvp",
-    "custom_vjp": "custom_vjp",
-    "call": "call",
-    "opaque": "call",
-}
+KINDS = ("jit", "checkpoint", "custom_jvp", "custom_vjp", "call")
 
 
 @lru_cache(maxsize=16384)
@@ -73,14 +65,16 @@ def group_title(child: Child) -> str:
 def group_note(form: Form) -> str:
     """Write the note beside a group's name: its class, its kind, how often it runs."""
     words = []
-    if form.kind in SYMBOLS:
+    if form.kind in ("scan", "while"):
         words.append(f"⟳ {form.count}" if form.count is not None else "⟳")
     elif form.kind == "run":
         words.append(f"{form.count} ×{' ' + form.title if form.title else ''}")
     elif form.kind == "ends":
         words.append(str(form.count))
     elif form.kind in KINDS:
-        words.append(KINDS[form.kind])
+        words.append(form.kind)
+    elif form.kind == "opaque":
+        words.append("call")
     if form.title and form.kind != "run":
         words.append(form.title)
     return " ".join(words)

@@ -82,16 +82,27 @@ def _pair_row(
         source = source if lines is None else lines.place
     inputs, expected, actual = _shapes(pair)
     name = pair.path or call.class_name or "(root)"
-    head = (name, call.order, pair.index, call.class_name)
-    remark = rank or _REMARKS.get(pair.fault, "")
-    sides: Any = (pair.fault, inputs, _given(pair), expected, actual, change)
-    more: Any = {"pictures": pictures, "source": source, "remark": remark, "place": pair.path}
+    row = PairRow(
+        name,
+        call.order,
+        pair.index,
+        call.class_name,
+        ("shape" if gap.reason else "changed") if pair.fault else "same",
+        pair.fault,
+        inputs,
+        _given(pair),
+        expected,
+        actual,
+        change,
+        pictures=pictures,
+        source=source,
+        remark=rank or _REMARKS.get(pair.fault, ""),
+        place=pair.path,
+    )
     if gap.reason:
-        return PairRow(*head, "shape" if pair.fault else "same", *sides, **more)
+        return row
     values = (gap.expected, gap.actual) if pair.fault else None
-    status = "changed" if pair.fault else "same"
-    more |= {"largest": gap.largest, "where": gap.where, "values": values}
-    return PairRow(*head, status, *sides, **more)
+    return row._replace(largest=gap.largest, where=gap.where, values=values)
 
 
 def _shapes(pair: Pair) -> tuple[str, str, str]:

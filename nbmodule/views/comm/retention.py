@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -24,24 +24,11 @@ from nbmodule.views.arrays.reductions import is_remote
 BUDGET = 256_000_000
 
 
-class Holder(Protocol):
-    """A view with arrays of its own."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it holds."""
-        ...
-
-    def clear(self) -> None:
-        """Let go of them; what was drawn stays."""
-        ...
-
-
 _views: list[tuple[weakref.ref[Any], str | None]] = []
 _listening: list[Any] = []
 
 
-def keep_view(view: Holder, what: Callable[[Any], str]) -> None:
+def keep_view(view: Any, what: Callable[[Any], str]) -> None:
     """List a view in `nb.memory`, free it when its cell runs again, and free the oldest where all
     hold too much.
 

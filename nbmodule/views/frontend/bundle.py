@@ -70,7 +70,7 @@ def _join(*entries: str) -> str:
     """
     names: dict[str, None] = {}
     for entry in entries:
-        _collect(entry, names, ())
+        _collect(entry, names)
     sheets = [f"{name}.css" for name in names if _FOLDER.joinpath(f"{name}.css").is_file()]
     css = "".join(map(read_frontend, ("styles.css", *sheets)))
     return "\n".join([*map(_scope, names), f"$base.useStyles({json.dumps(css)});"])
@@ -80,16 +80,12 @@ def _variable(name: str) -> str:
     return f"${name.replace('-', '_')}"
 
 
-def _collect(name: str, done: dict[str, None], importers: tuple[str, ...]) -> None:
+def _collect(name: str, done: dict[str, None]) -> None:
     """List a file after everything it imports."""
-    if name in importers:
-        cycle = " > ".join((*importers, name))
-        raise ValueError(f"views/frontend/{name}.js imports itself through {cycle}.")
-    if name in done:
-        return
-    for match in _IMPORT.finditer(read_frontend(f"{name}.js")):
-        _collect(match[2], done, (*importers, name))
-    done[name] = None
+    if name not in done:
+        for match in _IMPORT.finditer(read_frontend(f"{name}.js")):
+            _collect(match[2], done)
+        done[name] = None
 
 
 def _scope(name: str) -> str:

@@ -389,10 +389,6 @@ def _returned(row: CallRow) -> str:
     return spread(row.statistics, row.outputs)
 
 
-def _off_by(row: Any) -> str:
-    return "" if row.change is None else format_number(row.change, 3)
-
-
 def _speed(row: Any) -> str:
     return format_number(row.flops_per_second, 3) if row.flops else ""
 
@@ -432,7 +428,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
     ),
     "comparison": (
         ShownColumn("given", "input", attrgetter("given"), "", 2),
-        ShownColumn("change", "off by", _off_by, "right time"),
+        ShownColumn("change", "off by", _change, "right time"),
         ShownColumn("largest", "largest", _largest, "mono", 1),
     ),
     "profile": (
