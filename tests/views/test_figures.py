@@ -27,9 +27,9 @@ def texts(figure):
     ("kind", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
 )
 def test_every_record_is_written_in_every_format_and_twice_the_same(records, tmp_path, kind, start):
-    for name, make in records.items():
+    for name in ("variables", "calls", "returns", "history"):
         file = tmp_path / f"{name}.{kind}"
-        assert nb.plot(make(), file).axes
+        assert nb.plot(records[name](), file).axes
         assert file.read_bytes().startswith(start)
     if kind != "pdf":  # which holds its date
         first, second = (bytes_of(nb.plot(records["history"]()), kind) for _ in range(2))

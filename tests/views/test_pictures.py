@@ -113,22 +113,6 @@ def test_a_mean_is_that_of_the_elements_and_a_nan_marks_its_block_alone():
     assert blocks.bad[0, 0, 0] == blocks.bad.sum() == 1
 
 
-def test_many_bars_are_means_of_neighbors_and_show_what_stands_out():
-    x = np.random.default_rng(0).normal(size=5000)
-    x[4999] = 77
-    picture = picture_of(x, kind="bars")
-    bars = np.frombuffer(picture.data, "<f4")
-    edges = pictures.block_edges(5000, bars.size)
-    np.testing.assert_allclose(
-        bars[:-1],
-        [x[a:b].mean() for a, b in zip(edges[:-2], edges[1:-1], strict=True)],
-        rtol=1e-4,
-        atol=1e-6,
-    )
-    assert bars[-1] == 77
-    assert picture.notes == ("mean of 20 neighbors", "1 bar at an extreme in place of the mean")
-
-
 def test_feature_maps_become_tiles_of_the_first_example():
     x = np.zeros((2, 5, 6, 32), np.float32)
     x[0, 1, 2, 3] = 7

@@ -41,7 +41,6 @@ MOST_EXTREMES = 64
 def picture_of(
     x: Shaped,
     *,
-    kind: str | None = None,
     labels: Sequence[str] = (),
     tiles: int = FIRST_TILES,
     side: int | None = None,
@@ -56,7 +55,6 @@ def picture_of(
         x: Any value. Vectors become bars; matrices and longer vectors a heat map; with three and
             more axes a grid of tiles: `[B, H, W, C]` shows the channels of one example,
             `[B, H, T, T]` its heads, `[B, T, F]` the examples.
-        kind: 'heatmap', 'channels', 'kernels', 'heads' or 'bars', to override the suggestion.
         labels: Names of the bars, or tokens along the axes of heads.
         tiles: How many tiles of a grid are drawn.
         side: Most cells along one side of a tile.
@@ -79,12 +77,11 @@ def picture_of(
         return text_picture(about.text, reason or none)
     size = math.prod(about.shape)
     is_long_mask = about.dtype == "bool" and size > MOST_BARS  # colors say more than a line
-    if kind is None and len(about.shape) == 1 and size <= exact and not is_long_mask:
-        kind = "bars"
-    kind = kind or kind_for(about.shape, weights=weights)
+    is_exact = len(about.shape) == 1 and size <= exact and not is_long_mask
+    kind = "bars" if is_exact else kind_for(about.shape, weights=weights)
     names = tuple(plain(label, 40) for label in labels)
     if kind == "bars":
-        return _bars(x, names, about.text, exact, limits)
+        return _bars(x, names, about.text, limits)
     plane = _tiles_of(x, kind, tiles, example)
     count = plane.values.shape[0]
     picture = Picture(
@@ -376,20 +373,9 @@ def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray
 
 
 # -- bars and values --
-def _bars(
-    x: Any, labels: tuple[str, ...], of: str, exact: int, limits: tuple[float, float] | None
-) -> Picture:
+def _bars(x: Any, labels: tuple[str, ...], of: str, limits: tuple[float, float] | None) -> Picture:
     notes = ["|x|"] if np.dtype(x.dtype).kind == "c" else []
     values = readable_numbers(jax.device_get(x)).reshape(-1).astype(np.float64)
-    if values.size > max(MOST_BARS, exact):
-        blocks = reduce_blocks(values.reshape(1, 1, -1), MOST_BARS)
-        means, extremes = blocks.with_extremes()
-        marks = np.array([0, np.nan, np.inf, -np.inf])
-        values = np.where(blocks.bad > 0, marks[blocks.bad], means).reshape(-1)
-        notes.append(f"mean of {blocks.text.rpartition(' ')[2]} neighbors")
-        if extremes:
-            count = count_noun(len(extremes), "bar")
-            notes.append(f"{count} at an extreme in place of the mean")
     finite = values[np.isfinite(values)]
     low, high = limits or (float(finite.min(initial=0.0)), float(finite.max(initial=0.0)))
     with np.errstate(over="ignore"):

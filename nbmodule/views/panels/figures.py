@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nbmodule.base.format import count_noun, cut_middle, format_number, format_seconds, plain
+from nbmodule.base.format import count_noun, cut_middle, format_seconds, plain
 from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
@@ -30,9 +30,7 @@ from nbmodule.views.records.records import (
     CallRow,
     CallTable,
     ComparisonTable,
-    DifferenceTree,
     HistoryRecord,
-    ModuleTree,
     PairRow,
     Picture,
     ReturnTable,
@@ -72,8 +70,8 @@ def plot(
     """Draw what `nb.show` shows as a matplotlib figure.
 
     Args:
-        value: A model, variables, calls, an array, a comparison, a difference, a curve, any PyTree
-            of arrays, or a picture.
+        value: Variables, calls, an array, a comparison, a curve, any PyTree of arrays, or a
+            picture.
         file: Where it is written too: `.svg`, `.png` or `.pdf`.
         dpi: Pixels per inch of a PNG file.
         options: For curves `log=True`: a logarithmic axis.
@@ -214,46 +212,6 @@ def _variables(tree: VariableTree, figure: Figure) -> None:
     measured = [(r.statistics, r.path) for r in tree.rows if r.statistics and r.statistics.size]
     why = "no array of it was measured"
     _panels(figure, tree, measured, draw_histogram, (2.6, 1.6), why, 4)
-
-
-@draw_record.register(ModuleTree)
-def _modules(tree: ModuleTree, figure: Figure) -> None:
-    rows = [row for row in tree.rows if row.parameters and (row.depth == 0 or row.variables)][:60]
-    names = [f"{row.path}  {row.class_name}" for row in rows]
-    sizes = [row.parameters for row in rows]
-    words = [f"{n:,}" for n in sizes]
-    _bars_down(figure, tree, names, sizes, words, "parameters", "it has no parameters")
-
-
-@draw_record.register(DifferenceTree)
-def _differences(tree: DifferenceTree, figure: Figure) -> None:
-    changed = [row for row in tree.rows if row.change is not None and row.status != "same"]
-    shown = sorted(changed, key=lambda row: -(row.change or 0))[:40]
-    changes = [row.change or 0.0 for row in shown]
-    lengths = [change if math.isfinite(change) else 0.0 for change in changes]
-    words = [format_number(change, 3) for change in changes]
-    names, label = [row.path for row in shown], "change, relative to the first"
-    _bars_down(figure, tree, names, lengths, words, label, "no values of it differ")
-
-
-def _bars_down(
-    figure: Figure,
-    record: Any,
-    names: Sequence[str],
-    values: Sequence[float],
-    words: Sequence[str],
-    label: str,
-    why: str,
-) -> None:
-    """Draw a horizontal bar for each name, with a word at its end."""
-    if not names:
-        raise _empty(record, why)
-    figure.set_size_inches(7, 0.6 + 0.22 * len(names))
-    axes = figure.subplots()
-    axes.bar_label(axes.barh(range(len(values)), values, color=FILL), words, padding=3, color=QUIET)
-    axes.set_xlabel(label)
-    _name_down(axes, names)
-    _titled(figure, record)
 
 
 @draw_record.register(CallTable)
