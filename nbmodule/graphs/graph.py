@@ -142,7 +142,6 @@ def read_graph(
     names: Sequence[str] = (),
     titles: Mapping[str, str] | None = None,
     aliases: Mapping[str, str] | None = None,
-    name: str | None = None,
     written: bool = False,
 ) -> Graph:
     """The same as `trace_graph`, for callers that know what the arguments are.
@@ -157,7 +156,6 @@ def read_graph(
             the name that the parameter gives.
         titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
         aliases: The one path of a submodule, for each other path that calls may take to it.
-        name: Name of the whole; the function's own by default.
         written: The function gives a pair: its results, and a dict of what it writes into variables
             by name. What is written stands among the outputs as `written: Bn.running_mean`.
 
@@ -172,6 +170,6 @@ def read_graph(
         >>> [(node.kind, node.name) for node in graph.nodes[:2]]
         [('variable', 'head.w'), ('input', 'x')]
     """
-    labels = (names, titles or {}, aliases or {}, name)
+    labels = (names, titles or {}, aliases or {})
     read = trace(fn, tuple(args), dict(kwargs or {}), variables, *labels, written)
     return Graph(**vars(read))

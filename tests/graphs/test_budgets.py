@@ -30,7 +30,7 @@ def best_seconds(fn: Callable[[], object], repeats: int = 3) -> float:
 def gpt(make_gpt):
     forward, arguments = make_gpt(layers=12, width=768, heads=12)
     titles = {f"blocks.{i}": "Block" for i in range(12)}
-    return read_graph(forward, arguments, variables=1, titles=titles, name="gpt")
+    return read_graph(forward, arguments, variables=1, titles=titles)
 
 
 def test_the_folded_graph_of_a_transformer_is_drawn_in_100_ms(gpt):

@@ -10,7 +10,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.graphs import Options, data
-from nbmodule.graphs.reading.returns import returns_by_path
+from nbmodule.graphs.writing.look import returns_by_path
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views import mimebundle
 

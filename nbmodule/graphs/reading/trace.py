@@ -24,7 +24,6 @@ def trace(
     names: Sequence[str],
     titles: Mapping[str, str],
     aliases: Mapping[str, str],
-    name: str | None,
     written: bool,
 ) -> Computation:
     """Read a function into records; see `nbmodule.graphs.graph.read_graph`."""
@@ -37,7 +36,7 @@ def trace(
         return fn(*args, **kwargs)
 
     reader = Reader()
-    reader.aliases, reader.root.name = aliases, _name(fn, name)
+    reader.aliases, reader.root.name = aliases, _name(fn)
     graph = _trace(reader, call, arrays, labels, count, written)
     for group in (*graph.groups, graph.root):
         if group.kind in ("scope", "graph"):
@@ -122,10 +121,10 @@ def output_names(structure: Any) -> list[str]:
     return [".".join(["output", *map(entry_text, path)]) for path, _ in paths]
 
 
-def _name(fn: Callable[..., Any], name: str | None) -> str:
+def _name(fn: Callable[..., Any]) -> str:
     while not hasattr(fn, "__name__") and hasattr(fn, "func"):  # functools.partial
         fn = getattr(fn, "func")  # noqa: B009 - a partial has it, a function has not
-    text = name or getattr(fn, "__name__", type(fn).__name__)
+    text = getattr(fn, "__name__", type(fn).__name__)
     return "lambda" if text == "<lambda>" else text
 
 

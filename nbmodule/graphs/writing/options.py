@@ -17,8 +17,15 @@ from nbmodule.graphs.layout.forms import Forms
 from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group
-from nbmodule.graphs.reading.returns import Returns, return_of, returns_by_path, seconds_by_path
-from nbmodule.graphs.writing.look import Look, colors, hover_texts
+from nbmodule.graphs.writing.look import (
+    Look,
+    Returns,
+    colors,
+    hover_texts,
+    return_of,
+    returns_by_path,
+    seconds_by_path,
+)
 
 COLORINGS = ("flops", "bytes", "time", "non-finite")
 

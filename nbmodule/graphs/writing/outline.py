@@ -13,7 +13,7 @@ from nbmodule.graphs.layout.forms import ENDS, Child, Form, Forms
 from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title
 from nbmodule.graphs.layout.scene import Place, child_path
 from nbmodule.graphs.model import WRITTEN, Computation, Node
-from nbmodule.graphs.reading.returns import return_of
+from nbmodule.graphs.writing.look import return_of
 from nbmodule.graphs.writing.options import Options, places_of, ways_to_failure
 
 

@@ -223,8 +223,8 @@ def _about(cls: type) -> tuple[str | None, str | None]:
 
 
 # -- what its numbers are --
-def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
-    """Make the record of a module's variables; shared ones are marked with their other name.
+def variable_tree(module: CoreModule) -> VariableTree:
+    """Make the record of a module's `v`; shared parameters are marked with their other name.
 
     Example:
         >>> import nbmodule as nb
@@ -232,32 +232,30 @@ def variable_tree(module: CoreModule, *, buffers: bool = True) -> VariableTree:
         [('bias', 'b', (2,)), ('weight', 'w', (2, 3))]
     """
     ensure_built(module)
-    plan = plan_of(module)
-    others: dict[Variable, list[str]] = {}
+    places, others = plan_of(module).places, {}
     for alias, variable in aliases(module):
-        if alias != plan.places[variable].name:
-            others.setdefault(variable, []).append(alias)
-    chosen = [(v, at) for v, at in plan.places.items() if buffers or isinstance(v, Parameter)]
-    rows = [_variable_row(variable, at, others.get(variable)) for variable, at in chosen]
-    tree = measured(VariableTree("v", rows, root="model.v"), [_value(v) for v, _ in chosen])
-    places = ((at.name, variable, k) for k, (variable, at) in enumerate(chosen))
-    return with_findings(tree, equal_findings(places))
-
-
-def _variable_row(variable: Variable, location: Any, others: list[str] | None) -> VariableRow:
-    return VariableRow(
-        location.name,
-        "/".join(location.chain),
-        "buffer" if isinstance(variable, Buffer) else "parameter",
-        variable.shape,
-        str(variable.dtype),
-        variable.nbytes,
-        describe_device(variable),
-        placement_of(variable.sharding)[1],
-        isinstance(variable, Parameter) and not variable.requires_grad,
-        others[0] if others else None,
-        keys=location.chain,
-    )
+        if alias != places[variable].name:
+            others.setdefault(variable, alias)
+    parameters = parameters_of(module)
+    rows = [
+        VariableRow(
+            places[variable].name,
+            "/".join(places[variable].chain),
+            "parameter",
+            variable.shape,
+            str(variable.dtype),
+            variable.nbytes,
+            describe_device(variable),
+            placement_of(variable.sharding)[1],
+            not variable.requires_grad,
+            others.get(variable),
+            keys=places[variable].chain,
+        )
+        for variable in parameters
+    ]
+    tree = measured(VariableTree("v", rows, root="model.v"), list(map(_value, parameters)))
+    named = ((row.path, variable, k) for k, (row, variable) in enumerate(zip(rows, parameters)))
+    return with_findings(tree, equal_findings(named))
 
 
 def _value(variable: Variable) -> Any:
@@ -271,7 +269,7 @@ def container_record(container: Container) -> VariableTree:
     module = module_of(container)
     if module is None:
         return pytree_record(container, "Container")
-    return variable_tree(module, buffers=False)
+    return variable_tree(module)
 
 
 def module_of(container: Container) -> CoreModule | None:
@@ -282,7 +280,7 @@ def module_of(container: Container) -> CoreModule | None:
     return link.current_module()
 
 
-def parameters_of(module: CoreModule) -> list[Variable]:
+def parameters_of(module: CoreModule) -> list[Parameter]:
     """Return the parameters of a module, one for each row of the record of its `v`."""
     return [variable for variable in plan_of(module).places if isinstance(variable, Parameter)]
 

@@ -324,7 +324,7 @@ def _of_container(container: Container) -> LiveSource | None:
     module = module_of(container)
     if module is None:
         return None
-    return VariablesSource(module, parameters_of, lambda m: variable_tree(m, buffers=False))
+    return VariablesSource(module, parameters_of, variable_tree)
 
 
 register_source(CoreModule, ModelSource)
