@@ -28,6 +28,7 @@ from nbmodule.graphs.writing.look import (
 )
 
 COLORINGS = ("flops", "bytes", "time", "non-finite")
+NEEDED = {"time": "measured times", "non-finite": "what was returned"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +101,9 @@ class Options:
             raise ArgumentError(
                 f'color must be one of {", ".join(COLORINGS)}, or numbers by path, got "{color}".'
             )
-        elif color == "time" and not self.seconds:
+        elif color in NEEDED and not (self.seconds if color == "time" else self.values):
             raise ArgumentError(
-                'color="time" needs measured times: pass values=calls from `nb.track`, or '
-                "color={path: seconds}."
-            )
-        elif color == "non-finite" and not self.values:
-            raise ArgumentError(
-                'color="non-finite" needs what was returned: pass values=calls from `nb.track`.'
+                f'color="{color}" needs {NEEDED[color]}: pass values=calls from `nb.track`.'
             )
 
     @cached_property

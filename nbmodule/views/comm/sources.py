@@ -206,7 +206,7 @@ class VariablesSource(WeakSource):
     def __init__(
         self,
         owner: object,
-        variables: Callable[[Any], list[Variable]] = lambda variable: [variable],
+        variables: Callable[[Any], Sequence[Variable]] = lambda variable: [variable],
         record: Callable[[Any], ViewRecord] = variable_card,
     ) -> None:
         self._variables, self._make = variables, record
