@@ -68,10 +68,12 @@ class _Writer:
         """
         way = [self.drawing.picture.plans.root]
         for position in self.drawing.focus:
-            way.append(way[-1].inner[position])
+            inner = way[-1].inner[position]
+            assert inner is not None  # a focus is a group
+            way.append(inner)
         chosen = {plan.number: plan for plan in way}
         spent = sum(PER_CHILD * len(plan.form.children) for plan in way)
-        queue = [inner for plan in reversed(way) for inner in plan.inner]
+        queue = [below for plan in reversed(way) for below in plan.inner]
         for plan in queue:
             if plan is None or plan.number in chosen:
                 continue
