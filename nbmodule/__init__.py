@@ -61,19 +61,7 @@ _HOMES: dict[str, str] = {
     "nbmodule.live.run_data.media": "Media confusion embedding_map samples",
     "nbmodule.live.controls.loop": "steps",
     "nbmodule.nn.batches": "batches",
-    "nbmodule.nn.functional": (
-        "celu elu geglu gelu glu hardsigmoid hardswish leaky_relu log_sigmoid log_softmax logit "
-        "mish prelu relu relu6 selu sigmoid silu softmax softplus softsign tanh bilinear "
-        "embedding linear renormed conv1d conv2d conv3d conv_transpose1d conv_transpose2d "
-        "conv_transpose3d depthwise_conv2d adaptive_avg_pool1d adaptive_avg_pool2d "
-        "adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d interpolate max_pool1d max_pool2d "
-        "max_pool3d alpha_dropout batch_norm batch_norm_train dct dropout dropout1d dropout2d "
-        "dropout3d fft group_norm gru gru_cell idct ifft instance_norm irfft layer_norm "
-        "local_response_norm lstm lstm_cell merge_heads multi_head_attention rfft rms_norm rnn "
-        "rnn_cell rotary_embedding scaled_dot_product_attention sinusoidal_positions "
-        "time_embedding split_heads accuracy binary_cross_entropy cosine_loss cosine_similarity "
-        "cross_entropy ctc_loss hinge_loss huber_loss kl_div log_poisson_loss mae_loss mse_loss"
-    ),
+    **nn._FUNCTIONS,
     "nbmodule.nn.initializers": (
         "Initializer Constant Zeros Ones RandomNormal TruncatedNormal Orthogonal Uniform "
         "GlorotUniform GlorotNormal KaimingUniform KaimingNormal LecunNormal FirstLayerSiren "

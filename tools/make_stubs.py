@@ -23,12 +23,6 @@ PACKAGES = [
 HEAD = '''"""Names of `{package}`, written by `python tools/make_stubs.py`. Do not edit."""
 
 '''
-TAIL = """
-_HOMES: dict[str, str]
-_ROOMS: dict[str, str]
-_ALIASES: dict[str, str]
-__all__: list[str]
-"""
 
 
 def path_of(package: str) -> Path:
@@ -48,15 +42,12 @@ def stub(package: str) -> str:
     lines = sorted(lines, key=_as_ruff_sorts)
     seconds = [f"{target} = {last}" for target, last in _renamed(made)]
     seconds += [f"{second} = {name}" for second, name in made._ALIASES.items()]
-    version = "__version__: str\n" if "__version__" in vars(made) else ""
-    return (
-        HEAD.format(package=package)
-        + "\n".join(lines)
-        + "\n"
-        + "".join(f"\n{each}" for each in seconds)
-        + TAIL
-        + version
-    )
+    tables = [name for name in vars(made) if name.startswith("_") and name.isupper()]
+    tail = [*(f"{name}: dict[str, str]" for name in tables), "__all__: list[str]"]
+    if "__version__" in vars(made):
+        tail.append("__version__: str")
+    names = "\n".join([*lines, "", *seconds, *tail])
+    return f"{HEAD.format(package=package)}{names}\n"
 
 
 def _import(home: str, name: str, here: str) -> str:

@@ -109,6 +109,7 @@ Dropout2D = Dropout2d
 Dropout3D = Dropout3d
 DepthwiseConv2D = DepthwiseConv2d
 _HOMES: dict[str, str]
+_FUNCTIONS: dict[str, str]
 _ROOMS: dict[str, str]
 _ALIASES: dict[str, str]
 __all__: list[str]
