@@ -39,7 +39,7 @@ def stub(package: str) -> str:
     for name, target in made._ROOMS.items():
         parent, _, last = target.rpartition(".")
         lines.append(_import(parent, last, name))
-    lines = sorted(lines, key=_as_ruff_sorts)
+    lines = [_wrapped(line) for line in sorted(lines, key=_as_ruff_sorts)]
     seconds = [f"{target} = {last}" for target, last in _renamed(made)]
     seconds += [f"{second} = {name}" for second, name in made._ALIASES.items()]
     tables = [name for name in vars(made) if name.startswith("_") and name.isupper()]
@@ -52,6 +52,11 @@ def stub(package: str) -> str:
 
 def _import(home: str, name: str, here: str) -> str:
     return f"from {home} import {name} as {name}" if name == here else f"from {home} import {name}"
+
+
+def _wrapped(line: str) -> str:
+    head, _, names = line.partition(" import ")
+    return line if len(line) <= 100 else f"{head} import (\n    {names},\n)"
 
 
 def _renamed(made: Any) -> list[tuple[str, str]]:

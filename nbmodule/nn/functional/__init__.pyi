@@ -24,7 +24,9 @@ from nbmodule.nn.functional.activations import softsign as softsign
 from nbmodule.nn.functional.activations import tanh as tanh
 from nbmodule.nn.functional.attention import merge_heads as merge_heads
 from nbmodule.nn.functional.attention import multi_head_attention as multi_head_attention
-from nbmodule.nn.functional.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from nbmodule.nn.functional.attention import (
+    scaled_dot_product_attention as scaled_dot_product_attention,
+)
 from nbmodule.nn.functional.attention import split_heads as split_heads
 from nbmodule.nn.functional.classification import accuracy as accuracy
 from nbmodule.nn.functional.classification import binary_cross_entropy as binary_cross_entropy
