@@ -4,7 +4,7 @@ values and gradients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -49,6 +49,48 @@ def randomize(layer: Any, seed: int = 5) -> Any:
     return layer
 
 
+def is_floating(x: Any) -> bool:
+    return x is not None and np.asarray(x).dtype.kind == "f"
+
+
+def of_ours(fn: Callable[..., Any], arrays: Sequence[Any], *layers: Any) -> tuple[Any, Any]:
+    """Outputs of `fn(*layers, *arrays)`, and gradients by the layers and the floating arrays."""
+
+    def loss(*values: Any) -> Any:
+        changed = iter(values[len(layers) :])
+        given = [next(changed) if is_floating(x) else x for x in arrays]
+        outputs = jax.tree.leaves(fn(*values[: len(layers)], *given))
+        floating = [y for y in outputs if jnp.issubdtype(y.dtype, jnp.floating)]
+        return sum((y * jnp.asarray(weights_of(y.shape), y.dtype)).sum() for y in floating), outputs
+
+    values = [*layers, *(jnp.asarray(x) for x in arrays if is_floating(x))]
+    gradient = nb.value_and_grad(loss, argnums=tuple(range(len(values))), has_aux=True)
+    (_, outputs), gradients = nb.jit(gradient)(*values)
+    return outputs, gradients
+
+
+def of_torch(fn: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, Any]:
+    """The same of a function of torch, which computes in float64."""
+    torch = pytest.importorskip("torch")
+    given = [None if x is None else torch.tensor(np.asarray(x)) for x in arrays]
+    floating = [i for i, x in enumerate(arrays) if is_floating(x)]
+    for i in floating:
+        given[i] = given[i].double().requires_grad_()
+    outputs = jax.tree.leaves(fn(*given))
+    floats = [y for y in outputs if y.is_floating_point()]
+    sum((y * torch.tensor(weights_of(y.shape))).sum() for y in floats).backward()
+    gradients = [given[i].grad for i in floating]
+    zeros = [torch.zeros_like(given[i]) for i in floating]
+    return outputs, [zero if g is None else g for zero, g in zip(zeros, gradients)]
+
+
+def agree(found: Any, wanted: Any, **options: Any) -> None:
+    """Assert that arrays are those of torch, in shape and value."""
+    for number, (mine, their) in enumerate(zip(found, wanted, strict=True)):
+        assert mine.shape == tuple(their.shape)
+        close(mine, their.detach().numpy(), err_msg=str(number), **options)
+
+
 @pytest.fixture
 def agrees_with_torch() -> Callable[..., None]:
     """Compare a layer, and the gradients by its parameters and inputs, with a module of torch,
@@ -58,93 +100,42 @@ def agrees_with_torch() -> Callable[..., None]:
         layer: the layer; its parameters are given fresh numbers first.
         theirs: a module of torch whose parameters are set from the layer's.
         inputs: arrays; integers and None are handed on.
-        names: for each name in torch the name in the layer, and a function that lays our array out
-            as torch's.
+        names: for each name in torch the name in the layer, where they differ.
         call: how torch is called, where that is more than `theirs(*inputs)`.
+        ours: how the layer is called, where that is more than `layer(*inputs)`.
     """
 
     def check(
-        layer: Any, theirs: Any, *inputs: Any, names: Mapping[str, Any] | None = None, call: Any = None, ours: Any = None,
-        rtol: float = 1e-4, atol: float = 1e-4,
+        layer: Any, theirs: Any, *inputs: Any, names: Mapping[str, str] | None = None, call: Any = None, ours: Any = None,
     ) -> None:  # fmt: skip
-        torch = pytest.importorskip("torch")
         randomize(layer)
-        ours = ours or (lambda layer, *xs: layer(*xs))
-        call = call or (lambda module, *xs: module(*xs))
-        floating = [
-            i for i, x in enumerate(inputs) if x is not None and np.asarray(x).dtype.kind == "f"
-        ]
-
-        def loss(layer: Any, xs: list[Any]) -> Any:
-            given = list(inputs)
-            for i, x in zip(floating, xs, strict=True):
-                given[i] = x
-            outputs = jax.tree.leaves(ours(layer, *given))
-            return sum(
-                (y * jnp.asarray(weights_of(y.shape), y.dtype)).sum() for y in outputs
-            ), outputs
-
-        xs = [jnp.asarray(inputs[i]) for i in floating]
-        (_, outputs), (by_layer, by_inputs) = nb.jit(
-            nb.value_and_grad(loss, argnums=(0, 1), has_aux=True)
-        )(layer, xs)
-
         pairs = load(theirs, layer, names)
-        given = [None if x is None else torch.tensor(np.asarray(x)) for x in inputs]
-        for i in floating:
-            given[i] = given[i].double().requires_grad_()
-        wanted = jax.tree.leaves(call(theirs.double(), *given))
-        sum((y * torch.tensor(weights_of(y.shape))).sum() for y in wanted).backward()
-
-        assert len(outputs) == len(wanted)
-        for mine, their in zip(outputs, wanted, strict=True):
-            assert mine.shape == tuple(their.shape)
-            np.testing.assert_allclose(mine, their.detach().numpy(), rtol=rtol, atol=atol)
-        for i, mine in zip(floating, by_inputs, strict=True):
-            np.testing.assert_allclose(
-                mine, given[i].grad.numpy(), rtol=rtol, atol=atol, err_msg=f"gradient by input {i}"
-            )
-        parameters = dict(theirs.named_parameters())
-        for name, (own, laid_out) in pairs.items():
-            if own in dict(layer.named_parameters()):
-                mine = laid_out(np.asarray(by_layer[chain_of(own)]))
-                np.testing.assert_allclose(
-                    mine,
-                    parameters[name].grad.numpy(),
-                    rtol=rtol,
-                    atol=atol,
-                    err_msg=f"gradient by {name}",
-                )
+        theirs = theirs.double()
+        call = call or (lambda module, *xs: module(*xs))
+        found, (by_layer, *by_inputs) = of_ours(ours or (lambda m, *xs: m(*xs)), inputs, layer)
+        wanted, gradients = of_torch(lambda *xs: call(theirs, *xs), inputs)
+        parameters = {pairs[name]: x.grad for name, x in theirs.named_parameters()}
+        own = [name for name, _ in layer.named_parameters()]
+        by_parameters = [by_layer[chain_of(name)] for name in own]
+        gradients += [parameters[name] for name in own]
+        agree([*found, *by_inputs, *by_parameters], [*wanted, *gradients], rtol=1e-4, atol=1e-4)
 
     return check
 
 
-def load(theirs: Any, layer: Any, names: Mapping[str, Any] | None) -> dict[str, tuple[str, Any]]:
+def load(theirs: Any, layer: Any, names: Mapping[str, str] | None = None) -> dict[str, str]:
     """Set the parameters and buffers of a module of torch from a layer's; `names` as in
     `agrees_with_torch`.
     """
-    import torch
-
     own = layer.state_dict()
-    pairs = {}
-    for name, tensor in theirs.state_dict().items():
-        if name.endswith("num_batches_tracked"):
-            continue
-        entry = (names or {}).get(name, name)
-        source, laid_out = entry if isinstance(entry, tuple) else (entry, lambda array: array)
-        array = laid_out(np.asarray(own[source]))
-        assert array.shape == tuple(tensor.shape), (
-            f"{name}: {array.shape} for {tuple(tensor.shape)}"
-        )
-        with torch.no_grad():
-            tensor.copy_(torch.tensor(np.array(array)))
-        pairs[name] = (source, laid_out)
-    used = {source for source, _ in pairs.values()}
-    assert used == set(own), f"variables that torch was not given: {sorted(set(own) - used)}"
+    tensors = theirs.state_dict()
+    pairs = {
+        name: (names or {}).get(name, name)
+        for name in tensors
+        if not name.endswith("num_batches_tracked")
+    }
+    for name, source in pairs.items():
+        assert own[source].shape == tuple(tensors[name].shape), name
+        tensors[name].copy_(pytest.importorskip("torch").tensor(np.array(own[source])))
+    assert set(pairs.values()) == set(own)
     return pairs
-
-
-@pytest.fixture
-def loads() -> Callable[..., dict[str, tuple[str, Any]]]:
-    """See `load`."""
-    return load

@@ -5,7 +5,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.nn.recurrent import GRU, LSTM, RNN
-from tests.nn.conftest import close
+from tests.nn.conftest import close, load
 
 torch = pytest.importorskip("torch")
 
@@ -64,9 +64,9 @@ def test_variables_have_the_names_and_shapes_of_torch(kind):
     close(ours(x)[0], theirs(torch.tensor(x))[0].detach())
 
 
-def test_lengths_agree_with_packed_sequences_of_torch(draws, loads):
+def test_lengths_agree_with_packed_sequences_of_torch(draws):
     ours, theirs = pair(LSTM, num_layers=2, bidirectional=True)
-    loads(theirs, ours, None)
+    load(theirs, ours)
     x, lengths = draws.normal(size=(3, 6, 3)).astype("f"), np.array([6, 2, 4])
     y, state = ours(x, lengths=lengths)
     packed = torch.nn.utils.rnn.pack_padded_sequence(

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
+
+from tests.nn.conftest import agree, of_ours, of_torch
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -20,12 +20,6 @@ def _quick_compiles() -> Iterator[None]:
     jax.config.update("jax_disable_most_optimizations", True)
     yield
     jax.config.update("jax_disable_most_optimizations", before)
-
-
-@pytest.fixture
-def draws() -> np.random.Generator:
-    """Random numbers, the same in each test."""
-    return np.random.default_rng(7)
 
 
 @pytest.fixture
@@ -43,59 +37,11 @@ def agrees_with_torch() -> Callable[..., None]:
         rtol: float = 1e-5,
         atol: float = 1e-5,
     ) -> None:
-        torch = pytest.importorskip("torch")
-        floating = [
-            i for i, x in enumerate(arrays) if x is not None and np.asarray(x).dtype.kind == "f"
-        ]
-
-        def outputs(inputs: list[Any]) -> list[Any]:
-            given = list(arrays)
-            for i, x in zip(floating, inputs, strict=True):
-                given[i] = x
-            return jax.tree.leaves(fn(*given))
-
-        inputs = [jnp.asarray(arrays[i]) for i in floating]
-        ours, gradients = jax.jit(lambda xs: _with_gradients(outputs, xs))(inputs)
-
-        given = [None if x is None else torch.tensor(np.asarray(x)) for x in arrays]
-        for i in floating:
-            given[i] = given[i].double().requires_grad_()
-        theirs = jax.tree.leaves(torch_fn(*given))
-        sum(
-            (out * torch.tensor(_weights(out.shape))).sum()
-            for out in theirs
-            if out.is_floating_point()
-        ).backward()
-
-        assert len(ours) == len(theirs)
-        for mine, out in zip(ours, theirs, strict=True):
-            assert mine.shape == tuple(out.shape)
-            np.testing.assert_allclose(mine, out.detach().numpy(), rtol=rtol, atol=atol)
-        for i, mine in zip(floating, gradients, strict=True):
-            wanted = given[i].grad
-            wanted = np.zeros(mine.shape) if wanted is None else wanted.numpy()
-            np.testing.assert_allclose(
-                mine, wanted, rtol=rtol, atol=atol, err_msg=f"gradient by argument {i}"
-            )
+        found, gradients = of_ours(fn, arrays)
+        wanted, by_torch = of_torch(torch_fn, arrays)
+        agree([*found, *gradients], [*wanted, *by_torch], rtol=rtol, atol=atol)
 
     return check
-
-
-def _weights(shape: Any) -> np.ndarray:
-    return np.random.default_rng(11).normal(size=tuple(shape))
-
-
-def _with_gradients(
-    outputs: Callable[[list[Any]], list[Any]], inputs: list[Any]
-) -> tuple[list[Any], list[Any]]:
-    ours, pull = jax.vjp(outputs, inputs)
-    cotangents = [
-        jnp.asarray(_weights(out.shape), out.dtype)
-        if jnp.issubdtype(out.dtype, jnp.floating)
-        else np.zeros(out.shape, jax.dtypes.float0)
-        for out in ours
-    ]
-    return ours, pull(cotangents)[0]
 
 
 @pytest.fixture
