@@ -151,26 +151,32 @@ CAUGHT = [
 ]
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory):
-    """Everything that pyright says, by line of the file; one run for all."""
+def folder_with_lines(tmp_path_factory):
+    """A folder with the lines as `user.py`."""
     folder = tmp_path_factory.mktemp("user")
     lines = [f"reveal_type({line})" for line, _ in REVEALED] + [line for line, _ in CAUGHT]
     (folder / "user.py").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def by_line(messages):
+    """Messages by the line of the file, counted from the first after the head."""
+    found: dict[int, list[str]] = {}
+    for line, message in messages:
+        found.setdefault(line - HEAD.count("\n"), []).append(message)
+    return found
+
+
+@pytest.fixture(scope="module")
+def said(tmp_path_factory):
+    """Everything that pyright says, by line of the file; one run for all."""
+    folder = folder_with_lines(tmp_path_factory)
     (folder / "pyrightconfig.json").write_text(
         json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"})
     )
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pyright",
-            "--outputjson",
-            "--pythonpath",
-            sys.executable,
-            "-p",
-            str(folder),
-        ],
+        [*command, "-p", str(folder)],
         capture_output=True,
         text=True,
         cwd=folder,
@@ -178,12 +184,8 @@ def said(tmp_path_factory):
         timeout=230,
         check=False,
     )
-    found: dict[int, list[str]] = {}
-    for each in json.loads(done.stdout)["generalDiagnostics"]:
-        found.setdefault(each["range"]["start"]["line"] - HEAD.count("\n"), []).append(
-            each["message"]
-        )
-    return found
+    messages = json.loads(done.stdout)["generalDiagnostics"]
+    return by_line((each["range"]["start"]["line"], each["message"]) for each in messages)
 
 
 def test_a_users_own_classes_are_without_fault(said):
@@ -212,9 +214,7 @@ def test_every_mistake_is_caught(said):
 @pytest.fixture(scope="module")
 def said_by_mypy(tmp_path_factory):
     """The same lines under mypy; it reads the package from its source, which takes long."""
-    folder = tmp_path_factory.mktemp("user")
-    lines = [f"reveal_type({line})" for line, _ in REVEALED] + [line for line, _ in CAUGHT]
-    (folder / "user.py").write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+    folder = folder_with_lines(tmp_path_factory)
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--cache-dir", str(folder), "user.py"],
         capture_output=True,
@@ -224,10 +224,8 @@ def said_by_mypy(tmp_path_factory):
         timeout=600,
         check=False,
     )
-    found: dict[int, list[str]] = {}
-    for each in re.finditer(r"^user\.py:(\d+): (?:error|note): (.*)$", done.stdout, re.MULTILINE):
-        found.setdefault(int(each[1]) - HEAD.count("\n") - 1, []).append(each[2])
-    return found
+    messages = re.finditer(r"^user\.py:(\d+): (?:error|note): (.*)$", done.stdout, re.MULTILINE)
+    return by_line((int(each[1]) - 1, each[2]) for each in messages)
 
 
 @pytest.mark.long
