@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -112,9 +113,9 @@ def run(training: Training) -> tuple[Diagnosis, dict[str, int]]:
             batch = first_batch
         model.train(t.train_mode)
         if examiner.is_due(number) or number == t.steps:
-            examiner.see_step(step, batch, {}, number)
+            examiner.see_step(partial(step, *batch), number)
         examiner.item = lambda item=item: item
-        examiner.see_batch(step, batch, {})
+        examiner.see_batch(partial(step, *batch))
         loss = float(step(*batch))
         logged = {t.names[0]: loss} if t.logs is None else t.logs(number, loss)
         if x_val is not None and number % t.every == 0:

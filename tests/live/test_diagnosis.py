@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -135,7 +136,7 @@ def test_observing_a_step_changes_nothing_and_sees_what_numpy_sees(donate):
     step = nb.jit(step.__wrapped__, donate=donate)
     step(X, Y)
     state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
-    snapshot = examine(step, (X, Y), {}, model, 7)
+    snapshot = examine(partial(step, X, Y), model, 7)
     for before, now in zip(state, (model.state_dict(), optimizer.state_dict())):
         assert jax.tree.all(
             jax.tree.map(lambda a, b: np.array_equal(a, b), dict(before), dict(now))
@@ -156,14 +157,14 @@ def test_observing_a_step_changes_nothing_and_sees_what_numpy_sees(donate):
 def test_a_step_that_raises_ends_no_loop():
     model, _, step = make(nb.Linear(3, 2))
     examiner = Examiner(model)
-    examiner.see_step(step, (X[:, :2], Y), {}, 1)
+    examiner.see_step(partial(step, X[:, :2], Y), 1)
     assert "ShapeError" in examiner.error
     assert not examiner.is_due(100)
 
 
 def test_arguments_are_told_apart_as_inputs_and_targets():
     model, _, step = make(nb.Linear(3, 2))
-    snapshot = examine(step, (X, Y), {}, model, 1)
+    snapshot = examine(partial(step, X, Y), model, 1)
     assert list(snapshot.batch.inputs) == ["x"] and list(snapshot.batch.targets) == ["y"]
     assert snapshot.classes == 2
 
@@ -279,7 +280,7 @@ def test_a_part_is_frozen_only_if_no_step_between_trains_it(trained):
 
     snapshots = []
     for number in range(1, 4):
-        snapshots.append(examine(step, (X,), {}, model, number))
+        snapshots.append(examine(partial(step, X), model, number))
         step(X)
         if trained:
             model[0].weight = model[0].weight * 1.1

@@ -8,6 +8,7 @@ random keys are not affected.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 import time
@@ -43,6 +44,7 @@ from nbmodule.live.diagnosis.evidence import (
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 
 Array = NDArray[Any]
+StepCall = functools.partial[Any]  # a training step with its arguments
 
 MOST_ELEMENTS = 2**20
 """Elements of an array that rules read; of larger ones the first rows."""
@@ -54,19 +56,11 @@ SHARE = 0.02
 _MIXES = ("Attention", "LSTM", "GRU", "RNN", "Recurrent", "Graph", "Transformer")
 
 
-def examine(
-    step: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    model: CoreModule,
-    number: int,
-) -> Snapshot:
-    """Run `step(*args, **kwargs)` beside the training and return what was observed.
+def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
+    """Run a step beside the training and return what was observed.
 
     Args:
-        step: The training step, compiled or not.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
+        call: The training step, compiled or not, with its arguments.
         model: The module whose submodules are observed.
         number: Number of the step.
 
@@ -81,7 +75,7 @@ def examine(
     before = {path: np.asarray(variable.value) for path, variable in variables.items()}
 
     def body(frame: Any) -> tuple[Any, dict[str, Array], Any]:
-        result = step(*args, **kwargs)
+        result = call()
         after = {path: np.asarray(variable.value) for path, variable in variables.items()}
         return result, after, frame.effects()
 
@@ -98,7 +92,7 @@ def examine(
     snapshot = Snapshot(
         number,
         _loss_of(result),
-        _batch(dict(_named_arrays(step, args, kwargs)), root),
+        _batch(dict(_named_arrays(call)), root),
         root,
         tuple(_call_evidence(each, modules[each.path]) for each in leaves),
         tuple(
@@ -214,15 +208,13 @@ def _batch(arrays: dict[str, Array], root: CallEvidence | None) -> Batch:
     return Batch(inputs, targets)
 
 
-def _named_arrays(
-    step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> Iterator[tuple[str, Array]]:
+def _named_arrays(call: StepCall) -> Iterator[tuple[str, Array]]:
     try:
-        names = list(inspect.signature(inspect.unwrap(step)).parameters)
+        names = list(inspect.signature(inspect.unwrap(call.func)).parameters)
     except (TypeError, ValueError):
         names = []
-    names += [f"argument {k}" for k in range(len(names), len(args))]
-    for name, arg in [*zip(names, args), *kwargs.items()]:
+    names += [f"argument {k}" for k in range(len(names), len(call.args))]
+    for name, arg in [*zip(names, call.args), *call.keywords.items()]:
         if is_stateful(arg) or is_module(arg):
             continue
         for path, leaf in jax.tree_util.tree_leaves_with_path(arg):
@@ -310,9 +302,7 @@ class Examiner:
         """Duration of the last observation; before there is one, of the first step."""
         self._spent = 0.0
 
-    def observe(
-        self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int
-    ) -> None:
+    def observe(self, call: StepCall, number: int) -> None:
         """Observe a call that is about to be made, if it is time; never raise."""
         if self.error:
             return
@@ -326,10 +316,10 @@ class Examiner:
             allowed = SHARE * (begun - self._first)
             if self._seconds > AT_ONCE and self._spent + self._seconds > allowed:
                 return
-            self.see_step(step, args, kwargs, number)
+            self.see_step(call, number)
             self._seconds = time.perf_counter() - begun
             self._spent += self._seconds
-        self.see_batch(step, args, kwargs)
+        self.see_batch(call)
 
     def is_due(self, number: int) -> bool:
         """Return True if step `number` is to be observed: the first one, then each time it has
@@ -338,26 +328,24 @@ class Examiner:
         last = self.snapshots[-1].step if self.snapshots else 0
         return number >= 2 * last and not self.error
 
-    def see_batch(self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def see_batch(self, call: StepCall) -> None:
         """Note the labels and a digest of a batch; cheap enough for each of the first steps."""
         if len(self.digests) >= MOST_BATCHES:
             return
-        arrays = dict(_named_arrays(step, args, kwargs))
+        arrays = dict(_named_arrays(call))
         self.digests.append(_digest(arrays))
         self._items.add(_digest(self.item()))
         names = self.snapshots[0].batch.targets if self.snapshots else ()
         labels = [arrays[n] for n in names if n in arrays and arrays[n].dtype.kind in "iu"]
         self.labels += labels[:1]
 
-    def see_step(
-        self, step: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int
-    ) -> None:
+    def see_step(self, call: StepCall, number: int) -> None:
         """Observe a step inside; what it raises becomes `error`, never an exception."""
         model = self._model()
         if model is None:
             return
         try:
-            self.snapshots.append(examine(step, args, kwargs, model, number))
+            self.snapshots.append(examine(call, model, number))
         except Exception as error:  # noqa: BLE001 watching must never end the user's loop
             self.error = f"{type(error).__name__}: {error}"
 
@@ -417,7 +405,7 @@ def check_setup(
         model.v = model.v - 1e-3 * gradients
         return value
 
-    snapshot = examine(step, (batch, targets), {}, model, 0)
+    snapshot = examine(functools.partial(step, batch, targets), model, 0)
     snapshot = replace(snapshot, logits=_takes_logits(loss, snapshot) if loss else None)
     labels = (snapshot.labels,) if snapshot.labels is not None else ()
     return judge(Evidence(snapshots=(snapshot,), labels=labels))

@@ -13,6 +13,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 import jax
@@ -173,7 +174,7 @@ class ReturnsWatcher:
             if not self._has_failed:
                 self._try_beside(function, args, kwargs)
             with untracked():
-                self.examiner.observe(function, args, kwargs, self._step)
+                self.examiner.observe(partial(function, *args, **kwargs), self._step)
         except Exception as error:
             if is_of_signal(error):
                 raise
