@@ -66,7 +66,8 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
     shapes compiles nothing. Blocks inside each other add up, the outermost first.
 
     `nb.patch(model, x_clean, x_corrupt, path)` runs the model on both inputs and gives the returns:
-    clean, corrupt, and corrupt with the returns at `path` as they were on the clean input.
+    clean, corrupt, and corrupt with the returns at `path` as they were on the clean input. All runs
+    draw the same random numbers, and none changes a buffer.
 
     Args:
         model: The model; with settings also one of Flax, Equinox, Haiku or Keras as it stands, run
@@ -104,10 +105,16 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
     if is_foreign(model):
         return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
     settings = dict.fromkeys(entries_of("path", path), from_example(*clean))
+
+    def run(args: tuple[Any, ...]) -> Any:
+        log = None if now.tracker is None else now.tracker.log
+        with unchanged([model]):
+            return framed(lambda _: model(*args), log=log)  # its writes are dropped
+
     with untracked():
         with Patching(model, settings):
-            patched = model(*corrupt)
-        return Patch(model(*clean), model(*corrupt), patched)
+            patched = run(corrupt)
+        return Patch(run(clean), run(corrupt), patched)
 
 
 class Patching:

@@ -360,3 +360,13 @@ def test_the_value_for_another_example_comes_out_of_what_the_model_compiles_itse
         with nb.patch(model, {"block": nb.from_example(other)}):
             np.testing.assert_allclose(model(x), wanted, **CLOSE)
     assert np.abs(np.asarray(model(x) - wanted)).max() > 1e-3
+
+
+def test_a_patched_run_draws_what_the_clean_one_draws_and_writes_nothing():
+    nb.seed(0)
+    model = nb.Sequential(nb.Linear(3, 4), nb.Dropout(0.5), nb.BatchNorm1d(4))
+    x = jnp.arange(12.0).reshape(4, 3)
+    found = nb.patch(model, x, x * 0, "1")
+    np.testing.assert_array_equal(found.patched, found.clean)
+    assert np.abs(found.corrupt - found.clean).max() > 0
+    np.testing.assert_array_equal(model[2].running_mean.value, 0.0)

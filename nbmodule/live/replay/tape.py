@@ -126,8 +126,7 @@ class Tape:
         self.segments: deque[Segment] = deque()
         self.functions: dict[Any, Any] = {}
         """By function: what its variables were found for."""
-        self.variables: list[Variable] = []
-        self._index: dict[Variable, int] = {}
+        self.variables: dict[Variable, None] = {}
         self._values: list[weakref.ref[Any]] = []
         """Values of the variables when they were last compared."""
         self._given_by_functions: list[Variable] = []
@@ -364,17 +363,14 @@ class Tape:
             return
         gone, self._attached = self._attached - attached, attached
         if gone:
-            self.variables = [v for v in self.variables if v not in gone]
-            self._index = {variable: i for i, variable in enumerate(self.variables)}
+            self.variables = {v: None for v in self.variables if v not in gone}
             self._given_by_functions = [v for v in self._given_by_functions if v not in gone]
-        self._meet([v for v in attached if v not in self._index], copied=self.donates)
+        self._meet([v for v in attached if v not in self.variables], copied=self.donates)
 
     def _meet(self, variables: list[Variable], *, copied: bool) -> None:
         """Record variables at their first use; as copies where a call overwrites them."""
-        new = [v for v in dict.fromkeys(variables) if v not in self._index]
-        for variable in new:
-            self._index[variable] = len(self.variables)
-            self.variables.append(variable)
+        new = [v for v in dict.fromkeys(variables) if v not in self.variables]
+        self.variables |= dict.fromkeys(new)
         self._given_by_functions += [v for v in new if hasattr(v, "ask_again")]
         segment = self.segments[-1] if self.segments else None
         if segment is None:
@@ -403,10 +399,8 @@ class Tape:
         if iteration is None:
             return None
         begun = self._cost.begin()
-        if clock.values != self._clock:
-            self._add(iteration, self._writes())
-        elif self._given_by_functions:
-            iteration.actions += self._new_answers()
+        if clock.values != self._clock or self._given_by_functions:
+            self._add(iteration, self._writes(always=True))
         if clock.structure != self._structure:
             iteration.actions += self._switches()
         segment = self.segments[-1]
@@ -491,9 +485,9 @@ class Tape:
             self._values = [weakref.ref(variable.value) for variable in self.variables]
         self._clock = clock.values
 
-    def _writes(self) -> list[Write]:
+    def _writes(self, *, always: bool = False) -> list[Write]:
         """Return what a control or code of the loop wrote since the last call."""
-        if clock.values == self._clock:
+        if clock.values == self._clock and not always:
             return []
         before = self._values
         self._note_values()
@@ -522,16 +516,6 @@ class Tape:
             values = [a.value for a in actions if type(a) is Write]
             arrays = [value for value in values if type(value) is not Output]
             self._count(iteration, self.segments[-1], arrays)
-
-    def _new_answers(self) -> list[Write]:
-        """Return values of functions that differ from those before the last call."""
-        changed = []
-        for variable in self._given_by_functions:
-            i, answer = self._index[variable], variable.value
-            if self._values[i]() is not answer:
-                self._values[i] = weakref.ref(answer)
-                changed.append(Write(variable, answer))
-        return changed
 
     def ask_again(self) -> None:
         """After a repeat: let variables whose value a function gives ask it again."""
