@@ -36,8 +36,8 @@ _HOMES = {
     "nbmodule.optim.optimizer": "Optimizer",
     "nbmodule.optim.named": "SGD Lion LARS Adam AdamW LAMB RMSprop Adagrad Optax",
     "nbmodule.optim.updates": (
-        "sgd_update adam_update adamw_update lamb_update lars_update global_norm "
-        "clip_by_global_norm"
+        "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update "
+        "adagrad_update lion_update lars_update global_norm clip_by_global_norm"
     ),
     "nbmodule.optim.rate": "cosine_schedule linear_schedule step_schedule",
 }

@@ -131,6 +131,31 @@ def sgd_update(v, grads, lr, *, weight_decay=0.0, stop_gradients=True):
     """
 
 
+@_function("SGD")
+def momentum_update(
+    v, grads, lr, mw, *, momentum=0.9, nesterov=False, weight_decay=0.0, stop_gradients=True
+):
+    """Take one step of gradient descent with momentum; return the new variables and `mw`.
+
+    Args:
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        mw: The last move of each variable; zeros in the first step.
+        momentum: How much of it is added.
+        nesterov: Whether the momentum looks ahead.
+        weight_decay: Adds `weight_decay * w` to the gradient.
+        stop_gradients: See `sgd_update`.
+
+    Example:
+        >>> v, mw = nb.momentum_update(
+        ...     {"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.ones(1)}
+        ... )
+        >>> v["w"], mw["w"]
+        (Array([0.81], dtype=float32), Array([1.9], dtype=float32))
+    """
+
+
 @_function("Adam")
 def adam_update(
     v, grads, lr, mw, vw, step, *, beta1=0.9, beta2=0.999, epsilon=1e-7, stop_gradients=True
@@ -222,6 +247,76 @@ def lamb_update(
         ...     0
         ... ]["w"].round(2)
         Array([2.65, 3.65], dtype=float32)
+    """
+
+
+@_function("RMSprop")
+def rmsprop_update(
+    v, grads, lr, vw, *, decay=0.9, epsilon=1e-8, eps_in_sqrt=True, stop_gradients=True
+):
+    """Take one step of RMSprop, without momentum; returns the new variables and the new `vw`.
+
+    Args:
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        vw: Average squared gradients; zeros in the first step.
+        decay: How much of `vw` is kept.
+        epsilon: Added to `vw`, or to its root.
+        eps_in_sqrt: Whether it is added under the root.
+        stop_gradients: See `sgd_update`.
+
+    Example:
+        >>> nb.rmsprop_update(
+        ...     {"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)}, decay=0.75
+        ... )[0]["w"].round(3)
+        Array([0.8], dtype=float32)
+    """
+
+
+@_function("Adagrad")
+def adagrad_update(v, grads, lr, vw, *, epsilon=1e-7, stop_gradients=True):
+    """Take one step of Adagrad; returns the new variables and the new `vw`.
+
+    Args:
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        vw: The sum of all squared gradients so far.
+        epsilon: Added to `vw` under the root.
+        stop_gradients: See `sgd_update`.
+
+    Example:
+        >>> nb.adagrad_update({"w": jnp.ones(1)}, {"w": jnp.ones(1)}, 0.1, {"w": jnp.zeros(1)})[0][
+        ...     "w"
+        ... ].round(3)
+        Array([0.9], dtype=float32)
+    """
+
+
+@_function("Lion")
+def lion_update(v, grads, lr, mw, *, beta1=0.9, beta2=0.99, weight_decay=1e-3, stop_gradients=True):
+    """Take one step of Lion, and return the new variables and the new `mw`.
+
+    Args:
+        v: See `sgd_update`.
+        grads: See `sgd_update`.
+        lr: Learning rate.
+        mw: Average gradients; zeros in the first step.
+        beta1: Share of the average in the direction.
+        beta2: How much of the average is kept.
+        weight_decay: Share of each variable that is taken off, times `lr`.
+        stop_gradients: See `sgd_update`.
+
+    Example:
+        >>> nb.lion_update(
+        ...     {"w": jnp.ones(1)},
+        ...     {"w": jnp.ones(1) * 9},
+        ...     0.1,
+        ...     {"w": jnp.zeros(1)},
+        ...     weight_decay=0.0,
+        ... )[0]["w"]
+        Array([0.9], dtype=float32)
     """
 
 

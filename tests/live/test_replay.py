@@ -563,20 +563,25 @@ def test_what_is_kept_of_a_donated_run_with_large_batches_is_bounded_and_copied_
         live.at(40)
 
 
-def test_a_rewind_beyond_batches_that_are_not_kept_is_refused():
+def test_a_rewind_beyond_batches_that_are_not_kept_says_how_many_do_not_come_again():
     model, optimizer, step = make(donate=True)
     seen, spans = [], []
     with quiet(model, optimizer, returns=None, keep=60_000, keep_every=10) as live:
         for k in live.steps([np.full((400, 8), k, np.float32) for k in range(20)]):
             seen.append(int(k[0, 0]))
             live.log(loss=step(k, np.zeros(400, np.int64)))
-            if live.step == 15:
+            if live.step == 15 and not spans:
                 spans += live.kept.spans
                 with pytest.raises(ArgumentError, match="its batch was too large to be kept"):
                     live.what_if(2)
                 live.rewind(12)
-    assert spans[-1][1] < 15 and seen == list(range(20))
-    assert any("some batches after it are no longer kept" in m.text for m in live._state.messages)
+    last = spans[-1][1]
+    assert last < 15 and seen == [*range(15), *range(11, last), *range(15, 20)]
+    (reported,) = [m.text for m in live._state.messages if m.mark == "rewound"]
+    assert reported == (
+        f"rewound from step 15; {15 - last} of the later batches are no longer kept, so the loop "
+        "does not get them again"
+    )
 
 
 def test_which_steps_stand_out_does_not_depend_on_when_that_is_judged():

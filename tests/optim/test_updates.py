@@ -17,6 +17,11 @@ CASES = {
         0,
         lambda: nb.SGD(0.1, weight_decay=0.1),
     ),
+    "momentum": (
+        lambda v, g, i, mw: nb.momentum_update(v, g, 0.1, mw, nesterov=True),
+        1,
+        lambda: nb.SGD(0.1, 0.9, nesterov=True),
+    ),
     "adam": (lambda v, g, i, mw, vw: nb.adam_update(v, g, 0.1, mw, vw, i), 2, lambda: nb.Adam(0.1)),
     "adamw": (
         lambda v, g, i, mw, vw: nb.adamw_update(v, g, 0.1, mw, vw, i, weight_decay=0.1),
@@ -24,6 +29,17 @@ CASES = {
         lambda: nb.AdamW(0.1, weight_decay=0.1),
     ),
     "lamb": (lambda v, g, i, mw, vw: nb.lamb_update(v, g, 0.1, mw, vw, i), 2, lambda: nb.LAMB(0.1)),
+    "rmsprop": (
+        lambda v, g, i, vw: nb.rmsprop_update(v, g, 0.1, vw, eps_in_sqrt=False),
+        1,
+        lambda: nb.RMSprop(0.1, eps_in_sqrt=False),
+    ),
+    "adagrad": (
+        lambda v, g, i, vw: nb.adagrad_update(v, g, 0.1, vw),
+        1,
+        lambda: nb.Adagrad(0.1, initial=0.0),
+    ),
+    "lion": (lambda v, g, i, mw: nb.lion_update(v, g, 0.1, mw), 1, lambda: nb.Lion(0.1)),
     "lars": (lambda v, g, i, mw: nb.lars_update(v, g, 0.1, mw), 1, lambda: nb.LARS(0.1)),
 }
 
@@ -73,14 +89,14 @@ def test_a_learning_rate_may_be_traced_and_differentiated():
 def test_structures_may_be_spelled_differently():
     v = nb.Container(layers={f"v{i}": jnp.full(1, float(i)) for i in range(11)})
     mw = {"layers": {f"v{i}": jnp.full(1, 10.0 * i) for i in range(11)}}
-    new, after = nb.lars_update(v, v * 0, 1.0, mw, momentum=0.5)
-    np.testing.assert_allclose([new.layers.v2[0], new.layers.v10[0]], [12, 60])
-    np.testing.assert_allclose(after.layers.v10, [50])
+    new, after = nb.momentum_update(v, v, 1.0, mw, momentum=0.5)
+    np.testing.assert_allclose([new.layers.v2[0], new.layers.v10[0]], [-10, -50])
+    np.testing.assert_allclose(after.layers.v10, [60])
 
 
 def test_integers_stay():
     v = {"w": jnp.ones(1), "table": jnp.arange(2)}
-    new, mw = nb.lars_update(v, v, 0.5, v)
+    new, mw = nb.momentum_update(v, v, 0.5, v)
     np.testing.assert_array_equal(new["table"], [0, 1])
     np.testing.assert_array_equal(mw["table"], [0, 1])
 

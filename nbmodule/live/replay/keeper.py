@@ -343,6 +343,14 @@ class StepKeeper:
         matches = np.flatnonzero(steps == step)
         return float(values[matches[-1]]) if len(matches) else None
 
+    def batches_lost(self, step: int) -> int:
+        """Return how many batches from a step to the newest are no longer kept: after a rewind the
+        loop does not get them again.
+        """
+        first, last = self._run.iteration_of(step), self._run.count.done
+        kept = sum(later.number <= last for later in self.tape.iterations_from(first))
+        return last - first + 1 - kept
+
     def rewind(self, step: int) -> Iteration:
         """Restore all as it was before a step, so that the loop makes it and later ones again;
         return its iteration.
@@ -353,9 +361,6 @@ class StepKeeper:
         if any(later.carries_by_hand for later in again):
             hint = f"live.values_at({step}) gives the arguments of that step."
             raise _refusal(step, _BY_HAND, verb="rewound to", hint=hint)
-        if not self._run.has_ended and len(again) <= self._run.count.done - number:
-            cause = "some batches after it are no longer kept, and cannot come again"
-            raise _refusal(step, cause, verb="rewound to", hint=_MORE_ROOM)
         with self._repeating(step):
             for later in again:
                 check_inputs(later)

@@ -285,10 +285,14 @@ class ReplayVerbs:
         keeper = self._kept_steps("live.rewind")
         last = self._state.step_of(self._state.count.done)
         self._log_queue.settle(None)
+        lost = keeper.batches_lost(step)
         iteration = keeper.rewind(step)
         self._leave_behind(step)
         self._loop.go_back(iteration.number - 1, iteration.epoch)
         text = f"rewound from step {format_count(last)}"
+        if lost:
+            text += f"; {format_count(lost)} of the later batches are no longer kept, so the loop "
+            text += "does not get them again"
         self._state.messages.add(step, "note", text, mark="rewound")
 
     def _take_now(self: Any, number: int) -> None:

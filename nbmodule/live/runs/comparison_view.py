@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -40,7 +41,7 @@ def _comparison_table(comparison: RunComparison) -> DataTable:
     """A line per setting that differs and per result, a column per run."""
     (_, *names), rows = comparison.table()
     columns = tuple(
-        Column(name, [row[k] or None for row in rows]) for k, name in enumerate(names, 1)
+        Column(name, [row[k] or None for row in rows]) for k, name in enumerate(_heads(names), 1)
     )
     return DataTable(
         "comparison",
@@ -52,6 +53,21 @@ def _comparison_table(comparison: RunComparison) -> DataTable:
         label="setting",
         title=(f"{len(comparison.runs)} runs compared",),
     )
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    """Return the names of many runs without the words that all begin with: columns are narrow.
+
+    Example:
+        >>> _heads([f"resnet width {2**k}" for k in range(5)])
+        ['… 1', '… 2', '… 4', '… 8', '… 16']
+    """
+    words = [name.split(" ") for name in names]
+    columns = zip(*(row[:-1] for row in words), strict=False)
+    shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+    if len(names) < LEAST_PLOTTED or not shared:
+        return list(names)
+    return [" ".join(["…", *row[shared:]]) for row in words]
 
 
 def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -> str:
