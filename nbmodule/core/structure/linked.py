@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numbers
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -68,9 +68,7 @@ class Tie:
         pairs = matched(target, value, title=title)
         part = dict.__getitem__(container, key)
         arrays = [variable.admitted(array) for _, variable, array in pairs]
-        levels = {id(level): level for chain, _, _ in pairs for level in _levels(part, chain)}
-        for level in levels.values():
-            protect(level._link)
+        _protect_all(part)
         write_all([variable for _, variable, _ in pairs], arrays)
         for (chain, _, _), array in zip(pairs, arrays):
             part._put_at(chain, array)
@@ -113,12 +111,12 @@ def variable_behind(container: Container, key: str) -> Variable | None:
     return link.level.get(key)
 
 
-def _levels(part: Container, chain: tuple[str, ...]) -> Iterator[Container]:
-    """Yield the levels that lead to a leaf."""
-    yield part
-    for key in chain[:-1]:
-        part = dict.__getitem__(part, key)
-        yield part
+def _protect_all(part: Container) -> None:
+    """Protect a level, and all levels in it."""
+    protect(part._link)
+    for value in part.values():
+        if isinstance(value, Container):
+            _protect_all(value)
 
 
 def protect(link: Tie) -> None:

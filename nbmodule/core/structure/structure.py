@@ -401,25 +401,17 @@ class _Builder:
                 attrs[name] = self.resolve(reference)
 
 
+@dataclasses.dataclass(frozen=True, repr=False, slots=True)
 class CompositeKey:
     """A whole path as one PyTree key entry: prints as `.layers[0].weight`."""
 
-    __slots__ = ("path",)
-
-    def __init__(self, path: tuple[Any, ...]) -> None:
-        self.path = path
+    path: tuple[Any, ...]
 
     def __str__(self) -> str:
         return jax.tree_util.keystr(self.path)
 
     __repr__ = __str__
     key = property(__str__)  # JAX asks for it to say how two models differ
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CompositeKey) and self.path == other.path
-
-    def __hash__(self) -> int:
-        return hash(self.path)
 
 
 def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
