@@ -147,15 +147,13 @@ class Converter:
         return self.variables[id(tensor)]
 
     def child(self, layer: Any, path: tuple[str, ...]) -> Any:
-        nn = self.torch.nn
-        if type(layer) is nn.ModuleList:
+        nn, kind = self.torch.nn, type(layer)
+        if kind in (nn.ModuleList, nn.ParameterList):
             return [self.child(item, (*path, str(i))) for i, item in enumerate(layer)]
-        if type(layer) is nn.ModuleDict:
+        if kind in (nn.ModuleDict, nn.ParameterDict):
             return {key: self.child(item, (*path, key)) for key, item in layer.items()}
-        if type(layer) is nn.ParameterList:
-            return [self.variable(item, Parameter) for item in layer]
-        if type(layer) is nn.ParameterDict:
-            return {key: self.variable(item, Parameter) for key, item in layer.items()}
+        if is_tensor(layer):
+            return self.variable(layer, Parameter)
         return self.convert(layer, path)
 
 

@@ -12,7 +12,8 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -46,7 +47,7 @@ class TorchModule(Module):
         if session is not None and session.modules.get(id(self._source.module)) is self:
             return self._source.run(args, kwargs)
         args, kwargs = _as_result((args, kwargs))  # NumPy's arrays would count as constants
-        with Session(self):
+        with Session(self).running():
             return _as_result(self._source.run(args, kwargs))
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
@@ -73,13 +74,13 @@ def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model with placeholders for its parameters and saved buffers."""
     memo: dict[int, Any] = {}
     for owner in model.modules():
-        saved = {
-            k: b for k, b in owner._buffers.items() if k not in owner._non_persistent_buffers_set
-        }
-        for tensors, is_parameter in ((owner._parameters, True), (saved, False)):
-            for tensor in tensors.values():
-                if tensor is not None and id(tensor) not in memo:
-                    memo[id(tensor)] = Placeholder(tuple(tensor.shape), tensor.dtype, is_parameter)
+        tensors = [(tensor, True) for tensor in owner._parameters.values()]
+        for key, tensor in owner._buffers.items():
+            if key not in owner._non_persistent_buffers_set:
+                tensors.append((tensor, False))
+        for tensor, is_parameter in tensors:
+            if tensor is not None and id(tensor) not in memo:
+                memo[id(tensor)] = Placeholder(tuple(tensor.shape), tensor.dtype, is_parameter)
     skeleton = copy.deepcopy(model, memo)
     for owner in skeleton.modules():
         for key, tensor in (*owner._parameters.items(), *owner._buffers.items()):
@@ -121,40 +122,37 @@ class Session:
 
     def __init__(self, model: TorchModule) -> None:
         self.modules: dict[int, Any] = {}
-        self._storages: dict[int, Any] = {}
         for path, module in model._source.module.named_modules():
             converted = submodule_at(model, path) if path else model
             if converted is not None:
                 self.modules[id(module)] = converted
                 module.training = getattr(converted, "training", module.training)
 
-    def __enter__(self) -> None:
-        self._outer, local.session = local.session, self
-        # PyTorch's fused transformer layer has no counterpart; its plain code has.
-        self._is_fused = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-        self._contexts = (ArrayMode(), torch.no_grad())
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *exc: object) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*exc)
-        torch.backends.mha.set_fastpath_enabled(self._is_fused)
-        local.session = self._outer
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Let PyTorch's operations be those of this call in a block."""
+        outer, is_fused = local.session, torch.backends.mha.get_fastpath_enabled()
+        try:
+            local.session = self
+            # PyTorch's fused transformer layer has no counterpart; its plain code has.
+            torch.backends.mha.set_fastpath_enabled(False)
+            with ArrayMode(), torch.no_grad():
+                yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(is_fused)
+            local.session = outer
 
     def storage_of(self, placeholder: Placeholder) -> Any:
         """Return the memory of the variable that a placeholder stands for."""
-        if id(placeholder) not in self._storages:
-            candidates = (self._find(owner, key) for owner, key in vars(placeholder)["places"])
-            storage = next((item for item in candidates if item is not None), None)
-            if storage is None:
-                key = vars(placeholder)["places"][0][1]
-                raise AttributeError(
-                    f'the forward of PyTorch reads "{key}" of a layer that was replaced by another.'
-                )
-            self._storages[id(placeholder)] = storage
-        return self._storages[id(placeholder)]
+        places = vars(placeholder)["places"]
+        for owner, key in places:
+            storage = self._find(owner, key)
+            if storage is not None:
+                return storage
+        raise AttributeError(
+            f'the forward of PyTorch reads "{places[0][1]}" of a layer that was replaced by '
+            "another."
+        )
 
     def _find(self, owner: torch.nn.Module, key: str) -> Any:
         converted = self.modules.get(id(owner))
@@ -189,9 +187,8 @@ def submodule_at(module: object, path: str) -> Any:
     """Return the value for a path of PyTorch below a module, None where nothing does."""
     for step in path.split("."):
         try:
-            if isinstance(module, (list, tuple)) or (
-                isinstance(module, Sequential) and step.isdigit()
-            ):
+            is_number = isinstance(module, Sequential) and step.isdigit()
+            if is_number or isinstance(module, (list, tuple)):
                 module = module[int(step)]
             elif isinstance(module, (Mapping, Sequential)):
                 module = module[step]
