@@ -95,13 +95,13 @@ def logged(
     log: Any = tracker.current_log()
     records, trackers = log.values, now.tracker.kept_by_any(part)
     values: dict[str, Any] = {}
-    is_captured = returned is not None and inputs is not None
-    if is_captured:
+    if returned is not None and inputs is not None:
         with eager_arrays():
             for open_tracker in trackers:
                 values |= open_tracker.keep(part, inputs[0], returned[0])
         lifted = tuple(dict.fromkeys((*inputs[1], *returned[1])))
         log.infos[index] = replace(log.infos[index], lifted=lifted)
+    is_captured = returned is not None and inputs is not None
     log.end(index, tracker.describe(outputs), values, captured=is_captured)
     keeping = [open_tracker for open_tracker in trackers if open_tracker.keep_gradient is not None]
     if not keeping:

@@ -209,7 +209,7 @@ def _concrete(leaf: Any, lifted: list[str]) -> Any:
     while isinstance(leaf, jax.core.Tracer):
         if hasattr(leaf, "batch_dim"):
             if leaf.batch_dim is not None:
-                rows.append(operator.index(leaf.batch_dim))
+                rows.append(operator.index(leaf.batch_dim))  # pyright: ignore
             leaf = leaf.val
         else:
             leaf = leaf.primal  # an error where there is none, since the array is not known

@@ -74,7 +74,7 @@ def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model with placeholders for its parameters and saved buffers."""
     memo: dict[int, Any] = {}
     for owner in model.modules():
-        tensors = [(tensor, True) for tensor in owner._parameters.values()]
+        tensors: list[tuple[Any, bool]] = [(x, True) for x in owner._parameters.values()]
         for key, tensor in owner._buffers.items():
             if key not in owner._non_persistent_buffers_set:
                 tensors.append((tensor, False))
@@ -183,7 +183,7 @@ class LayerStorage:
             variable.value = part
 
 
-def submodule_at(module: object, path: str) -> Any:
+def submodule_at(module: Any, path: str) -> Any:
     """Return the value for a path of PyTorch below a module, None where nothing does."""
     for step in path.split("."):
         try:
