@@ -12,7 +12,7 @@ The package of a function is imported when the function is first asked for.
     load_hdf5(path)                     reads a nested dict of arrays
     save_safetensors(path, tree, metadata)
     load_with_metadata(path)            a nested dict of arrays, and the metadata of the file
-    watched(model)                      a context manager that tracks a foreign model
+    watched(model)                      what tracks a foreign model, by its method `watching`
     as_it_stands(verb, model, args, kwargs, **options)
                                         the result of a tool such as `summary` for a foreign model
     to_framework(module, framework)     the module as a model of that framework
