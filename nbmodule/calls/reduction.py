@@ -2,8 +2,8 @@
 
 In a program that is being traced, only what is needed to miss nothing is asked of all elements, and
 a sample says the rest (see `sampled`): the program is to cost no more than its norm. Where an array
-is reduced by itself, all but the histogram are of all elements: a comparison of each element with
-each edge would cost more than the layer that made it.
+is reduced by itself, or exact figures are asked for, all but the histogram are of all elements: a
+comparison of each element with each edge would cost more than the layer that made it.
 """
 
 from __future__ import annotations
@@ -33,12 +33,18 @@ from nbmodule.core.variables.frame import current_log
 WHOLE = SAMPLE
 
 
-def reduce_tree(tree: object) -> list[Any]:
-    """Reduce each array of a PyTree, traced or not; what holds no numbers becomes None."""
-    return list(map(_reduced, jax.tree.leaves(tree)))
+def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
+    """Reduce each array of a PyTree; what holds no numbers becomes None.
+
+    Args:
+        tree: Arrays, traced or not.
+        exact: Whether every figure is to be of all elements also while tracing; else only what is
+            not finite, and the norm.
+    """
+    return [_reduced(leaf, exact) for leaf in jax.tree.leaves(tree)]
 
 
-def _reduced(leaf: Array) -> Any:
+def _reduced(leaf: Array, exact: bool) -> Any:
     if isinstance(leaf, ForeignArray):
         return leaf.reduced()
     if not hasattr(leaf, "dtype") or not hasattr(leaf, "shape") or leaf.size == 0:
@@ -47,12 +53,12 @@ def _reduced(leaf: Array) -> Any:
         return StaticLeaf(None)
     if leaf.size <= WHOLE:
         return (leaf, StaticLeaf(None))
-    return (*_reduce(leaf), StaticLeaf(leaf.size))
+    return (*_reduce(leaf, exact), StaticLeaf(leaf.size))
 
 
-def _reduce(x: object) -> tuple[Any, ...]:
+def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
     """Reduce an array; a traced one that several calls return only once."""
-    if not isinstance(x, Tracer):
+    if exact or not isinstance(x, Tracer):
         return _reduction(x)
     log = current_log()
     if log is None:

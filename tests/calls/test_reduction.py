@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nbmodule.calls.reduction import statistics_of
+from nbmodule.calls.reduction import read_statistics, reduce_tree, statistics_of
 
 
 def check(found, x):
@@ -34,6 +34,7 @@ def test_figures_equal_those_of_numpy(size):
     x = np.random.default_rng(size).normal(3, 2, size).astype(np.float32)
     x[:: max(size // 7, 2)] = [np.nan, np.inf, -np.inf, 0, 0, 1, 2, 3, 4][size % 9]
     check(statistics_of(jnp.asarray(x)), x)
+    check(read_statistics(jax.jit(lambda x: reduce_tree(x, exact=True))(x)[0]), x)
 
 
 @given(
