@@ -110,13 +110,13 @@ from nbmodule.live.diagnosis.judge import mute_rule as mute_rule
 from nbmodule.live.diagnosis.rule import RuleVerdict as RuleVerdict
 from nbmodule.live.diagnosis.rule import rule as rule
 from nbmodule.live.live import Live as Live
-from nbmodule.live.runs.run import last_run as last_run
 from nbmodule.live.run_data.media import Media as Media
 from nbmodule.live.run_data.media import confusion as confusion
 from nbmodule.live.run_data.media import embedding_map as embedding_map
 from nbmodule.live.run_data.media import samples as samples
 from nbmodule.live.run_data.series import no_improvement as no_improvement
 from nbmodule.live.runs.listing import runs as runs
+from nbmodule.live.runs.run import last_run as last_run
 from nbmodule.live.runs.run_comparison import compare_runs as compare_runs
 from nbmodule.nn import functional
 from nbmodule.nn.activation import CELU as CELU
