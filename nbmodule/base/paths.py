@@ -20,12 +20,11 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
+from jax.tree_util import GetAttrKey, SequenceKey
 
 Path = tuple[Any, ...]
 
 _LIST_ITEM = re.compile(r"v([0-9]+)")
-_MANY_NAMES = 400
 
 
 def link(entry: Any) -> str:
@@ -41,17 +40,7 @@ def link(entry: Any) -> str:
         return name[1:] if name.startswith("_") and len(name) > 1 else name
     if isinstance(entry, SequenceKey):
         return f"v{entry.idx}"
-    return _plain(entry)
-
-
-def _plain(entry: Any) -> str:
-    if isinstance(entry, GetAttrKey):
-        return entry.name
-    if isinstance(entry, SequenceKey):
-        return str(entry.idx)
-    if isinstance(entry, (DictKey, FlattenedIndexKey)):
-        return str(entry.key)
-    return str(entry)
+    return str(entry_of(entry))
 
 
 def entry_of(key: object) -> Any:
@@ -62,14 +51,8 @@ def entry_of(key: object) -> Any:
         >>> entry_of(GetAttrKey("weight")), entry_of(SequenceKey(3))
         ('weight', 3)
     """
-    return next(
-        (
-            getattr(key, attribute)
-            for attribute in ("name", "key", "idx")
-            if hasattr(key, attribute)
-        ),
-        str(key),
-    )
+    names = [name for name in ("name", "key", "idx") if hasattr(key, name)]
+    return getattr(key, names[0]) if names else str(key)
 
 
 def entry_text(key: Any) -> str:
@@ -126,20 +109,9 @@ def closest(name: str, names: Iterable[str]) -> str | None:
         'encoder.linear.weight'
     """
     names = [item for item in names if isinstance(item, str)]
-    if not names:
-        return None
-    folded = name.casefold()
-    for item in names:
-        if item.casefold() == folded:
-            return item
-    if (
-        len(names) > _MANY_NAMES
-    ):  # difflib compares every pair of letters: keep the names of like length and ending
-        tail = re.split(r"[./]", name)[-1]
-        alike = [item for item in names if item.endswith(tail)] or names
-        names = sorted(alike, key=lambda item: abs(len(item) - len(name)))[:_MANY_NAMES]
-    result = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
-    return result[0] if result else None
+    folded = (item for item in names if item.casefold() == name.casefold())
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    return next(folded, near[0] if near else None)
 
 
 def hint(name: str, names: Iterable[str]) -> str:

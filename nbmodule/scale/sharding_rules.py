@@ -7,7 +7,7 @@ pattern has, and `fsdp` splits further what another preset has left whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
@@ -124,21 +124,16 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Rule:
     return apply
 
 
-def tensor_parallel(
-    axis: str = "model", *, columns: Iterable[str] = (), rows: Iterable[str] = ()
-) -> Rule:
+def tensor_parallel(axis: str = "model") -> Rule:
     """Split attention by heads and the two linear layers after it by hidden features.
 
     Queries, keys, values and the first linear layer are split by what they give (columns), the
     output projection and the second linear layer by what they take (rows), so that one sum over the
     devices follows each pair. This is known for `MultiHeadAttention` and the transformer layers of
-    nbmodule.
+    nbmodule; patterns of names say it of other layers.
 
     Args:
         axis: Axis of the mesh.
-        columns: Globs of further layers with a `weight` of `(out, in)` that are split by what they
-            give.
-        rows: Globs of those that are split by what they take.
 
     Example:
         >>> layer = nb.TransformerEncoderLayer(8, 2)
@@ -146,19 +141,9 @@ def tensor_parallel(
         >>> layer.linear1.weight.sharding.spec, layer.linear2.weight.sharding.spec
         (P('model',), P(None, 'model'))
     """
-    for name, value in (("columns", columns), ("rows", rows)):
-        if isinstance(value, str):
-            raise ArgumentTypeError(f"{name} takes a list of globs, as in {name}=[{value!r}].")
-    patterns = {"columns": tuple(columns), "rows": tuple(rows)}
-
     def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
         check_axis(mesh, axis, "tensor_parallel")
-        owners = list(dict.fromkeys(x.name.rpartition(".")[0] for x in variables))
-        for pattern in (*patterns["columns"], *patterns["rows"]):
-            if not any(match(pattern, owner) for owner in owners):
-                near = hint(pattern, owners)
-                raise PathError(f'tensor_parallel: no layer with variables fits "{pattern}"{near}')
-        parts = [(x, part) for x in variables if (part := _part_of(x, patterns)) is not None]
+        parts = [(x, part) for x in variables if (part := _part_of(x)) is not None]
         for variable, part in parts:
             decision = decisions[variable.name]
             if not decision.final and decision.spec is None:
@@ -167,21 +152,20 @@ def tensor_parallel(
                 _check_heads(variable, mesh, axis)
         if not parts:
             raise PathError(
-                "tensor_parallel found no attention and no transformer layer of nbmodule. "
-                "Name the layers: nb.tensor_parallel(columns=['*.up'], "
-                "rows=['*.down']), or use patterns of variables."
+                "tensor_parallel found no attention and no transformer layer of nbmodule. Use "
+                f"patterns of variables, such as {{'*.up.weight': '{axis}', "
+                f"'*.down.weight': (None, '{axis}')}}."
             )
 
     return apply
 
 
-def _part_of(variable: RuledVariable, patterns: Mapping[str, tuple[str, ...]]) -> str | None:
+def _part_of(variable: RuledVariable) -> str | None:
     """Return `columns` or `rows` for a variable that is split."""
-    owner = variable.name.rpartition(".")[0]
-    name = owner.rpartition(".")[2]
+    name = variable.name.split(".")[-2:-1]
     classes = [cls.__name__ for cls in type(variable.holder).__mro__]
     for part, table in (("columns", _COLUMNS), ("rows", _ROWS)):
-        if match(patterns[part], owner) or any(name in table.get(c, ()) for c in classes):
+        if any(name == [known] for cls in classes for known in table.get(cls, ())):
             return part
     return None
 

@@ -153,7 +153,6 @@ def errors():
         "rest": lambda: nb.make_mesh(data=-1, model=3),
         "rows": lambda: nb.shard_batch({"x": np.ones((9, 2))}, whole),
         "no layers": lambda: nb.shard(nb.Linear(8, 8), grid, nb.tensor_parallel()),
-        "no columns": lambda: nb.shard(Digits(), grid, nb.tensor_parallel(columns=["hiden"])),
         "heads": lambda: nb.shard(heads, grid, nb.tensor_parallel()),
     }
     found = {}
@@ -177,9 +176,8 @@ def main(layers, with_digits):
         images, labels = load_digits(return_X_y=True)
         rows = [draw.integers(0, len(images), 64) for _ in range(STEPS)]
         batches = [((images[i] / 16).astype("float32"), labels[i]) for i in rows]
-        found["digits"] = compare(
-            Digits, batches, nb.tensor_parallel(columns=["hidden"], rows=["head"]), PLANS[:3]
-        )
+        columns_and_rows = {"hidden.*": "model", "head.weight": (None, "model")}
+        found["digits"] = compare(Digits, batches, columns_and_rows, PLANS[:3])
         found |= {
             "moved": moved(batches, found["digits"]["single"]),
             "written": written(),

@@ -109,7 +109,6 @@ def test_a_value_from_elsewhere_is_laid_out_and_another_device_ends_the_layout(t
             ),
         ),
         ("no layers", "tensor_parallel found no attention and no transformer layer"),
-        ("no columns", 'no layer with variables fits "hiden"; the closest name is "hidden".'),
         ("heads", 'by heads: 3 heads are not divided by the 4 devices of the mesh axis "model".'),
     ],
 )
