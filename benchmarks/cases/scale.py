@@ -28,7 +28,10 @@ def run(quick: bool = False) -> list[Table]:
         "fsdp": (nb.make_mesh(data=8), nb.fsdp()),
         "columns and rows": (
             nb.make_mesh(data=2, model=4),
-            nb.tensor_parallel(columns=["layers.0", "layers.2"], rows=["layers.1", "layers.3"]),
+            {
+                **{f"layers.{i}.*": "model" for i in (0, 2)},
+                **{f"layers.{i}.weight": (None, "model") for i in (1, 3)},
+            },
         ),
     }
     return [_plan(name, *plan, width, batch, quick) for name, plan in plans.items()]

@@ -11,6 +11,7 @@ the frame of the step closes, and set for good when the step commits (`Attribute
 from __future__ import annotations
 
 import operator
+import warnings
 import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -118,7 +119,13 @@ def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
         return
     if memo.change is None:
         if not makes_state and not memo.stepping:
-            return  # set once, when the function is traced, as an attribute of any object
+            warnings.warn(
+                f"{type(optimizer).__name__}.{name} is set inside a transform: this happens once, "
+                "while the function is traced, not at each step. Keep the value in a JAX array, "
+                "which becomes a variable.",
+                stacklevel=4,
+            )
+            return
         outermost = frame.outside or frame
         is_direct = outermost.outside is None and frame.trace == outermost.trace == here()
         if not is_direct or not (outermost.wall or is_eager):

@@ -272,6 +272,19 @@ def test_a_copy_has_state_of_its_own(net, gradients):
         np.testing.assert_allclose(other.state.mw.bias, gradients(0).bias)
 
 
+@pytest.mark.not_under("eager", reason="nothing is traced")
+def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
+    optimizer = Momentum(0.1)
+
+    @nb.jit
+    def update(g):
+        optimizer.note = "text"
+        optimizer.update(net, g)
+
+    with pytest.warns(UserWarning, match=r"Momentum.note is set inside a transform: this happens"):
+        update(gradients(0))
+
+
 def test_a_step_that_is_traced_as_a_whole_keeps_its_state(net, gradients, reference, agree):
     class Traced(Momentum):
         def __init__(self):
