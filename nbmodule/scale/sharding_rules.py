@@ -141,6 +141,7 @@ def tensor_parallel(axis: str = "model") -> Rule:
         >>> layer.linear1.weight.sharding.spec, layer.linear2.weight.sharding.spec
         (P('model',), P(None, 'model'))
     """
+
     def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
         check_axis(mesh, axis, "tensor_parallel")
         parts = [(x, part) for x in variables if (part := _part_of(x)) is not None]

@@ -42,7 +42,7 @@ def _pictures(verdict: RuleVerdict) -> Markup:
     if len(rows) == 1 and all(len(values) <= _MOST_BARS for values in rows.values()):
         ((name, values),) = rows.items()
         ends = np.append(values[np.isfinite(values)], 0.0)
-        bars = picture_of(values, kind="bars", limits=(float(ends.min()), float(ends.max())))
+        bars = picture_of(values, exact=_MOST_BARS, limits=(float(ends.min()), float(ends.max())))
         return tag("div", image_of(bars), tag("div", name, style=_QUIET))
     series = (
         SeriesRecord(name, tuple(range(len(values))), tuple(values.tolist()), "evidence")
