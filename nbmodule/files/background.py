@@ -179,4 +179,12 @@ def _report_at_exit() -> None:
             print(f"nbmodule: {saving.what} was not saved: {error}", file=sys.stderr)
 
 
+def _forget_after_fork() -> None:
+    """Forget the thread that writes: a forked process has none, its parent does the writing."""
+    _thread.cache_clear()
+    _pending.clear()
+
+
 atexit.register(_report_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
