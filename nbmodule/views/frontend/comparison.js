@@ -51,8 +51,8 @@ function draw(view, data, channel) {
     if (!isRow(i)) return;
     const head = el("div", "herohead", el("span", "mono", `${input(i) || "input"} `), el("span", given(i)?.startsWith("agrees") ? "fine" : "quiet", `(${given(i)})`), " → ", el("b", fault(i) === "module" || fault(i) === "tap" ? "culprit" : "", label(i)), el("span", "quiet", cls(i) ?? ""), " → ");
     head.append(el("span", fault(i) === "module" ? "culprit" : "", apart(i)));
-    const [wanted, found] = (values(i) ?? []).map(Number);
-    if (values(i)) head.append(el("span", "quiet", `expected ${number(wanted)}, found ${number(found)}`));
+    const [expected, actual] = (values(i) ?? []).map(Number);
+    if (values(i)) head.append(el("span", "quiet", `expected ${number(expected)}, got ${number(actual)}`));
     if (src(i)) head.append(sourceLink(view, src(i) ?? ""));
     head.append(button("copy", "Copy this as a sentence", () => void copy(view, sentence(i))), button("code", "Copy the code that looks this call up", () => void copy(view, code(i))), ...sending(view, () => [hero], key(i)));
     hero.append(head, sideBySide(view, channel, data.row[i], picture(i) ?? [], data));
