@@ -67,7 +67,8 @@ SUBPACKAGES: dict[str, list[set[str]]] = {
     ],
     "live": [
         {"run_data", "diagnosis"},
-        {"replay", "controls"},
+        {"controls"},
+        {"replay"},
         {"monitors"},
         {"reporting"},
         {"runs"},

@@ -28,7 +28,6 @@ from nbmodule.live.controls.knobs import add_knobs, add_learning_rate, why_no_ra
 from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
 from nbmodule.live.controls.loop import BackgroundRun, Loop
 from nbmodule.live.controls.pump import CommPump
-from nbmodule.live.monitors.sources import title_of, trained_module
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run_data.control import RECEIPT, Controls
 from nbmodule.live.run_data.history import History
@@ -42,6 +41,7 @@ from nbmodule.live.run_data.in_memory import (
 from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best, improves
+from nbmodule.live.run_data.sources import title_of, trained_module
 from nbmodule.live.run_data.state import RunState, describe_settings
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 

@@ -13,8 +13,8 @@ from functools import partial, wraps
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.live.monitors.sources import named_objects
 from nbmodule.live.run_data.control import FACTOR, RATE, Controls
+from nbmodule.live.run_data.sources import named_objects
 from nbmodule.optim.rate import is_of_step
 
 MOST_SWITCHES = 24

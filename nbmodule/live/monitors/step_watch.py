@@ -36,7 +36,7 @@ from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.live.diagnosis.examine import Examiner
 from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
-from nbmodule.live.monitors.sources import trained_module
+from nbmodule.live.run_data.sources import trained_module
 from nbmodule.live.run_data.strips import MOST_ROWS, Sample, grouped, one_each
 
 _SIDE = 32

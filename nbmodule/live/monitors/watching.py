@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.monitors.sources import named_arrays, source_of, trained_module, why_not
 from nbmodule.live.monitors.step_watch import watch_steps
 from nbmodule.live.monitors.weights import WeightWatch, watch_weights
 from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import rest_after
+from nbmodule.live.run_data.sources import named_arrays, source_of, trained_module, why_not
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Sample, Strips, Watcher
 

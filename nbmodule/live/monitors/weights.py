@@ -25,7 +25,7 @@ from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.reduction import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.structure.walk import is_module
 from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
-from nbmodule.live.monitors.sources import source_of
+from nbmodule.live.run_data.sources import source_of
 from nbmodule.live.run_data.strips import Sample, grouped, groups_of, norm, owner_of
 from nbmodule.tree.leaf import without_torch
 

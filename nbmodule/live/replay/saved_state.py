@@ -15,8 +15,8 @@ import numpy as np
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.live.monitors.sources import named_objects
 from nbmodule.live.replay.copies import OnHost, copies_of, digest_of
+from nbmodule.live.run_data.sources import named_objects
 from nbmodule.live.run_data.state import RunState
 
 if TYPE_CHECKING:
