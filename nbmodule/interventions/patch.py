@@ -9,6 +9,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping
+from contextlib import closing
 from types import MappingProxyType
 from typing import Any, NamedTuple, overload
 
@@ -373,10 +374,10 @@ def watched_at(
         if foreign is None:
             framed(lambda frame: model(*example, **kwargs), log=log)
         else:
-            with foreign:  # the very one whose parts are the places
-                getattr(foreign.model, "apply", foreign.model)(
-                    *example, **kwargs
-                )  # where variables stand beside it
+            apply = getattr(foreign.model, "apply", foreign.model)  # if variables stand beside it
+            with closing(foreign.watching()) as watching:  # whose parts are the places
+                next(watching)
+                apply(*example, **kwargs)
     met: dict[Any, list[Any]] = {}
     for info, values in zip(log.infos, log.values):
         location = (info.module(), info.name) if info.kind == "tap" else info.module()
