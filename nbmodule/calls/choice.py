@@ -7,13 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nbmodule.base.kinds import is_whole
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.structure.naming import depths, entries_of, find_modules
+from nbmodule.core.structure.naming import checked_depth, depths, entries_of, find_modules
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import now, slot_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
+from nbmodule.errors import ArgumentTypeError, PathError
 
 _known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
 
@@ -47,12 +46,7 @@ class Choice:
                 f"nb.track takes a module, got {type(model).__name__}. For any function, "
                 f"track the module that it calls."
             )
-        if depth is not None and (not is_whole(depth) or depth < 0):
-            raise ArgumentError(
-                f"depth must be None or at least 0 (levels below the tracked module), got "
-                f"{depth!r}."
-            )
-        self.slot, self.depth = slot_of(model), depth
+        self.slot, self.depth = slot_of(model), checked_depth(depth)
         self.only = None if only is None else tuple(entries_of("only", only))
         self._plan: Any = None
         self._wanted: frozenset[Any] = frozenset()

@@ -21,7 +21,6 @@ from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
 from nbmodule.base.gaps import gap_between
 from nbmodule.base.jax_names import is_eager
-from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import channels_as_in
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
@@ -32,6 +31,7 @@ from nbmodule.core.structure.linked import v_of
 from nbmodule.core.structure.naming import (
     GLOB,
     as_key,
+    checked_depth,
     depths,
     entries_of,
     find_modules,
@@ -155,15 +155,10 @@ def keep_output(module: CoreModule, inputs: object, outputs: object) -> dict[str
 
 def tracked_modules(root: CoreModule, depth: object, only: Any) -> set[Any]:
     """Return the submodules at depths 1 to `depth`; if `only` is given, those among them."""
-    if depth is not None and (not is_whole(depth) or depth < 0):
-        raise ArgumentError(
-            "submod_depth counts levels below the called module and must be None or a number of "
-            f"at least 0, got {depth!r}."
-        )
+    deepest = checked_depth(depth, "submod_depth")
+    levels = depths(root)
     # Not the root itself: what it returns is the output of the call.
-    modules = {
-        m for m, level in depths(root).items() if 0 < level <= (level if depth is None else depth)
-    }
+    modules = {m for m in plan_of(root).modules if deepest is None or levels[m] <= deepest}
     if only is None:
         return modules
     entries = entries_of("submods_to_track", only)

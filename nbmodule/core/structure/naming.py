@@ -255,11 +255,10 @@ def _block(opening: str, lines: list[str], closing: str) -> str:
 
 # -- the position of a module in its model --
 # Functions take the module as `self`, since they are the methods of `Module`.
-def _depth(depth: object, name: str = "depth") -> int | None:
+def checked_depth(depth: object, name: str = "depth") -> int | None:
+    """Return a number of levels, or None for all of them."""
     if depth is not None and (not is_whole(depth) or depth < 0):
-        raise ArgumentError(
-            f"{name} counts levels and must be None or a number of at least 0, got {depth!r}."
-        )
+        raise ArgumentError(f"{name} must be None or at least 0 (levels), got {depth!r}.")
     return None if depth is None else int(depth)
 
 
@@ -294,7 +293,7 @@ def _steps(line: list[Any]) -> list[str]:
 
 def top_mod(self: Any, depth: int | None = None) -> Any:
     """Return the module `depth` levels above this one; None means the root. A root is its own."""
-    return line_of(self, _depth(depth))[0]
+    return line_of(self, checked_depth(depth))[0]
 
 
 def top_v(self: Any, depth: int | None = None, flatten_key_chains: bool = False) -> Container:
@@ -320,7 +319,7 @@ def sub_mods(
     their variables, or `''`; depth 0 is `v`.
     """
     ensure_built(self)
-    if _depth(depth) == 0 and show_v and not flatten_key_chains:
+    if checked_depth(depth) == 0 and show_v and not flatten_key_chains:
         return v_of(self)
     children: dict[Any, list[Any]] = {}
     for child, location in plan_of(self).modules.items():
@@ -364,7 +363,7 @@ def mod_with_top_mod_key_chain(
     """Return the names from the module `depth` levels above down to this one, as a list, or as one
     key; depth 0 is the own name.
     """
-    depth = _depth(depth)
+    depth = checked_depth(depth)
     line = line_of(self)
     names = [type(line[0]).__name__, *_steps(line)]
     if depth == 0:
@@ -415,8 +414,8 @@ def show_mod_in_top_mod(
     if parent_of(self) is None:
         _print_about(self, " is a root and has no parent.")
         return
-    line = line_of(self, _depth(upper_depth, "upper_depth"))
-    down = _depth(lower_depth, "lower_depth")
+    line = line_of(self, checked_depth(upper_depth, "upper_depth"))
+    down = checked_depth(lower_depth, "lower_depth")
     down = None if down is None else down + len(line) - 1
     tree = sub_mods(line[0], show_v=False, depth=down)
     separator = "__" if flatten_key_chains else "/"
