@@ -35,22 +35,3 @@ class PathRows(Shown, Sequence[Row]):
 
     def __repr__(self) -> str:
         return socket("text")(self)
-
-
-def table_text(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    """Align the cells of a table; the columns in `left` to the left, others to the right.
-
-    Example:
-        >>> print(table_text([("path", "calls"), ("head", "2"), ("blocks.0", "12")]))
-        path      calls
-        head          2
-        blocks.0     12
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if i in left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

@@ -4,7 +4,6 @@ called, what it costs.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -15,11 +14,11 @@ import numpy as np
 
 from nbmodule.base.flops import counted
 from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read_foreign
-from nbmodule.base.format import count_noun, cut_middle, format_bytes, printable_repr
+from nbmodule.base.format import count_noun, format_bytes
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import read_stack
-from nbmodule.calls.rows import PathRows, table_text
+from nbmodule.calls.rows import PathRows
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.call.staging import staged
 from nbmodule.core.recording.parcel import as_given
@@ -70,11 +69,12 @@ class SummaryRow(NamedTuple):
 
 
 class Summary(PathRows[SummaryRow]):
-    """The rows of a model, the model itself first; prints as a table, and is one in a notebook.
+    """The rows of a model, the model itself first; prints as a table, blocks that are alike as one
+    line, and is one in a notebook.
 
     Attributes:
         others: The other names of shared modules, each with their path.
-        without_calls: Text of a row without calls.
+        without_calls: Word for the return of a module that was not called.
     """
 
     others: Mapping[str, str] = MappingProxyType({})
@@ -95,64 +95,9 @@ class Summary(PathRows[SummaryRow]):
         """Return the facts of the model as a whole, its class first."""
         whole = self[0]
         flops = () if whole.flops is None else (f"{whole.flops:,.0f} FLOPs",)
-        sizes = count_noun(whole.parameters, "parameter"), format_bytes(whole.bytes)
-        return (whole.class_name, *sizes, *filter(None, [whole.outputs]), *flops)
-
-    @printable_repr
-    def __repr__(self) -> str:
-        head = ("module", "class", "parameters", "bytes", "output", "calls", "FLOPs")
-        rows = [_cells(row, name, self.without_calls) for row, name in _folded(self._rows)]
-        return table_text([head, *rows], left=(0, 1, 4))
-
-
-def _folded(rows: tuple[SummaryRow, ...]) -> Iterator[tuple[SummaryRow, str]]:
-    """Rows with their names; of blocks in a row that are alike, such as `layers.0` to `layers.11`,
-    the first, named after all.
-    """
-    while rows:
-        first, block = rows[0], _first_block(rows)
-        size = end = len(block)
-        key = first.path and _key_of(block)
-        while key and end < len(rows) and _key_of(_first_block(rows[end:])) == key:
-            end += size
-        name, last = first.path, rows[end - size].path.rpartition(".")[2]
-        if end > size:
-            name = f"{first.path} … {last} ({end // size} alike)"
-        yield first, name
-        yield from _folded(block[1:])
-        rows = rows[end:]
-
-
-def _first_block(rows: tuple[SummaryRow, ...]) -> tuple[SummaryRow, ...]:
-    """The first row and those below it."""
-    inner = rows[0].path and f"{rows[0].path}."
-    below = itertools.takewhile(lambda row: row.path.startswith(inner), rows[1:])
-    return (rows[0], *below)
-
-
-def _key_of(block: tuple[SummaryRow, ...]) -> Any:
-    """Equal for blocks of one list that differ in nothing but their number."""
-    path = block[0].path
-    stem, _, number = path.rpartition(".")
-    inside = [(row.path[len(path) :], *row[1:]) for row in block]
-    return stem if number.isdigit() else path, inside
-
-
-def _cells(row: SummaryRow, name: str, without_calls: str) -> tuple[str, ...]:
-    flops = "" if row.flops is None else f"{row.flops:,.0f}"
-    notes = [f"shared with {row.shared_with}"] if row.shared_with else []
-    if row.frozen:
-        notes.append("frozen" if row.frozen == row.parameters else f"{row.frozen:,} frozen")
-    marks = f" ({', '.join(notes)})" if notes else ""
-    return (
-        cut_middle(name or "(the model)", 40),
-        row.class_name,
-        f"{row.parameters:,}{marks}",
-        f"{row.bytes:,}",
-        cut_middle(row.outputs or without_calls, 40),
-        str(row.calls),
-        flops,
-    )
+        frozen = f"{whole.frozen:,} frozen" if whole.frozen else ""
+        sizes = count_noun(whole.parameters, "parameter"), frozen, format_bytes(whole.bytes)
+        return (whole.class_name, *filter(None, [*sizes, whole.outputs]), *flops)
 
 
 @shortened

@@ -66,9 +66,10 @@ def summary_record(summary: Summary) -> DataTable:
     columns.append(Column("bytes", column("bytes"), "bytes", leaves=3))
     called = any(row.calls for row in summary)
     if called:
+        outputs = column("outputs")
         columns += [
             Column("input", column("inputs"), leaves=1),
-            Column("output", column("outputs"), leaves=5),
+            Column("output", [summary.without_calls if v == "" else v for v in outputs], leaves=5),
             Column("calls", column("calls"), "count", leaves=2),
             Column("FLOPs", column("flops"), "count", True, leaves=4),
         ]
@@ -77,7 +78,6 @@ def summary_record(summary: Summary) -> DataTable:
         lines,
         tuple(columns),
         ["" if row is None else f'["{row.path}"]' for row in shown],
-        tuple(repr(summary).splitlines()),
         root="nb.summary(model, x)" if called else "nb.summary(model)",
         label="module",
         empty="no submodules",

@@ -401,7 +401,7 @@ class DataTable(ViewRecord):
 
     Attributes:
         places: For each line what follows `root` in copied code, as `["layers.0"]`.
-        text: The whole as text, a line each.
+        text: The whole as text, a line each; made of the columns if empty.
         wrong: Lines in red.
         label: The title of the first column.
     """

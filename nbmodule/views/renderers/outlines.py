@@ -48,17 +48,27 @@ def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
         The lines, and for those that stand for several modules the rows of these.
     """
     whole, members = module_outline(tree), {}
-    lines = list(_folded(whole, lambda inside: [0]))
-    out = Outline()
-    for i, shift, _ in lines:
-        row = whole.row[i]
+    out, origins = folded_lines(whole)
+    for line, i in enumerate(origins):
         if i in whole.members:
-            rows = members[len(out)] = [whole.row[j] for j in group_lines(whole, i)]
-            row, period = rows[0], len(whole.pattern(i))
+            members[line] = [whole.row[j] for j in group_lines(whole, i)]
+            out.row[line], period = members[line][0], len(whole.pattern(i))
             if period > 1:
-                out.period[len(out)] = period
-        out.append(whole.depth[i] - shift, whole.display(i), row)
+                out.period[line] = period
     return out, members
+
+
+def folded_lines(whole: Outline) -> tuple[Outline, list[int]]:
+    """The lines of an outline as text: what is within the first of a group stands for all.
+
+    Returns:
+        The lines, and the index of each in `whole`.
+    """
+    out, origins = Outline(), []
+    for i, shift, _ in _folded(whole, lambda inside: [0]):
+        out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
+        origins.append(i)
+    return out, origins
 
 
 def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:

@@ -17,6 +17,7 @@ from nbmodule.base.format import (
     count_noun,
     cut_middle,
     format_array,
+    format_bytes,
     format_count,
     format_number,
     is_better_when_higher,
@@ -32,6 +33,7 @@ from nbmodule.views.records.outline import MOST_GROUPED, SMALLEST_GROUP, Outline
 from nbmodule.views.records.records import (
     ArrayCard,
     CallTable,
+    Column,
     ComparisonTable,
     DataTable,
     DifferenceTree,
@@ -49,6 +51,7 @@ from nbmodule.views.renderers.outlines import (
     call_outline,
     comparison_outline,
     folded_groups,
+    folded_lines,
     folded_modules,
     folded_paths,
     folded_variables,
@@ -71,6 +74,9 @@ from nbmodule.views.renderers.titles import title_of
 MOST_FLOW = 40
 # Variables whose numbers a text joins in one line; of more it names only their type.
 MOST_JOINED = 200
+# A table may be wider than a saved text, so that it keeps its numbers; the column that leaves first
+# on a page is not in it.
+TABLE_WIDTH, LEAVES_FIRST = 160, 1
 # Findings that a text names.
 MOST_SAID = 6
 
@@ -450,5 +456,19 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
 # -- tables --
 @lines_of.register(DataTable)
 def _table(table: DataTable, width: int, color: bool) -> list[str]:
-    del width, color
-    return [plain(line, 2000) for line in table.text]
+    if table.text or not table.lines:
+        return [plain(line, 2000) for line in table.text]
+    columns = [column for column in table.columns if column.leaves != LEAVES_FIRST]
+    lines = [Line((table.label, *(column.title for column in columns)), color="dim")]
+    shown, origins = folded_lines(table.lines)
+    for lead, label, i in zip(branches(shown), shown.label, origins, strict=True):
+        lines.append(Line((lead + plain(label), *(_cell(column, i) for column in columns))))
+    right = frozenset(k for k, column in enumerate(columns, 1) if column.kind != "text")
+    return align(lines, right, max(width, TABLE_WIDTH), color)
+
+
+def _cell(column: Column, i: int) -> str:
+    value = column.values[i]
+    if value is None or isinstance(value, str):
+        return cut_middle(plain(value or ""), MOST_FLOW)
+    return format_bytes(value) if column.kind == "bytes" else f"{value:,.0f}"
