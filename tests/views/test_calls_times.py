@@ -10,8 +10,7 @@ from nbmodule.views.builders.registry import record_for
 from nbmodule.views.builders.tracked import call_table, with_own_times
 from nbmodule.views.records.records import CallRow, CallTable
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.plain_text import text_of
-from nbmodule.views.renderers.titles import title_of
+from nbmodule.views.renderers.plain_text import text_of, title_of
 
 ROWS = [
     CallRow("", 0, None, 0, 0, "Net", seconds=1.67, start=0.0, compiling=1.61),

@@ -31,10 +31,9 @@ from nbmodule.views.records.records import Note, ViewRecord
 from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.html import data_text, view_element
 from nbmodule.views.renderers.payload import fitted, payload_of
-from nbmodule.views.renderers.plain_text import capped_text_of, text_of
+from nbmodule.views.renderers.plain_text import capped_text_of, text_of, title_of
 from nbmodule.views.renderers.static import plain_form_of
 from nbmodule.views.renderers.text_layout import terminal_width
-from nbmodule.views.renderers.titles import title_of
 
 FORMS = ("auto", "static", "text")
 

@@ -38,8 +38,7 @@ from nbmodule.views.records.records import (
 )
 from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import CLASSES, LINES, palette, tile_picture
-from nbmodule.views.renderers.plain_text import best_of, number_badges, spread
-from nbmodule.views.renderers.titles import title_of
+from nbmodule.views.renderers.plain_text import best_of, number_badges, spread, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

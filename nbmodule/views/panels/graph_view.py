@@ -26,9 +26,8 @@ from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.drawing import address_of, image_source
 from nbmodule.views.renderers.html import Markup, data_text, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.plain_text import lines_of
+from nbmodule.views.renderers.plain_text import lines_of, title_parts
 from nbmodule.views.renderers.static import PRE, body_of, plain_form_of
-from nbmodule.views.renderers.titles import title_parts
 
 MOST_LINES = 150
 # Bytes of the still picture; a larger one is drawn less open, then left out.
@@ -49,7 +48,7 @@ class GraphRecord(ViewRecord):
     Example:
         >>> import jax.numpy as jnp
         >>> from nbmodule.graphs import trace_graph
-        >>> from nbmodule.views.renderers.titles import title_of
+        >>> from nbmodule.views.renderers.plain_text import title_of
         >>> title_of(GraphRecord(trace_graph(jnp.sin, jnp.ones(3))))
         ['sin', '1 operation', '3 FLOP', 'float32[3] → float32[3]']
     """

@@ -46,9 +46,8 @@ from nbmodule.views.renderers.columns import filled, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline, module_outline
 from nbmodule.views.renderers.payload import fitted, payload_of
-from nbmodule.views.renderers.plain_text import lines_of, text_of
+from nbmodule.views.renderers.plain_text import lines_of, text_of, title_of, title_parts
 from nbmodule.views.renderers.static import body_of, plain_form_of
-from nbmodule.views.renderers.titles import title_of, title_parts
 
 # Letters of code in one panel.
 MOST_SOURCE = 40_000

@@ -38,9 +38,8 @@ from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload
 from nbmodule.views.renderers.html import Markup, packed_data, tag
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import lines_of
+from nbmodule.views.renderers.plain_text import lines_of, title_parts
 from nbmodule.views.renderers.static import body_of
-from nbmodule.views.renderers.titles import title_parts
 
 if TYPE_CHECKING:
     from jax import Array

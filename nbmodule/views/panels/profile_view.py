@@ -13,9 +13,8 @@ from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import PROFILE, cells_of, columns_of
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines
+from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines, title_parts
 from nbmodule.views.renderers.text_layout import Line
-from nbmodule.views.renderers.titles import title_parts
 
 # Rows of one view; the cheapest are left out.
 MOST_ROWS = 4000

@@ -61,7 +61,7 @@ from nbmodule.views.renderers.outlines import (
     line_rows,
     module_outline,
 )
-from nbmodule.views.renderers.titles import title_of
+from nbmodule.views.renderers.plain_text import title_of
 
 # The call that makes a view, as it is copied.
 CODE = {

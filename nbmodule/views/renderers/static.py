@@ -27,9 +27,8 @@ from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline
-from nbmodule.views.renderers.plain_text import bar_of, table_lines, text_of, tree_text
+from nbmodule.views.renderers.plain_text import bar_of, table_lines, text_of, title_of, tree_text
 from nbmodule.views.renderers.text_layout import Line, align
-from nbmodule.views.renderers.titles import title_of
 
 MOST_ROWS = 60
 MOST_IMAGES = 12
