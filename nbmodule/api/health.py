@@ -240,7 +240,7 @@ def _displays() -> Checks:
 def _running_cells() -> Checks:
     kernel = running_kernel()
     route = find_route(CommPump(kernel), kernel)
-    is_fine = route.has_buttons or kernel is None
+    is_fine = route.kind != "none" or kernel is None
     fix = "`pip install -U ipykernel`, then restart the kernel"
     yield "stop and steer", route.text, "" if is_fine else fix
 

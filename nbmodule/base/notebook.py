@@ -28,6 +28,11 @@ def running_request() -> dict[str, Any]:
     return parent_of() or {}
 
 
+def running_execution() -> str:
+    """Return the identifier of the running execution of a notebook cell; '' outside of one."""
+    return str(running_request().get("header", {}).get("msg_id", ""))
+
+
 def running_cell_id() -> str | None:
     """Name the running cell; None without a notebook, or where its front end does not say."""
     cell = running_request().get("metadata", {}).get("cellId")

@@ -289,7 +289,9 @@ def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepar
             traced: Any = fn
             return _made(traced.trace(*args, **kwargs), args, kwargs, _Words(name), fn)
         # Flags, numbers and texts are fixed, as they are for `fn`.
-        inputs, joined = separated((args, kwargs), _is_input, is_stateful)
+        inputs, joined = separated(
+            (args, kwargs), lambda leaf: is_stateful(leaf) or hasattr(leaf, "dtype"), is_stateful
+        )
 
         def forward(*inputs: object) -> Any:
             args, kwargs = joined(inputs)
@@ -303,10 +305,6 @@ def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepar
             "compiled programs, and this function needs values while it is traced. Profile "
             "the part that can be compiled."
         ) from error
-
-
-def _is_input(leaf: object) -> bool:
-    return is_stateful(leaf) or hasattr(leaf, "dtype")
 
 
 def _of_nbmodule(

@@ -185,7 +185,7 @@ def test_several_runs_of_one_cell_become_their_comparison(kernel):
 
 
 def test_the_comparison_of_a_cell_is_bounded_and_text_alone_where_that_is_asked(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.run_data.in_memory.current_execution", lambda: "cell 3")
+    monkeypatch.setattr("nbmodule.live.run_data.in_memory.running_execution", lambda: "cell 3")
     for lr in range(10):
         with nb.Live(display=False, name="demo", config={"lr": lr}) as live:
             live.log(loss=1.0)

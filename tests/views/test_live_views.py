@@ -47,7 +47,7 @@ def desk(monkeypatch):
     """Live views in cell 'a' of a notebook; `desk.run = 2` runs the cell again."""
     monkeypatch.setattr(live_views, "running_cell_id", lambda: desk.cell)
     monkeypatch.setattr(retention, "running_cell_id", lambda: desk.cell)
-    monkeypatch.setattr(live_views, "_running_request", lambda: desk.run)
+    monkeypatch.setattr(live_views, "running_execution", lambda: desk.run)
     monkeypatch.setattr(live_views, "link_class", lambda script: Line)
     desk = Views(SimpleNamespace(io_loop=Loop()))
     desk.cell, desk.run = "a", 1

@@ -46,11 +46,6 @@ class Route:
     kind: str
     text: str
 
-    @property
-    def has_buttons(self) -> bool:
-        """True if buttons in a view act while the loop runs."""
-        return self.kind != "none"
-
 
 class CommandQueue:
     """Takes commands from any thread and hands them to the loop.

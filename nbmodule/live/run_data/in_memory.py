@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.curves import Curve
 from nbmodule.base.format import format_count
-from nbmodule.base.notebook import running_cell_id, running_request
+from nbmodule.base.notebook import running_cell_id, running_execution
 from nbmodule.live.run_data.branches import EarlierRun, reduced_curves
 from nbmodule.live.run_data.history import History
 from nbmodule.live.run_data.state import notebook_cell
@@ -92,7 +92,7 @@ _numbers = count(1)
 def keep_run(run: RunState) -> KeptRun:
     """Keep a run that begins."""
     kept = KeptRun(run.run_id, run.name, run.history, run.settings, cell=run.cell)
-    kept.execution, kept.origin, kept.watched = current_execution(), notebook_cell(), run.watched
+    kept.execution, kept.origin, kept.watched = running_execution(), notebook_cell(), run.watched
     kept._run = weakref.ref(run)
     return keep(kept)
 
@@ -161,8 +161,3 @@ def current_cell() -> str:
     while frame is not None and frame.f_globals.get("__name__", "").startswith("nbmodule."):
         frame = frame.f_back
     return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
-
-
-def current_execution() -> str:
-    """Return the identifier of the running execution of a notebook cell; '' outside of one."""
-    return str(running_request().get("header", {}).get("msg_id", ""))

@@ -6,7 +6,8 @@ import time
 from typing import Any
 
 from nbmodule.base.format import count_noun
-from nbmodule.live.run_data.in_memory import current_execution, kept_runs
+from nbmodule.base.notebook import running_execution
+from nbmodule.live.run_data.in_memory import kept_runs
 from nbmodule.live.runs.run import RecordedRun, RunInMemory
 from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views.display.show import chosen_form
@@ -104,7 +105,7 @@ _newest = CellComparison("")
 def cell_comparison() -> CellComparison:
     """Return the comparison of the running execution of a cell."""
     global _newest
-    execution = current_execution()
+    execution = running_execution()
     if not execution or _newest.execution != execution:
         _newest = CellComparison(execution)
     return _newest

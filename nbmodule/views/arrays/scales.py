@@ -85,7 +85,8 @@ def quantize(
     else:
         ends = [high or most_of(finite)]
     is_signed = (low is not None and low < 0) or bool((finite < 0).any())
-    return _around_zero(values, bad, np.array([_rounded(end) for end in ends]), extremes, is_signed)
+    rounded = np.array([float(f"{end:.4g}") for end in ends])
+    return _around_zero(values, bad, rounded, extremes, is_signed)
 
 
 def most_of(finite: np.ndarray) -> float:
@@ -100,10 +101,6 @@ def most_of(finite: np.ndarray) -> float:
 def with_marks(code: np.ndarray, bad: np.ndarray) -> bytes:
     """Return the bytes of cells, with those of values that are not finite in their positions."""
     return np.where(bad > 0, bad - 1, code.astype(np.uint8)).astype(np.uint8).tobytes()
-
-
-def _rounded(end: float) -> float:
-    return float(f"{end:.4g}")
 
 
 def _around_zero(

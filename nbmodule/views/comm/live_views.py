@@ -20,7 +20,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.base.notebook import running_cell_id, running_kernel, running_request, running_shell
+from nbmodule.base.notebook import running_cell_id, running_execution, running_kernel, running_shell
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.values import metadata_of
@@ -82,7 +82,7 @@ class Views:
         source = source_for(value, record, _left_out(record) > 0)
         if source is None:
             return None
-        cell, run = running_cell_id() or "", _running_request()
+        cell, run = running_cell_id() or "", running_execution()
         if self._cells.get(cell, (None,))[0] != run:
             for old in self._cells.get(cell, (None, []))[1]:
                 self._views.pop(old, None)
@@ -227,11 +227,6 @@ def _script() -> str:
     return widget_module(
         "views_link", ("initialize",), "export default { initialize, render() {} };"
     )
-
-
-def _running_request() -> Any:
-    """Return what tells one run of a cell from the next."""
-    return running_request().get("header", {}).get("msg_id")
 
 
 _of_kernels: list[tuple[Any, Views]] = []

@@ -50,7 +50,8 @@ def axis_of(statistics: Iterable[Statistics | None]) -> Axis | None:
         >>> axis_of([Statistics(4, 0.5, 1.0, -1, 2, histogram=(4,)), None])
         Axis(low=-0.5, high=1.5, linear=0.0)
     """
-    present = [s for s in statistics if s is not None and is_placed(s)]
+    measured = [s for s in statistics if s is not None and s.histogram]
+    present = [s for s in measured if math.isfinite(s.mean) and math.isfinite(s.std)]
     low = min((s.mean - s.std for s in present), default=0.0)
     high = max((s.mean + s.std for s in present), default=0.0)
     low, high = min(low, 0.0), max(high, 0.0)
@@ -59,8 +60,3 @@ def axis_of(statistics: Iterable[Statistics | None]) -> Axis | None:
     sizes = [size for s in present if (size := abs(s.mean) + s.std) > FINEST * (high - low)]
     smallest = min(sizes, default=0.0)
     return Axis(low, high, smallest if max(sizes, default=0.0) > SEEN * smallest else 0.0)
-
-
-def is_placed(s: Statistics) -> bool:
-    """Return True for an array with a mean to be shown."""
-    return bool(s.histogram) and math.isfinite(s.mean) and math.isfinite(s.std)

@@ -470,7 +470,7 @@ def best_of(series: SeriesRecord) -> float:
     return max(finite) if is_better_when_higher(series.name) else min(finite)
 
 
-def heights(values: tuple[float, ...], width: int = 24) -> str:
+def heights(values: tuple[float, ...]) -> str:
     """Draw values over steps as a row of blocks, each the mean of its share; `x` where one is not
     finite.
 
@@ -478,7 +478,7 @@ def heights(values: tuple[float, ...], width: int = 24) -> str:
         >>> heights((4.0, 2.0, 1.0, 0.0))
         '█▅▃▁'
     """
-    n = min(width, len(values))
+    n = min(24, len(values))
     parts = [values[i * len(values) // n : (i + 1) * len(values) // n] for i in range(n)]
     means = [sum(p) / len(p) for p in parts]
     finite = [m for m in means if abs(m) < float("inf")]
@@ -582,4 +582,4 @@ def _cell(column: Column, i: int) -> str:
     value = column.values[i]
     if value is None or isinstance(value, str):
         return cut_middle(plain(value or ""), MOST_FLOW)
-    return format_bytes(value) if column.kind == "bytes" else f"{value:,.0f}"
+    return format_bytes(int(value)) if column.kind == "bytes" else f"{value:,.0f}"
