@@ -6,7 +6,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from nbmodule.base.format import format_bytes, printable_repr
 from nbmodule.calls.rows import PathRows
 
 _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
@@ -33,13 +32,6 @@ class Memory(PathRows[Held]):
     def nbytes(self) -> int:
         """Bytes of all together."""
         return sum(row.nbytes for row in self)
-
-    @printable_repr
-    def __repr__(self) -> str:
-        if not len(self):
-            return "nothing is held by recorders, calls or views"
-        rows = (f"  {format_bytes(row.nbytes):>8}  {row.kind}: {row.what}" for row in self)
-        return "\n".join([f"{format_bytes(self.nbytes)} held", *rows])
 
 
 def hold(obj: object, category: str, describe: Callable[[Any], str]) -> None:

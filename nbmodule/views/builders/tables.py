@@ -124,7 +124,6 @@ def memory_record(memory: Memory) -> DataTable:
         _flat([plain(row.what) for row in memory]),
         (kinds, sizes),
         [f"[{i}]" for i in range(len(memory))],
-        tuple(repr(memory).splitlines()[len(memory) > 0 :]),
         root="nb.memory()",
         label="held by",
         empty="nothing is held by recorders, calls or views",
@@ -163,13 +162,12 @@ def nonfinite_record(nonfinite: NonFinite) -> DataTable:
         _flat(labels),
         (
             Column("array", [r.of for r in ranges]),
-            Column("lowest", [_known(r.low) for r in ranges], "number", leaves=1),
-            Column("highest", [_known(r.high) for r in ranges], "number", leaves=2),
+            Column("lowest", [_known(r.low) for r in ranges], "number", leaves=2),
+            Column("highest", [_known(r.high) for r in ranges], "number", leaves=3),
             Column("not finite", [r.nonfinite for r in ranges], "count"),
         ),
         places,
-        tuple(line.strip() for line in lines),
-        frozenset(i for i, r in enumerate(ranges) if r.nonfinite),
+        wrong=frozenset(i for i, r in enumerate(ranges) if r.nonfinite),
         root="nb.first_nonfinite(model, x)",
         label="",
         title=(head,),
@@ -178,7 +176,8 @@ def nonfinite_record(nonfinite: NonFinite) -> DataTable:
 
 
 def _counted(word: str, ranges: Sequence[Range]) -> list[str]:
-    return [f"{word} {i}" for i in range(1, len(ranges) + 1)] if len(ranges) > 1 else [word]
+    count = len(ranges)
+    return [f"{word} {i}" for i in range(1, count + 1)] if count > 1 else [word] * count
 
 
 def _known(end: float) -> float | None:

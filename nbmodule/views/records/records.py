@@ -386,6 +386,7 @@ class Column(NamedTuple):
         kind: 'text', 'count', 'bytes' or 'number'.
         has_bar: True where each number has a bar of its share of the largest.
         leaves: Which of the columns goes first where there is no room for all, from 1; 0 stays.
+            Those of 1 are not in a text.
     """
 
     title: str

@@ -568,11 +568,12 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
 @lines_of.register(DataTable)
 def _table(table: DataTable, width: int, color: bool) -> list[str]:
     if table.text or not table.lines:
-        return [plain(line, 2000) for line in table.text]
+        return [plain(line, 2000) for line in table.text or [table.empty]]
     columns = [column for column in table.columns if column.leaves != LEAVES_FIRST]
     lines = [Line((table.label, *(column.title for column in columns)), color="dim")]
     shown, origins = folded_lines(table.lines)
-    for lead, label, i in zip(branches(shown), shown.label, origins, strict=True):
+    leads = branches(shown) if any(shown.depth) else [""] * len(shown)
+    for lead, label, i in zip(leads, shown.label, origins, strict=True):
         lines.append(Line((lead + plain(label), *(_cell(column, i) for column in columns))))
     right = frozenset(k for k, column in enumerate(columns, 1) if column.kind != "text")
     return align(lines, right, max(width, TABLE_WIDTH), color)
@@ -582,4 +583,6 @@ def _cell(column: Column, i: int) -> str:
     value = column.values[i]
     if value is None or isinstance(value, str):
         return cut_middle(plain(value or ""), MOST_FLOW)
-    return format_bytes(int(value)) if column.kind == "bytes" else f"{value:,.0f}"
+    if column.kind == "bytes":
+        return format_bytes(int(value))
+    return f"{value:,.0f}" if column.kind == "count" else format_number(value)
