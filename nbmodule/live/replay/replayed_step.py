@@ -12,6 +12,7 @@ from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.reduction import Statistics, read_statistics, reduce_tree
 from nbmodule.live.replay.samples import samples_of
+from nbmodule.live.run_data.strips import norm
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran
 from nbmodule.views.panels.inspection import Inspection
 
@@ -197,12 +198,13 @@ class ReplayedStep(Inspection):
         """Returns and gradients whose norm at least doubled from the step before, largest first."""
         if self.before is None:
             return []
+        runs = (self.before, self.calls)
+        returns = [_norms((call.path, call.statistics) for call in calls) for calls in runs]
+        trees = (self._previous_gradients, self.gradients)
+        gradients = [_norms(tree.items()) for tree in trees]
         growths = [
             Growth(path, what, before[path], now)
-            for what, before, after in (
-                ("return", _norms(self.before), _norms(self.calls)),
-                ("gradient", _norms_of(self._previous_gradients), _norms_of(self.gradients)),
-            )
+            for what, (before, after) in (("return", returns), ("gradient", gradients))
             for path, now in after.items()
             if path in before
         ]
@@ -231,23 +233,11 @@ def _statistics_of(x: object) -> Statistics | None:
     return read_statistics(reduce_tree([x])[0]) if hasattr(x, "dtype") else None
 
 
-def _norm(statistics: Statistics | None) -> float | None:
-    if statistics is None:
-        return None
-    if statistics.nonfinite:
-        return math.inf
-    return math.sqrt(statistics.size * (statistics.mean**2 + statistics.std**2))
-
-
-def _norms(calls: Calls) -> dict[str, float]:
+def _norms(measured: Iterable[tuple[str, Any]]) -> dict[str, float]:
+    """Return the norm of the first array at each path."""
     norms: dict[str, float] = {}
-    for call in calls:
-        norm = _norm(next((s for s in _as_list(call.statistics) if s is not None), None))
-        if norm is not None:
-            norms.setdefault(call.path, norm)
+    for path, value in measured:
+        first = next(filter(None, map(_statistics_of, _as_list(value))), None)
+        if first is not None:
+            norms.setdefault(path, math.inf if first.nonfinite else norm([first]))
     return norms
-
-
-def _norms_of(gradients: Mapping[str, Any]) -> dict[str, float]:
-    norms = {path: _norm(_statistics_of(x)) for path, x in gradients.items()}
-    return {path: norm for path, norm in norms.items() if norm is not None}
