@@ -178,7 +178,7 @@ def test_memory_lists_what_is_held(net, x):
     held = {id(row.holder): row for row in memory()}
     assert held[id(recorder)].nbytes == recorder.nbytes > 0
     assert held[id(calls)].nbytes == calls.nbytes > 0
-    assert "recorder: Net, 3 steps, in memory" in repr(memory())
+    assert "Net, 3 steps, in memory  recorder" in repr(memory())
     recorder.clear()
     calls.clear()
     assert recorder.nbytes == calls.nbytes == 0

@@ -147,7 +147,7 @@ def test_frozen_layers_are_marked_in_summary_and_print():
 
     assert [row.frozen for row in table] == [10, 10, 0]
     assert "13 parameters  10 frozen" in repr(table)
-    assert repr(table).splitlines()[2].split() == ["├─", "0", "Linear", "10", "10", "40", "B"]
+    assert repr(table).splitlines()[2].split() == ["0", "Linear", "10", "10", "40", "B"]
     assert [line.count("frozen") for line in repr(model).splitlines()] == [0, 1, 0, 0]
 
 
