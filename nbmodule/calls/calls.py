@@ -68,7 +68,7 @@ class Calls(Shown, Sequence[Call]):
     @overload
     def __getitem__(self, key: str | tuple[str, int]) -> Call: ...
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         if isinstance(key, str):
             return self._among(key) if _GLOB.intersection(key) else self._nth(key, 0)
         if isinstance(key, tuple) and len(key) == 2 and isinstance(key[0], str):

@@ -323,7 +323,7 @@ def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
     if module is None or own is None or given is None or call.lifted or call.framework:
         return None
 
-    def converted(mine: Any, theirs: Any) -> Any:
+    def converted(mine: object, theirs: object) -> Any:
         if not hasattr(mine, "dtype"):
             return mine
         return jax.numpy.asarray(channels_as_in(mine, theirs) if pair.mixes_layouts else theirs)

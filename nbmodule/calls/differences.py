@@ -82,7 +82,7 @@ def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Diffe
     return Difference([_change(path, x, y, rtol, atol) for path, x, y in paired(first, second)])
 
 
-def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _flat(tree: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     if is_module(tree):
         for variable, location in plan_of(tree).places.items():
             yield "/".join((*path, *location.chain)), variable.value
@@ -101,7 +101,7 @@ def _flat(tree: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
         yield "/".join(path) or "value", host_arrays(tree)
 
 
-def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
+def _change(path: str, a: object, b: object, rtol: float, atol: float) -> Change:
     distance = kind_apart(a, b)
     if distance:
         return Change(path, distance, None if a is ABSENT else a, None if b is ABSENT else b)
@@ -116,7 +116,7 @@ def _change(path: str, a: Any, b: Any, rtol: float, atol: float) -> Change:
     return Change(path, "same" if is_same else "changed", a, b, gap.largest, gap.where, relative)
 
 
-def _numbers_in(leaf: Any) -> np.ndarray | None:
+def _numbers_in(leaf: object) -> np.ndarray | None:
     """The numbers of an array, or a lone one; None of anything else, such as texts and random
     keys.
     """
@@ -217,7 +217,7 @@ def _numbers(tree: object) -> Any:
     return np.asarray(tree) if is_plain else tree
 
 
-def _as_array(value: Any) -> Any:
+def _as_array(value: object) -> Any:
     return value if value is None or isinstance(value, (Mapping, tuple)) else np.asarray(value)
 
 

@@ -244,7 +244,7 @@ def _holds_tensors(tree: object) -> bool:
 def host_arrays(tree: object) -> Any:
     """A nested value with the arrays of any framework as NumPy arrays."""
 
-    def host_array(leaf: Any) -> Any:
+    def host_array(leaf: object) -> Any:
         leaf = without_torch(leaf)
         is_array = hasattr(leaf, "__array__") and not isinstance(leaf, jax.Array)
         return np.asarray(leaf) if is_array else leaf

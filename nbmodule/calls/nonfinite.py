@@ -261,7 +261,7 @@ class Origins:
         self.carriers: dict[int, dict[str, None]] = {}
 
     def record(
-        self, operation: Any, path: str, inputs: Sequence[Any], outputs: Sequence[Any]
+        self, operation: object, path: str, inputs: Sequence[Any], outputs: Sequence[Any]
     ) -> bool:
         """Record an operation that has run; return True if a result is not finite."""
         bad = [value for value in outputs if self._count(value)]
@@ -279,7 +279,7 @@ class Origins:
             self._nan = operation if origin is None else origin
         return True
 
-    def derive(self, values: Sequence[Any], result: Any) -> None:
+    def derive(self, values: Sequence[Any], result: object) -> None:
         """Record a value that was stacked or cut from others, outside of any operation."""
         if self._count(result):
             self._origins[id(result)] = (result, self._first(values))
@@ -313,7 +313,7 @@ class _Watch:
         if is_better and any(map(_count, operation.inputs)):
             self.chosen = operation if any(map(_is_finite, operation.inputs)) else self.chosen
 
-    def derive(self, values: Sequence[Any], result: Any) -> None:
+    def derive(self, values: Sequence[Any], result: object) -> None:
         self.origins.derive(values, result)
 
     def path(self, operation: Operation) -> str:

@@ -276,7 +276,7 @@ class _Prepared(NamedTuple):
     jaxpr: Any
 
 
-def _prepared(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
+def _prepared(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
     if not callable(fn):
         raise ArgumentTypeError(
             f"nb.profile takes a model or a function that JAX can compile, got {type(fn).__name__}."

@@ -102,7 +102,7 @@ class Recorder(Shown):
         where: str | os.PathLike[str] = "memory",
         *,
         depth: int | None = None,
-        only: Any = None,
+        only: object = None,
     ) -> None:
         if not is_whole(every) or every < 1:
             raise ArgumentError(f"every must be at least 1 (in steps), got {every!r}.")

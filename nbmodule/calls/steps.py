@@ -145,7 +145,7 @@ class Steps(Log):
         if self.open < 0:
             self.flush()
 
-    def merge(self, infos: tuple[CallInfo, ...], values: Any, *, lifted: str = "") -> None:
+    def merge(self, infos: tuple[CallInfo, ...], values: object, *, lifted: str = "") -> None:
         if self.open >= 0 or lifted:
             super().merge(infos, values, lifted=lifted)
             if self.open < 0:

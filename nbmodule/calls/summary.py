@@ -88,7 +88,7 @@ class Summary(PathRows[SummaryRow]):
         result.others = other_names(model)
         return result
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return super().__getitem__(self.others.get(key, key) if isinstance(key, str) else key)
 
     def facts(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ def _is_shape(x: object) -> bool:
     return isinstance(x, jax.ShapeDtypeStruct)
 
 
-def _is_plain_shape(x: Any) -> bool:
+def _is_plain_shape(x: object) -> bool:
     """Return True if this is a shape as other tools take it, such as `(1, 28, 28)`."""
     return isinstance(x, (tuple, list)) and bool(x) and all(n is None or type(n) is int for n in x)
 
@@ -207,7 +207,7 @@ def _turns(lifted: tuple[str, ...]) -> int:
     return math.prod(int(loop[1]) for loop in loops if loop[0] == "scan" and len(loop) > 1)
 
 
-def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> dict[str, int]:
+def _flops_by_path(jaxpr: object, paths: set[str], others: Mapping[str, str]) -> dict[str, int]:
     """Sum the operations of each module and of all that it calls, by the name scopes of calls."""
     totals = dict.fromkeys(paths, 0)
     for stack, _, flops in counted(jaxpr):
@@ -224,7 +224,7 @@ def _flops_by_path(jaxpr: Any, paths: set[str], others: Mapping[str, str]) -> di
     return totals
 
 
-def _by_definition(module: Any, order: dict[Any, None]) -> dict[Any, None]:
+def _by_definition(module: object, order: dict[Any, None]) -> dict[Any, None]:
     """A module and those below it, each where its class has put it first."""
     order[module] = None
     for _, child in defined_children(module):
@@ -233,7 +233,7 @@ def _by_definition(module: Any, order: dict[Any, None]) -> dict[Any, None]:
     return order
 
 
-def _rows(model: Any, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
+def _rows(model: object, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
     owners: dict[Any, str] = {}
     places = plan_of(model).modules
     for module in _by_definition(model, {}):

@@ -301,7 +301,7 @@ class _Keeper:
         values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
         return values
 
-    def variables(self, module: Any) -> dict[str, Any]:
+    def variables(self, module: object) -> dict[str, Any]:
         """The variables of a submodule whose operations are asked for, before its call."""
         if not self.lists(module):
             return {}
@@ -319,7 +319,7 @@ class _Keeper:
             return {"parameters": as_values(dict(gradient))}
         return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
 
-    def lists(self, module: Any) -> bool:
+    def lists(self, module: object) -> bool:
         """Return True if the operations of a module are asked for."""
         model = self.watch.model
         if not self.operations or model is None:

@@ -268,7 +268,7 @@ class _Found(NamedTuple):
     gained: Array
 
 
-def _gradients(run: Run, names: list[str], source: str, point: Any, direction: Any) -> _Found:
+def _gradients(run: Run, names: list[str], source: str, point: object, direction: object) -> _Found:
     """Return the gradient at a point, which is the input, or the return of `source`."""
     returns = [run.before.returns[name] for name in names]
     make = functools.partial(_gradient_function, run, names, source)
@@ -310,7 +310,7 @@ def _gradient_function(run: Run, names: list[str], source: str) -> Callable[...,
 
 
 def _direct(
-    run: Run, stream: Any, components: object, heads: bool, labels: Sequence[str]
+    run: Run, stream: object, components: object, heads: bool, labels: Sequence[str]
 ) -> Attribution:
     if stream is None or components is None:
         raise ArgumentError(

@@ -266,7 +266,7 @@ class Edits:
         return self._do(f"{code}.requires_grad_({flag})", lambda: module.requires_grad_(flag), back)
 
 
-def scalars_of(module: Any) -> dict[str, Any]:
+def scalars_of(module: object) -> dict[str, Any]:
     """The numbers, texts and flags that a module has as attributes, which `Edits.set` can change.
 
     Example:
@@ -283,7 +283,7 @@ def scalars_of(module: Any) -> dict[str, Any]:
 class _Place:
     """The location of a module: its holder and the key."""
 
-    def __init__(self, model: Any, steps: tuple[Any, ...]) -> None:
+    def __init__(self, model: object, steps: tuple[Any, ...]) -> None:
         self.holder, self.step, self.code = _follow(model, steps[:-1]), steps[-1], _spelled(steps)
 
     def get(self) -> Any:
@@ -300,7 +300,7 @@ class _Place:
             self.holder[getattr(self.step, "idx", getattr(self.step, "key", None))] = value
 
 
-def _follow(value: Any, steps: tuple[Any, ...]) -> Any:
+def _follow(value: object, steps: tuple[Any, ...]) -> Any:
     for step in steps:
         value = _one(value, step)
     return value

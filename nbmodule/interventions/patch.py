@@ -121,7 +121,7 @@ def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) 
 class Patching:
     """The context manager that `nb.patch` gives; see there."""
 
-    def __init__(self, model: Any, settings: Mapping[Any, Any]) -> None:
+    def __init__(self, model: object, settings: Mapping[Any, Any]) -> None:
         cls = framework_of(model)
         if cls == "torch":
             raise ArgumentTypeError(
@@ -273,7 +273,7 @@ class Seen(Log):
         super().end(index, outputs, values, error, captured)
         self._let_go()
 
-    def merge(self, infos: tuple[CallInfo, ...], values: Any, *, lifted: str = "") -> None:
+    def merge(self, infos: tuple[CallInfo, ...], values: object, *, lifted: str = "") -> None:
         super().merge(infos, values, lifted=lifted)
         self._let_go()
 
@@ -291,7 +291,7 @@ class Seen(Log):
 
 
 def interventions_for(
-    model: object, chosen: list[tuple[Target, Setting]], foreign: Any = None
+    model: object, chosen: list[tuple[Target, Setting]], foreign: object = None
 ) -> list[Intervention]:
     """Settings as interventions, their numbers set; values of other examples are found by running
     the model
@@ -316,7 +316,7 @@ def let_go(interventions: list[Intervention]) -> None:
 
 
 def values_for(
-    model: Any, chosen: list[tuple[Target, Setting]], foreign: Any = None
+    model: object, chosen: list[tuple[Target, Setting]], foreign: object = None
 ) -> list[list[Any] | None]:
     """For each setting the arrays that are put in place of the return; None where none are."""
     examples: dict[Any, tuple[Any, ...]] = {}

@@ -128,7 +128,7 @@ class Run:
         self.before: Looked = self.call("clean", self._clean)
         self._seen = [weak_value(variable) for variable in plan_of(self.model).variables]
 
-    def again(self, model: Any = None, **requested: Any) -> Run:
+    def again(self, model: object = None, **requested: Any) -> Run:
         """The same input on another model, or with another question."""
         model = self.model if model is None else model
         return Run(model, self.args, self.kwargs, **(requested or self.asked))
@@ -154,7 +154,7 @@ class Run:
         """
         return list(self.before.returns)
 
-    def call(self, key: Any, make: Callable[..., Any], *supplied: object) -> Any:
+    def call(self, key: object, make: Callable[..., Any], *supplied: object) -> Any:
         """Call a compiled function of the model, the arrays of its input, the target, and what else
         is supplied. `make` makes it at the first call with this key.
         """
@@ -169,7 +169,7 @@ class Run:
     def _clean(self) -> Callable[..., Looked]:
         question, arguments = self.question, self.arguments
 
-        def clean(model: CoreModule, arrays: list[Any], target: Any) -> Looked:
+        def clean(model: CoreModule, arrays: list[Any], target: object) -> Looked:
             output, result = observed(model, arguments(arrays))
             return Looked(output, ask(question, output, target), result)
 
@@ -219,7 +219,7 @@ class Run:
         def changed(
             model: CoreModule,
             arrays: list[Any],
-            target: Any,
+            target: object,
             numbers: list[Any],
             before: dict[str, Any],
         ) -> Looked:
@@ -286,7 +286,7 @@ def _kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
     return {} if array is None else {"first": array}
 
 
-def _named(model: Any, log: Log) -> OrderedDict[str, Any]:
+def _named(model: object, log: Log) -> OrderedDict[str, Any]:
     names = {module: name for name, module in names_of(model).items()}
     counts: dict[str, int] = {}
     result = OrderedDict()  # JAX sorts a plain dict
@@ -358,7 +358,7 @@ def _is_index(metric: object) -> bool:
     return all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in parts)
 
 
-def ask(question: Callable[[Any, Any], Any] | None, output: Any, target: Any) -> Any:
+def ask(question: Callable[[Any, Any], Any] | None, output: object, target: object) -> Any:
     """The number that is asked of an output; None if none is."""
     if question is None:
         return None

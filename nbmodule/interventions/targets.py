@@ -32,7 +32,7 @@ class Target(NamedTuple):
         return self.module if self.tap is None else (self.module, self.tap)
 
 
-def values_by_target(model: Any, given: object) -> list[tuple[Target, Setting]]:
+def values_by_target(model: object, given: object) -> list[tuple[Target, Setting]]:
     """A mapping from places to settings as a list, in the order in which it was written.
 
     Raises:
@@ -85,12 +85,12 @@ def _owner_of_tap(model: Any, key: str) -> Any:
     return None if closest(tap, sorted(children)) else owners[0]
 
 
-def names_of(model: Any) -> dict[str, Any]:
+def names_of(model: object) -> dict[str, Any]:
     """Modules by path, the model itself first, under the empty one."""
     return {"": model} | {place.name: module for module, place in plan_of(model).modules.items()}
 
 
-def _edge(model: Any, key: str) -> list[Target]:
+def _edge(model: object, key: str) -> list[Target]:
     sender, _, receiver = key.partition(ARROW)
     senders, receivers = targets(model, sender.strip()), targets(model, receiver.strip())
     if any(target.tap is not None or target.receiver is not None for target in receivers):

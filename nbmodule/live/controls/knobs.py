@@ -22,7 +22,7 @@ _SPAN = 100.0
 """How far the slider moves the learning rate from its first value, as a factor."""
 
 
-def add_knobs(controls: Controls, model: Any, optimizer: object) -> None:
+def add_knobs(controls: Controls, model: object, optimizer: object) -> None:
     """Add the controls of every run; controls that the user has added stay."""
     add_learning_rate(controls, optimizer)
     add_dropout(controls, model)
@@ -80,7 +80,7 @@ class _Steered:
         self,
         owners: list[tuple[Any, str]],
         first: float,
-        original: Any,
+        original: object,
         follow: Callable[[Callable[[], Any]], Any],
         hold: Callable[[float], Any],
     ) -> None:
@@ -111,7 +111,7 @@ class _Steered:
         """Let the objects hold the number."""
         self._put(self._original if self._number == self.first else self._hold(self._number))
 
-    def _put(self, value: Any) -> None:
+    def _put(self, value: object) -> None:
         for owner, name in self._owners:
             current, new = getattr(owner, name), value
             if callable(value) and name != "lr" and not getattr(owner, "rate_may_follow", False):
@@ -125,7 +125,7 @@ def _factor_of(optimizer: object, schedule: Callable[..., Any]) -> _Steered:
 
     def times(factor: Callable[[], Any]) -> Callable[..., Any]:
         @wraps(schedule, updated=())
-        def scaled(step: Any) -> Any:
+        def scaled(step: object) -> Any:
             return schedule(step) * factor()
 
         return scaled
@@ -133,7 +133,7 @@ def _factor_of(optimizer: object, schedule: Callable[..., Any]) -> _Steered:
     return _Steered([(optimizer, "lr")], 1.0, schedule, times, lambda f: times(lambda: f))
 
 
-def _is_schedule(rate: Any) -> bool:
+def _is_schedule(rate: object) -> bool:
     try:
         return callable(rate) and is_of_step(rate)
     except ArgumentTypeError:

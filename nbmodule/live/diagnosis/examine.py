@@ -125,7 +125,7 @@ def _rows(x: Any) -> Array | None:
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 
 
-def _first(tree: Any) -> Array | None:
+def _first(tree: object) -> Array | None:
     rows = (_rows(leaf) for leaf in jax.tree.leaves(tree))
     return next((each for each in rows if each is not None), None)
 
@@ -139,7 +139,7 @@ def _rows_equal(x: Array) -> bool:
     return x.ndim >= 2 and len(x) > 1 and bool((x == x[:1]).all())
 
 
-def _loss_of(result: Any) -> float | None:
+def _loss_of(result: object) -> float | None:
     numbers = [leaf for leaf in jax.tree.leaves(result) if getattr(leaf, "shape", None) == ()]
     return float(numbers[0]) if numbers and numbers[0].dtype.kind in "fiu" else None
 
@@ -355,7 +355,7 @@ class Examiner:
         return Evidence(curves, *seen, len(self._items) > 1)
 
 
-def _digest(batch: Any) -> int:
+def _digest(batch: object) -> int:
     """Return a digest of the arrays of a batch, of a large one of a sample."""
     digest = 0
     for leaf in jax.tree.leaves(batch):
@@ -400,7 +400,7 @@ def check_setup(
             return loss(prediction, y)
         return sum((leaf**2).mean() for leaf in jax.tree.leaves(prediction))
 
-    def step(x: Any, y: Any) -> Any:
+    def step(x: object, y: object) -> Any:
         value, gradients = value_and_grad(lambda m: objective(m, x, y))(model)
         model.v = model.v - 1e-3 * gradients
         return value

@@ -65,7 +65,7 @@ def short_number(value: SupportsFloat) -> str:
     return format_number(float(value), 3)
 
 
-def histogram_of(name: str, values: Any) -> dict[str, list[float]]:
+def histogram_of(name: str, values: object) -> dict[str, list[float]]:
     """Return the counts of the finite values in equal intervals, as evidence of a verdict."""
     wide = np.ravel(np.asarray(values)).astype(np.float64)
     wide = wide[np.isfinite(wide)]

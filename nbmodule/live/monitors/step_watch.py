@@ -181,7 +181,7 @@ class ReturnsWatcher:
             self._fail(error)
         return False
 
-    def _try_beside(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _try_beside(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         watched = self._watched_form(function)
         shapes = _shapes_of((args, kwargs))
         signature = (watched.program_for(args, kwargs), shapes)
@@ -279,7 +279,7 @@ def _reduced_on_host(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _on_host(x: Any) -> Statistics:
+def _on_host(x: object) -> Statistics:
     return statistics_of_elements(np.asarray(x).astype(np.float32, copy=False))
 
 
@@ -299,7 +299,7 @@ def _corner(x: Any) -> Any:
     return jax.lax.stop_gradient(small).astype(jnp.float32)
 
 
-def _shapes_of(arguments: Any) -> Any:
+def _shapes_of(arguments: object) -> Any:
     leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
     return tree, tuple(map(_signature_of, leaves))
 

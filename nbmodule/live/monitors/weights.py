@@ -218,7 +218,7 @@ def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
     return arrays
 
 
-def watch_weights(model: Any, level: str | None) -> WeightWatch | None:
+def watch_weights(model: object, level: str | None) -> WeightWatch | None:
     """Return a watcher of whatever is trained; None where there is nothing."""
     source = None if level is None else source_of(model)
     if source is None:

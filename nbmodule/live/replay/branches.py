@@ -143,7 +143,7 @@ def _made_of(
     iteration, leaves_of_item = Iteration(item, 0, 0), jax.tree.leaves(item)
     calls: dict[RecordedCall, RecordedCall] = {}
 
-    def renewed(leaf: Any) -> Any:
+    def renewed(leaf: object) -> Any:
         if type(leaf) is Output:
             call = calls.get(leaf.call)
             if call is None:  # of the iteration before, which made the same calls

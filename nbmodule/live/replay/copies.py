@@ -37,7 +37,7 @@ def is_small(array: Any) -> bool:
     return array.nbytes <= _SMALL
 
 
-def is_refillable(leaf: Any) -> bool:
+def is_refillable(leaf: object) -> bool:
     """Return True for a NumPy array whose memory a loop may fill again."""
     return type(leaf) is np.ndarray and leaf.flags.writeable and not leaf.dtype.hasobject
 

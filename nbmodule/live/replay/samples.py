@@ -30,7 +30,7 @@ class StepSamples(NamedTuple):
     first: int = 0
 
 
-def samples_of(inputs: Iterable[tuple[str, Any]], returned: Any) -> StepSamples:
+def samples_of(inputs: Iterable[tuple[str, Any]], returned: object) -> StepSamples:
     """Return the samples of a batch: an extreme one first, then by their loss.
 
     Args:

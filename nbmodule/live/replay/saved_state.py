@@ -100,7 +100,7 @@ def stateful_roots(run: RunState) -> Iterator[tuple[str, Any]]:
                 yield f"{part}:{name}" if name else part, root
 
 
-def names_of(root: Any) -> dict[Any, str]:
+def names_of(root: object) -> dict[Any, str]:
     """Return the variables of a model or an optimizer with their names in its `state_dict()`."""
     names_of_variables = getattr(root, "_names_of_variables", None)  # of an optimizer
     if names_of_variables is not None:
@@ -108,7 +108,7 @@ def names_of(root: Any) -> dict[Any, str]:
     return {variable: place.name for variable, place in plan_of(root).places.items()}
 
 
-def digest_of_item(item: Any) -> int:
+def digest_of_item(item: object) -> int:
     """Return a digest of the arrays of a batch, the same in every process; 0 without arrays."""
     digest = 0
     for leaf in jax.tree.leaves(item):

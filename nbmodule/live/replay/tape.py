@@ -610,7 +610,7 @@ def _has_form(obj: object) -> bool:
     return hasattr(obj, "_nbm") and not isinstance(obj, random.RandomStream)
 
 
-def _variables_of(obj: Any) -> tuple[Variable, ...]:
+def _variables_of(obj: object) -> tuple[Variable, ...]:
     return variables_of(obj) if is_stateful(obj) else ()
 
 

@@ -220,7 +220,7 @@ class Controls:
         self.version += 1
         return control
 
-    def set(self, name: str, value: Any) -> None:
+    def set(self, name: str, value: object) -> None:
         """Give a control another value and apply it now; on an error the old value stays.
 
         Raises:

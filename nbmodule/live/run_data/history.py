@@ -396,7 +396,7 @@ class MediaStore(Mapping[str, list[MediaItem]]):
         """Grows with every entry."""
         self._entries: dict[str, Downsampled[MediaItem]] = {}
 
-    def put(self, name: str, step: int, value: Any) -> None:
+    def put(self, name: str, step: int, value: object) -> None:
         """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H,
         W, 3]`).
         """

@@ -164,7 +164,7 @@ def samples(
     return Media("samples", {"images": _images(data)}, columns)
 
 
-def _classes(argument: str, values: Any, count: int) -> Sequence[Any] | None:
+def _classes(argument: str, values: object, count: int) -> Sequence[Any] | None:
     """Return a class or text for each sample; of scores the class with the highest."""
     if values is None:
         return None
@@ -179,7 +179,7 @@ def _classes(argument: str, values: Any, count: int) -> Sequence[Any] | None:
     return array.tolist()
 
 
-def _class_name(value: Any, names: Sequence[str]) -> str:
+def _class_name(value: object, names: Sequence[str]) -> str:
     if isinstance(value, int) and 0 <= value < len(names):
         return plain(names[value], 40)
     return format_number(value, 3) if isinstance(value, float) else plain(value, 400)
@@ -265,7 +265,9 @@ def _player(sound: NDArray[np.int16], rate: int, label: str) -> Markup:
 
 
 # -- a confusion matrix ----------------------------------------------------------------------------
-def confusion(predictions: Any, labels: Any, *, names: Sequence[str] = (), x: Any = None) -> Media:
+def confusion(
+    predictions: object, labels: object, *, names: Sequence[str] = (), x: object = None
+) -> Media:
     r"""Count how often each class was predicted for each class: rows are labels.
 
     Args:
@@ -358,8 +360,8 @@ def _confusion_cell(media: Media, i: int, j: int, rate: float) -> Markup:
 
 # -- a map of points -------------------------------------------------------------------------------
 def embedding_map(
-    points: Any,
-    labels: Any = None,
+    points: object,
+    labels: object = None,
     *,
     names: Sequence[str] = (),
     method: Callable[[NDArray[np.floating]], Any] | None = None,

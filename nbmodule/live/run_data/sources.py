@@ -31,7 +31,7 @@ def source_of(model: Any) -> Source | None:
     return (lambda: dict(named_arrays(model))) if _is_nested(model) else None
 
 
-def trained_module(model: Any) -> Any:
+def trained_module(model: object) -> Any:
     """Return a module that holds all that is trained: the model itself, or several under their
     names; None where there is no module.
 
@@ -54,7 +54,7 @@ def trained_module(model: Any) -> Any:
     return holder
 
 
-def named_objects(objects: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+def named_objects(objects: object, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield models or optimizers with their keys in dicts and lists; '' for a single one.
 
     Example:

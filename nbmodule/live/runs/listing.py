@@ -189,7 +189,7 @@ class Runs(Sequence[RecordedRun]):
         return mimebundle(self)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):

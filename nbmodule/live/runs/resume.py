@@ -30,7 +30,7 @@ class Resumed:
         ArgumentError: If it goes on, or holds no state.
     """
 
-    def __init__(self, run: RunState, loop: Loop, before: Any) -> None:
+    def __init__(self, run: RunState, loop: Loop, before: object) -> None:
         if not isinstance(before, RecordedRun):
             raise ArgumentTypeError(
                 f"resume must be a run of nb.last_run() or nb.runs(), got {type(before).__name__}."
@@ -85,7 +85,7 @@ class Resumed:
             n: v for n, v in flat.items() if n not in history or self.step not in history[n].steps
         }
 
-    def _go_on(self, item: Any) -> None:
+    def _go_on(self, item: object) -> None:
         """The items of the steps that were made are left out: the next step is a new one."""
         self._put_back()
         self._put_stream_back()

@@ -129,7 +129,7 @@ class RecordedRun:
         for name in ("parent", "notebook", "code", "commit"):
             setattr(self, name, str(head.get(name, "")))
 
-    def _take_settings(self, settings: Any) -> None:
+    def _take_settings(self, settings: object) -> None:
         self.settings |= settings if isinstance(settings, dict) else {}
 
     def _cut(self, step: int) -> None:
@@ -225,7 +225,7 @@ class RecordedRun:
             return notes if isinstance(notes, dict) else {}
         return {}
 
-    def _write_note(self, name: str, value: Any) -> None:
+    def _write_note(self, name: str, value: object) -> None:
         with whole_file(self.path.with_suffix(NOTES)) as file:
             file.write(json.dumps({**self._read_notes(), name: value}).encode())
 
@@ -353,7 +353,7 @@ class RunInMemory(RecordedRun):
     def _read_notes(self) -> dict[str, Any]:
         return self._kept.notes
 
-    def _write_note(self, name: str, value: Any) -> None:
+    def _write_note(self, name: str, value: object) -> None:
         self._kept.notes[name] = value
 
 
@@ -418,7 +418,7 @@ def series_names(runs: Sequence[RecordedRun]) -> list[str]:
     return [name for name, _ in counts.most_common()]
 
 
-def write_parquet(data: Any, path: str | Path, about: Mapping[str, Any]) -> None:
+def write_parquet(data: object, path: str | Path, about: Mapping[str, Any]) -> None:
     """Write a table as a Parquet file; pandas reads `about` back as `attrs` of the frame.
 
     Raises:

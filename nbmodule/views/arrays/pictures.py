@@ -178,7 +178,7 @@ def _one_example(x: Any, example: int, notes: list[str]) -> Any:
     return x
 
 
-def _moved_last(x: Any) -> Any:
+def _moved_last(x: object) -> Any:
     """Return `[row, column, tile]` as `[tile, row, column]`."""
     module: Any = jnp if isinstance(x, jax.Array) else np
     return module.moveaxis(x, -1, 0)
@@ -237,7 +237,7 @@ def draw_tiles(
 
 
 def _levels(
-    x: Any, side: int, *, limits: Limits, dtype: Any, scale: str
+    x: object, side: int, *, limits: Limits, dtype: object, scale: str
 ) -> tuple[Blocks, Coded, dict[int, float]]:
     """Color real values by a scale."""
     blocks = reduce_blocks(x, side)

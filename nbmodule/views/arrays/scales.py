@@ -43,7 +43,7 @@ class Coded(NamedTuple):
 def quantize(
     values: np.ndarray,
     bad: np.ndarray,
-    dtype: Any,
+    dtype: object,
     *,
     limits: Limits = (None, None),
     extremes: Collection[int] = (),

@@ -69,7 +69,7 @@ def has_pictures() -> bool:
     return bool(_pictures_by_type or _pictures_by_path)
 
 
-def drawn_by_user(value: Any, path: str | None = None) -> Picture | None:
+def drawn_by_user(value: object, path: str | None = None) -> Picture | None:
     """The picture of a value that a user has given for its path or its class; None where there is
     none.
     """

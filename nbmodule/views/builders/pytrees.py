@@ -52,7 +52,7 @@ def array_card(x: Any, name: str = "") -> ArrayCard:
     return dataclasses.replace(card, **parts)
 
 
-def pytree_record(tree: Any, name: str = "") -> VariableTree:
+def pytree_record(tree: object, name: str = "") -> VariableTree:
     """Create the record of any PyTree; arrays that occur twice are marked.
 
     Example:
@@ -67,7 +67,7 @@ def pytree_record(tree: Any, name: str = "") -> VariableTree:
     return measured(VariableTree(title, rows, root=root, noun="leaf", spelled=spelled), leaves)
 
 
-def flatten(tree: Any) -> tuple[list[VariableRow], list[Any], dict[str, str]]:
+def flatten(tree: object) -> tuple[list[VariableRow], list[Any], dict[str, str]]:
     """Flatten a PyTree; None is a leaf.
 
     Returns:
@@ -96,7 +96,7 @@ def flatten(tree: Any) -> tuple[list[VariableRow], list[Any], dict[str, str]]:
     return _rows(keys, leaves), leaves, spelled
 
 
-def _step(key: Any) -> str:
+def _step(key: object) -> str:
     """Name one step; a text of digits keeps its quotes, since items of lists are numbers."""
     value = next((getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)), key)
     return plain(value if isinstance(value, str) and not value.isdecimal() else repr(value))

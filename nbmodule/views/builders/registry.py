@@ -32,7 +32,7 @@ def register_record(cls: type, maker: Callable[[Any], ViewRecord]) -> None:
     _makers[cls] = maker
 
 
-def record_for(value: Any) -> ViewRecord:
+def record_for(value: object) -> ViewRecord:
     """Make the record of any value: what is registered for its class, else an array's, else that of
     a PyTree.
 
@@ -62,7 +62,7 @@ def record_for(value: Any) -> ViewRecord:
     return pytree_record(value)
 
 
-def findings(value: Any) -> tuple[Finding, ...]:
+def findings(value: object) -> tuple[Finding, ...]:
     """List what is wrong with a value, the worst first: what the bar under the title of its view
     says.
 

@@ -183,7 +183,7 @@ def _window(window: Any, shape: tuple[int, ...]) -> list[int]:
     return [first, max(min(last, rows), first + 1), left, max(min(right, columns), left + 1)]
 
 
-def _limits(x: Any, message: dict[str, Any]) -> tuple[float | None, float | None]:
+def _limits(x: object, message: dict[str, Any]) -> tuple[float | None, float | None]:
     """The ends of the scale: those that are asked for, or those of the whole array; None lets the
     window decide.
     """

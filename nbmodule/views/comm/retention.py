@@ -28,7 +28,7 @@ _views: list[tuple[weakref.ref[Any], str | None]] = []
 _listening: list[Any] = []
 
 
-def keep_view(view: Any, what: Callable[[Any], str]) -> None:
+def keep_view(view: object, what: Callable[[Any], str]) -> None:
     """List a view in `nb.memory`, free it when its cell runs again, and free the oldest where all
     hold too much.
 

@@ -39,7 +39,7 @@ FORMS = ("auto", "static", "text")
 
 
 def show(
-    value: Any,
+    value: object,
     form: str | None = None,
     *,
     labels: Sequence[str] = (),
@@ -128,7 +128,7 @@ def mimebundle(value: object) -> dict[str, str]:
     return _bundle(value, value, chosen_form())[0]
 
 
-def _bundle(value: object, shown: Any, form: str) -> tuple[dict[str, str], str | None]:
+def _bundle(value: object, shown: object, form: str) -> tuple[dict[str, str], str | None]:
     """Give the forms of a value that is shown as it is, or by its record, and the key under which
     a page in a live notebook asks the kernel.
     """
@@ -205,7 +205,7 @@ def _html(record: ViewRecord, value: object, key: str | None = None) -> tuple[st
         return view_element("note", data_text(payload_of(note)), plain_form_of(note)), None
 
 
-def _guarded(value: Any, form: Callable[[ViewRecord], str]) -> str:
+def _guarded(value: object, form: Callable[[ViewRecord], str]) -> str:
     try:
         return form(record_for(value))
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell

@@ -64,7 +64,7 @@ STYLE: Any = {
 
 
 def plot(
-    value: Any, file: str | os.PathLike[str] | None = None, *, dpi: int = 150, **options: object
+    value: object, file: str | os.PathLike[str] | None = None, *, dpi: int = 150, **options: object
 ) -> Any:
     """Draw what `nb.show` shows as a matplotlib figure.
 
@@ -142,7 +142,7 @@ def bytes_of(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
 
 
 @functools.singledispatch
-def draw_record(record: Any, figure: Figure) -> None:
+def draw_record(record: object, figure: Figure) -> None:
     """Draw one kind of record into an empty figure."""
     kind = type(record).__name__.removesuffix("Record")
     raise ArgumentTypeError(
@@ -174,7 +174,7 @@ def _grid(figure: Figure, count: int, width: float, height: float, most: int = 4
 
 def _panels(
     figure: Figure,
-    record: Any,
+    record: object,
     items: Sequence[tuple[Any, str]],
     draw: Callable[[Any, Any, str], None],
     size: tuple[float, float],

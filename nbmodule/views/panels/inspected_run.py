@@ -79,7 +79,7 @@ class Parts(NamedTuple):
 
 
 @functools.singledispatch
-def parts_of(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
+def parts_of(model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
     """Say how to look at a call of `model`.
 
     A function is looked at through the one module that it calls.

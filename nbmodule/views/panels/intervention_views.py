@@ -107,7 +107,7 @@ def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
     return _channels(module, met[module, True][0]), _channels(module, met[module, False][0])
 
 
-def _channels(module: Any, values: object) -> int:
+def _channels(module: object, values: object) -> int:
     x = first_array(values, module)
     layout = vars(module).get("data_format")
     axis = layout.index("C") if layout and "C" in layout and len(layout) == x.ndim else -1
@@ -325,7 +325,7 @@ def attributes_of(modules: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {path: values for path, values in shown.items() if values}
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> Any:
     """A number that JSON cannot hold is written out."""
     if isinstance(value, str):
         return plain(value, 200)
@@ -391,7 +391,7 @@ class WhatIfSource(WeakSource):
         return settled(what_if) if kind == SETTLE else answered(what_if, kind, message)
 
 
-def settled(value: Any) -> dict[str, Any]:
+def settled(value: object) -> dict[str, Any]:
     """The hand has left the picture: the output that is saved with the notebook becomes what was
     tried last.
     """

@@ -174,7 +174,7 @@ class LossCurve(Displayed):
 
         return text_of(self.record(), color=False)
 
-    def plot(self, file: Any = None, *, log: bool = False) -> Any:
+    def plot(self, file: object = None, *, log: bool = False) -> Any:
         """Draw the series as a matplotlib figure, and write that to a file if one is named; see
         `nb.plot`.
         """

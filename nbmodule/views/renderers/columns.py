@@ -105,7 +105,7 @@ def picture_payload(p: Picture) -> dict[str, Any]:
     )
 
 
-def _picture(value: Any) -> dict[str, Any] | None:
+def _picture(value: object) -> dict[str, Any] | None:
     return picture_payload(value) if isinstance(value, Picture) else None
 
 
@@ -448,7 +448,7 @@ def written_columns(view: str) -> list[ShownColumn]:
     return [column for column in SHOWN[view] if column.text is not None]
 
 
-def cells_of(view: str, row: Any, **given: str) -> tuple[str, ...]:
+def cells_of(view: str, row: object, **given: str) -> tuple[str, ...]:
     """Write the cells of a row, those in `given` as they stand there."""
     columns = written_columns(view)
     return tuple(

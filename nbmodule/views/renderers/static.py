@@ -53,7 +53,7 @@ def plain_form_of(record: Any) -> Markup:
 
 
 @functools.singledispatch
-def body_of(record: Any) -> Markup:
+def body_of(record: object) -> Markup:
     """Write what stands below the title; rooms above register their own kinds here."""
     return pre(_lines_below(record))
 
