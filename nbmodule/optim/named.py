@@ -113,8 +113,8 @@ class LARS(RuleOptimizer):
 
         g  = g + weight_decay * w
         u  = lr * trust_coefficient * |w| / |g| * g         (lr * g where |w| or |g| is zero)
-        mw = u + momentum * mw
-        w  = w - mw                 (with nesterov: w - (u + momentum * mw))
+        mw = momentum * mw - u
+        w  = w + mw                 (with nesterov: w + momentum * mw - u)
 
     Some classic libraries have no momentum here: `momentum=0`.
 
