@@ -114,7 +114,6 @@ class StandIn:
 
     def _call(self, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
         """Run and log one call of the model or of a submodule."""
-        __tracebackhide__ = True
         part = self.module if not path else self.module._wiring.part(self.module, path, instance)
         if now.tracker is None or part is None:
             return run(*args, **kwargs)

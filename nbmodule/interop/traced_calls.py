@@ -70,7 +70,6 @@ def logged(
     part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run a call under a transform of JAX and log it."""
-    __tracebackhide__ = True
     args, kwargs = now.tracker.given(part, args, kwargs)
     index = tracker.begin(part, (args, kwargs))
     inputs = concrete((args, kwargs))  # before the call, which may use its arguments up

@@ -185,7 +185,6 @@ def around(
     model: Wrapped, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs
 ) -> Any:
     """The call of one submodule, seen as the call of its part."""
-    __tracebackhide__ = True
     wiring = model._wiring
     part = wiring.part(model, path, instance)
     if part is None:

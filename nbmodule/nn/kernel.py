@@ -127,7 +127,6 @@ def kernel(
 
     @functools.wraps(fn)
     def of_arrays(*args: object, **kwargs: object) -> Any:
-        __tracebackhide__ = True
         with mixed_ranks():  # a user's own are told apart by the checks
             bound = dict(signature.bind(*args, **kwargs).arguments)
             if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]

@@ -26,6 +26,7 @@ from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.placement import find_device
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentTypeError,
@@ -249,6 +250,7 @@ class Optimizer:
     _count = count
 
     # -- steps --
+    @shortened
     def step(
         self,
         v: Mapping[str, Any] | None = None,
@@ -275,7 +277,6 @@ class Optimizer:
             >>> nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})["w"]
             Array([0.9, 0.9], dtype=float32)
         """
-        __tracebackhide__ = True
         if grads is None:
             number = "neither" if v is None else "one of them"
             raise ArgumentTypeError(
@@ -301,6 +302,7 @@ class Optimizer:
         new = step(leaves, grads, extra)
         return v if inplace else jax.tree.unflatten(treedef, new)
 
+    @shortened
     def update(
         self, model: CoreModule, grads: Any = None, ignore_missing: bool = False, **extra: Any
     ) -> None:
@@ -325,7 +327,6 @@ class Optimizer:
             >>> model.w
             Parameter([0. 0.], device=cpu:0)
         """
-        __tracebackhide__ = True
         if grads is None:
             raise ArgumentTypeError(
                 f"{type(self).__name__}.update takes the model and its gradients, and was given "

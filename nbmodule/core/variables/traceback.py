@@ -67,7 +67,6 @@ def shortened(fn: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(fn)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        __tracebackhide__ = True
         try:
             return fn(*args, **kwargs)
         except Exception as error:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import (
     Around,
@@ -120,6 +121,7 @@ class LinenReporter(Function):
     def watch(self, report: Around) -> Iterator[None]:
         thread, depth = threading.get_ident(), [0]
 
+        @shortened
         def called(run: Run, args: Args, kwargs: Kwargs, context: Any) -> Any:
             path = tuple(context.module.path)
             is_of_model = bool(depth[0]) if path else type(context.module) is type(self.module)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import (
     Around,
@@ -130,6 +131,7 @@ class HaikuReporter(Function):
         hk, thread = need("haiku", "nb.track of a Haiku model"), threading.get_ident()
         lifted: list[str] = []  # names of layer stacks; in their inner transforms names begin anew
 
+        @shortened
         def called(run: Run, args: Args, kwargs: Kwargs, context: hk.MethodContext) -> Any:
             if context.method_name != "__call__" or threading.get_ident() != thread:
                 return run(*args, **kwargs)

@@ -18,6 +18,7 @@ import jax.core
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.core.variables.traceback import shortened
 from nbmodule.interop.frameworks.function import Around, Function, Path, Run, text_of
 
 Report = Callable[[Any, Run, Args, Kwargs], Any]
@@ -163,9 +164,9 @@ def _leave(owner: type, block: object) -> None:
 
 
 def _around(original: Any) -> Callable[..., Any]:
+    @shortened
     @functools.wraps(original)
     def call(self: Any, *args: object, **kwargs: object) -> Any:
-        __tracebackhide__ = True
         run = original.__get__(self, type(self))
         is_super = bool(_local.open) and _local.open[-1] is self  # reached again through super()
         if not _local.listeners or is_super:
