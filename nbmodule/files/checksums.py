@@ -16,56 +16,22 @@ import os
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from io import FileIO
 from typing import Any, TypeGuard
 
 from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import MOST_AXES, NOTHING, TEXT, StoredLeaf
+from nbmodule.files.stored_leaf import GROUP, MOST_AXES, NOTHING, TEXT, StoredRow
 
 FORMAT, VERSION = "nbmodule", 1
 MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
 _FOOTER = struct.Struct(
     "<QQII16s"
 )  # offset and length of the index, its checksum, the footer's own, magic
-GROUP = "group"
 # Deflate cannot expand more than 1032 times, so no honest claim is much larger than the file that
 # makes it.
 _MOST_EXPANSION, _FREE_CLAIM = 1040, 1 << 24
-
-
-@dataclass(slots=True)
-class StoredRow:
-    """One array (or text, or empty group) as it lies in a file.
-
-    Attributes:
-        path: Spelled by `chains.escape`.
-        dtype: Name of its kind, `text`, `none` or `group`.
-        shape: Of the array.
-        offset: Of its first byte in the file; 0 when it has none or is compressed.
-        size: How many bytes it has when unpacked.
-        crc: `zlib.crc32` of these bytes, None if unknown.
-        notes: Facts that the bytes do not contain; see `stored_leaf`.
-        is_compressed: Whether HDF5 must unpack it.
-        data: Bytes that were fetched by other means.
-    """
-
-    path: str
-    dtype: str
-    shape: tuple[int, ...] = ()
-    offset: int = 0
-    size: int = 0
-    crc: int | None = None
-    notes: dict[str, Any] = field(default_factory=dict)
-    is_compressed: bool = False
-    data: Any = None
-
-    @classmethod
-    def of_leaf(cls, path: str, leaf: StoredLeaf, data: Any = None) -> StoredRow:
-        """Return the row of a leaf, which has no location in a file yet."""
-        return cls(path, leaf.dtype, leaf.shape, size=leaf.nbytes, notes=leaf.notes, data=data)
 
 
 def index_bytes(rows: list[StoredRow], end: int) -> bytes:

@@ -19,13 +19,13 @@ from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.whole_file import file_name
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_levels, nest, unescape
-from nbmodule.files.checksums import GROUP, StoredRow, check_count, read_at, read_index
+from nbmodule.files.checksums import check_count, read_at, read_index
 from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_hdf5
 from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
 from nbmodule.files.packed import unpack_small_arrays
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
-from nbmodule.files.stored_leaf import TEXT, restore
+from nbmodule.files.stored_leaf import GROUP, TEXT, StoredRow, restore
 from nbmodule.files.torch_format import read_torch
 
 _MOST_INDEX = 100_000_000  # bytes

@@ -10,7 +10,8 @@ from io import FileIO
 import numpy as np
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files.checksums import StoredRow, read_into
+from nbmodule.files.checksums import read_into
+from nbmodule.files.stored_leaf import StoredRow
 
 _ALIGNMENT = 64  # what XLA wants in order to take host memory without a copy on the CPU
 

@@ -23,8 +23,6 @@ from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
 from nbmodule.files.checksums import (
     FORMAT,
-    GROUP,
-    StoredRow,
     check_row,
     check_version,
     most_bytes,
@@ -33,7 +31,7 @@ from nbmodule.files.checksums import (
 from nbmodule.files.dtypes import IEEE_LIKE, kind_of
 from nbmodule.files.fetch import empty
 from nbmodule.files.hdf5_write import hdf5_type, import_h5py
-from nbmodule.files.stored_leaf import NOTHING, TEXT
+from nbmodule.files.stored_leaf import GROUP, NOTHING, TEXT, StoredRow
 
 _PATIENCE = 30.0  # seconds
 _WALK = """

@@ -8,6 +8,7 @@ full disk fails in plain writes, which fail cleanly. The index with all checksum
 from __future__ import annotations
 
 import io
+import operator
 import os
 import zlib
 from collections import deque
@@ -19,9 +20,9 @@ from typing import Any, BinaryIO
 
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import MissingDependencyError
-from nbmodule.files.checksums import FORMAT, GROUP, VERSION, StoredRow, index_bytes
+from nbmodule.files.checksums import FORMAT, VERSION, index_bytes
 from nbmodule.files.dtypes import IEEE_LIKE, kinds
-from nbmodule.files.stored_leaf import NOTHING, TEXT, StoredLeaf
+from nbmodule.files.stored_leaf import GROUP, NOTHING, TEXT, StoredRow
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _COMPRESSED_FROM = 1 << 10
@@ -42,14 +43,12 @@ def import_h5py() -> Any:
     return h5py
 
 
-def write_hdf5(
-    file: BinaryIO, leaves: list[tuple[str, StoredLeaf | None]], level: int | None
-) -> None:
-    """Write an HDF5 file of these leaves, and its index.
+def write_hdf5(file: BinaryIO, rows: list[StoredRow], level: int | None) -> None:
+    """Write an HDF5 file of these rows, and its index.
 
     Args:
         file: New and empty, open for writing and reading.
-        leaves: (path, leaf); None is an empty group.
+        rows: All that it is to hold; they get their locations and checksums.
         level: Of gzip, 0 to 9; None leaves the arrays as they are.
     """
     h5py = import_h5py()
@@ -58,19 +57,19 @@ def write_hdf5(
     memory = None if level is None else io.BytesIO()
     target = _Target(memory or file)
     aligned = {"alignment_threshold": _LARGE, "alignment_interval": ALIGNMENT}
-    block = min(1 << 20, 1024 + 512 * len(leaves))
+    block = min(1 << 20, 1024 + 512 * len(rows))
     with collector_paused():
         with h5py.File(
             target, "w", libver=("v110", "v110"), meta_block_size=block, **aligned
         ) as structures:
             structures.attrs["format"], structures.attrs["format_version"] = FORMAT, VERSION
             builder = _Builder(h5py, structures, level)
-            rows = [builder.add(path, leaf) for path, leaf in leaves]
+            rows = [builder.add(row) for row in rows]
         if target.error is not None:
             raise target.error
     if memory is not None:
         file.write(memory.getbuffer())
-    _write_arrays(file, rows, [leaf for _, leaf in leaves])
+    _write_arrays(file, rows)
     size = file.seek(0, os.SEEK_END)  # the structures alone may end before the last array
     file.write(index_bytes(rows, size))
 
@@ -123,54 +122,53 @@ class _Builder:
         self.plain.set_obj_track_times(False)
         self.known: dict[int, StoredRow] = {}
 
-    def add(self, path: str, leaf: StoredLeaf | None) -> StoredRow:
-        """Make the dataset of a leaf, or a second name for one that is there."""
-        if leaf is None:
-            self.root.create_group(path)
-            return StoredRow(path, GROUP)
-        if leaf.identity is not None and (first := self.known.get(id(leaf.identity))):
-            self.root[path] = self.root[first.path]
-            return replace(first, path=path)
-        row = StoredRow.of_leaf(path, leaf)
-        if leaf.identity is not None:
-            self.known[id(leaf.identity)] = row
-        if leaf.dtype in (TEXT, NOTHING):
-            dataset = self._add_text(path, leaf)
-        elif self.level is not None and leaf.nbytes >= _COMPRESSED_FROM:
-            dataset = self._add_compressed(row, leaf)
+    def add(self, row: StoredRow) -> StoredRow:
+        """Make the dataset of a row, or a second name for one that is there."""
+        if row.dtype == GROUP:
+            self.root.create_group(row.path)
+            return row
+        if row.identity is not None:
+            first = self.known.setdefault(id(row.identity), row)
+            if first is not row:
+                self.root[row.path] = self.root[first.path]
+                return replace(first, path=row.path)
+        if row.dtype in (TEXT, NOTHING):
+            dataset = self._add_text(row)
+        elif self.level is not None and row.size >= _COMPRESSED_FROM:
+            dataset = self._add_compressed(row)
         else:
-            dataset = self._add_plain(path, leaf)
-        notes = dict(leaf.notes)
-        if leaf.dtype == TEXT:  # HDF5 drops zeros at the end of a text, and knows no empty text
-            notes["length"] = leaf.nbytes
-        elif leaf.dtype != NOTHING and leaf.element.raw:
-            notes |= {"dtype": leaf.dtype, "shape": list(leaf.shape)}
+            dataset = self._add_plain(row)
+        notes = dict(row.notes)
+        if row.dtype == TEXT:  # HDF5 drops zeros at the end of a text, and knows no empty text
+            notes["length"] = row.size
+        elif row.dtype != NOTHING and row.element.raw:
+            notes |= {"dtype": row.dtype, "shape": list(row.shape)}
         if notes:
             attributes = self.h5py.Dataset(dataset).attrs
             for name, value in notes.items():
                 # HDF5 cannot read an attribute of no numbers
                 attributes[name] = self.h5py.Empty("<i8") if value == [] else value
-        if leaf.nbytes and not row.is_compressed:
+        if row.size and not row.is_compressed:
             row.offset = dataset.get_offset() or 0
         return row
 
-    def _add_plain(self, path: str, leaf: StoredLeaf) -> Any:
-        h5s, shape = self.h5py.h5s, leaf.element.stored_shape(leaf.shape)
+    def _add_plain(self, row: StoredRow) -> Any:
+        h5s, shape = self.h5py.h5s, row.element.stored_shape(row.shape)
         space = h5s.create_simple(shape) if shape else h5s.create(h5s.SCALAR)
-        h5_type = hdf5_type(leaf.dtype)
+        h5_type = hdf5_type(row.dtype)
         return self.h5py.h5d.create(
-            self.root.id, path.encode(), h5_type, space, self.plain, self.links
+            self.root.id, row.path.encode(), h5_type, space, self.plain, self.links
         )
 
-    def _add_text(self, path: str, leaf: StoredLeaf) -> Any:
-        if leaf.dtype == NOTHING:
-            return self.root.create_dataset(path, data=self.h5py.Empty("<i1")).id
-        dtype = self.h5py.string_dtype("utf-8", max(1, leaf.nbytes))
-        return self.root.create_dataset(path, data=leaf.source, dtype=dtype).id
+    def _add_text(self, row: StoredRow) -> Any:
+        if row.dtype == NOTHING:
+            return self.root.create_dataset(row.path, data=self.h5py.Empty("<i1")).id
+        dtype = self.h5py.string_dtype("utf-8", max(1, row.size))
+        return self.root.create_dataset(row.path, data=row.data, dtype=dtype).id
 
-    def _add_compressed(self, row: StoredRow, leaf: StoredLeaf) -> Any:
-        h5_type, everything = hdf5_type(leaf.dtype), self.h5py.h5s.ALL
-        shape = leaf.element.stored_shape(leaf.shape)
+    def _add_compressed(self, row: StoredRow) -> Any:
+        h5_type, everything = hdf5_type(row.dtype), self.h5py.h5s.ALL
+        shape = row.element.stored_shape(row.shape)
         dataset = self.root.create_dataset(
             row.path,
             shape,
@@ -179,7 +177,7 @@ class _Builder:
             shuffle=True,
             compression=self.level,
         ).id
-        data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
+        data: Any = row.to_bytes()  # NumPy declares its buffers from Python 3.12 on
         row.is_compressed, row.crc = True, zlib.crc32(data)
         stored = data.view(f"V{h5_type.get_size()}").reshape(shape)
         dataset.write(everything, everything, stored, h5_type)
@@ -202,17 +200,17 @@ def hdf5_type(name: str) -> Any:
     return h5t.py_create(kinds()[name].dtype.newbyteorder("<"), logical=True)
 
 
-def _write_arrays(file: BinaryIO, rows: list[StoredRow], leaves: list[StoredLeaf | None]) -> None:
+def _write_arrays(file: BinaryIO, rows: list[StoredRow]) -> None:
     """Write each array to its location, and note its checksum; of large arrays other threads
     compute it meanwhile.
     """
     checksums: dict[int, int] = {}
     running: deque[tuple[int, Future[int]]] = deque()
     with ThreadPoolExecutor(_THREADS) as pool:
-        for row, leaf in sorted(zip(rows, leaves, strict=True), key=lambda pair: pair[0].offset):
-            if leaf is None or not row.size or row.is_compressed or row.offset in checksums:
+        for row in sorted(rows, key=operator.attrgetter("offset")):
+            if not row.size or row.is_compressed or row.offset in checksums:
                 continue
-            data: Any = leaf.data()  # NumPy declares its buffers from Python 3.12 on
+            data: Any = row.to_bytes()  # NumPy declares its buffers from Python 3.12 on
             is_large = row.size >= _LARGE
             checksums[row.offset] = 0 if is_large else zlib.crc32(data)
             if is_large:

@@ -27,9 +27,7 @@ from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.stored_leaf import (
     MOST_AXES,
-    NOTHING,
-    TEXT,
-    StoredLeaf,
+    StoredRow,
     describe_leaf,
     restore,
 )
@@ -39,54 +37,40 @@ MANY = 1000
 _INDEX = "index"
 
 
-class _JoinedLeaf(StoredLeaf):
-    """All packed arrays of one dtype, as one leaf."""
-
-    def __init__(self, dtype: str, parts: list[StoredLeaf]) -> None:
-        self.parts = parts
-        shown = "uint8" if kinds()[dtype].raw else dtype
-        nbytes = sum(part.nbytes for part in parts)
-        super().__init__(shown, (nbytes * 8 // kinds()[shown].bits,), nbytes, None)
-
-    def data(self) -> np.ndarray:
-        """Fetch the bytes of all parts."""
-        return np.concatenate([part.data() for part in self.parts])
-
-
-def pack_small_arrays(
-    leaves: list[tuple[str, StoredLeaf | None]], packed: bool | None
-) -> list[tuple[str, StoredLeaf | None]]:
+def pack_small_arrays(rows: list[StoredRow], packed: bool | None) -> list[StoredRow]:
     """Put small arrays together.
 
     Args:
-        leaves: (path, leaf); None is an empty group.
+        rows: All that is to be written.
         packed: Whether to do so; None packs when there are more than 1,000 small ones.
     """
-    small = [
-        (path, leaf)
-        for path, leaf in leaves
-        if leaf and leaf.dtype not in (TEXT, NOTHING) and leaf.nbytes <= SMALL
-    ]
+    small = [row for row in rows if row.dtype in kinds() and row.size <= SMALL]
     if not small or packed is False or (packed is None and len(small) <= MANY):
-        return leaves
+        return rows
     index: dict[str, list[Any]] = {}
-    parts: dict[str, list[StoredLeaf]] = {}
+    parts: dict[str, list[StoredRow]] = {}
     ends: dict[str, int] = {}
     starts: dict[int, int] = {}
-    for path, leaf in small:
-        start = starts.get(id(leaf.identity)) if leaf.identity is not None else None
+    for row in small:
+        start = starts.get(id(row.identity)) if row.identity is not None else None
         if start is None:
-            start = ends.get(leaf.dtype, 0)
-            starts[id(leaf.identity)] = start
-            ends[leaf.dtype] = start + (leaf.nbytes if leaf.element.raw else prod(leaf.shape))
-            parts.setdefault(leaf.dtype, []).append(leaf)
-        index[path] = [leaf.dtype, start, leaf.shape] + ([leaf.notes] if leaf.notes else [])
-    large = [(path, leaf) for path, leaf in leaves if path not in index]
-    joined = [
-        (f"{PACKED}/{dtype}", _JoinedLeaf(dtype, members)) for dtype, members in parts.items()
-    ]
+            start = ends.get(row.dtype, 0)
+            starts[id(row.identity)] = start
+            ends[row.dtype] = start + (row.size if row.element.raw else prod(row.shape))
+            parts.setdefault(row.dtype, []).append(row)
+        index[row.path] = [row.dtype, start, row.shape] + ([row.notes] if row.notes else [])
+    large = [row for row in rows if row.path not in index]
     text = dump_json(index, "the index of packed arrays").decode()
-    return [*large, (f"{PACKED}/{_INDEX}", describe_leaf(text, f"{PACKED}/{_INDEX}")), *joined]
+    joined = [_join(dtype, members) for dtype, members in parts.items()]
+    return [*large, describe_leaf(text, f"{PACKED}/{_INDEX}"), *joined]
+
+
+def _join(dtype: str, rows: list[StoredRow]) -> StoredRow:
+    """Return all packed arrays of one dtype as one row."""
+    shown = "uint8" if kinds()[dtype].raw else dtype
+    size = sum(row.size for row in rows)
+    shape = (size * 8 // kinds()[shown].bits,)
+    return StoredRow(f"{PACKED}/{dtype}", shown, shape, size=size, data=rows)
 
 
 def unpack_small_arrays(blocks: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[str, Any]]:

@@ -17,9 +17,9 @@ from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files.chains import EMPTY, escape_levels, flatten_levels, unescape
-from nbmodule.files.checksums import MOST_ARRAYS, StoredRow, check_count, read_at
+from nbmodule.files.checksums import MOST_ARRAYS, check_count, read_at
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
+from nbmodule.files.stored_leaf import StoredRow, describe_leaf
 
 # The format's name of each dtype.
 _DTYPES = {
@@ -135,13 +135,13 @@ def save_safetensors(
         )
     if not all(isinstance(text, str) for item in (metadata or {}).items() for text in item):
         raise ArgumentTypeError("cannot save the metadata: safetensors files hold text by name.")
-    data = {name: leaf.data() for name, leaf in leaves}  # alive until everything is written
+    data = {name: leaf.to_bytes() for name, leaf in leaves}  # alive until everything is written
     specs = {
         name: TensorSpec(
             dtype=leaf.dtype,
             shape=leaf.shape,
             data_ptr=data[name].ctypes.data,
-            data_len=leaf.nbytes,
+            data_len=leaf.size,
         )
         for name, leaf in leaves
     }
@@ -149,7 +149,7 @@ def save_safetensors(
         file.write(serialize(specs, metadata))
 
 
-def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredLeaf]]:
+def _leaves(variables: Mapping[str, Any]) -> list[tuple[str, StoredRow]]:
     leaves = []
     for path, value in flatten_levels(variables, what="variables"):
         if value is EMPTY:

@@ -20,30 +20,39 @@ from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files.dtypes import Kind, from_bytes, kind_of, kinds, to_bytes
 
-TEXT, NOTHING = "text", "none"
+TEXT, NOTHING, GROUP = "text", "none", "group"
 MOST_AXES = 32
 SCALARS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 
 @dataclass(slots=True)
-class StoredLeaf:
-    """A leaf that is ready to be written.
+class StoredRow:
+    """One leaf, or empty group, that is to be written or lies in a file.
 
     Attributes:
-        dtype: Name of its kind, or `text` or `none`.
+        path: Spelled by `chains.escape`.
+        dtype: Name of its kind, `text`, `none` or `group`.
         shape: Of the array.
-        nbytes: That it takes in the file.
-        source: The array itself, still on its device, or text as bytes.
+        offset: Of its first byte in the file; 0 when it has none or is compressed.
+        size: How many bytes it has when unpacked.
+        crc: `zlib.crc32` of these bytes, None if unknown.
         notes: What the bytes do not tell.
+        is_compressed: Whether HDF5 must unpack it.
+        data: To be written: the array itself, still on its device, text as bytes, or rows that lie
+            one after the other. Of a file: bytes that were fetched by other means.
         identity: The object that was given; two places that hold the same one share its bytes. None
             where that says nothing.
     """
 
+    path: str
     dtype: str
-    shape: tuple[int, ...]
-    nbytes: int
-    source: Any
+    shape: tuple[int, ...] = ()
+    offset: int = 0
+    size: int = 0
+    crc: int | None = None
     notes: dict[str, Any] = field(default_factory=dict)
+    is_compressed: bool = False
+    data: Any = None
     identity: Any = None
 
     @property
@@ -51,13 +60,15 @@ class StoredLeaf:
         """The layout of its elements in the file."""
         return kinds()[self.dtype]
 
-    def data(self) -> np.ndarray:
+    def to_bytes(self) -> np.ndarray:
         """Fetch the bytes to write, as one row of `uint8`; the array comes from its device only
         now.
         """
-        if isinstance(self.source, bytes):
-            return np.frombuffer(self.source, np.uint8)
-        return to_bytes(to_host(self.source), self.element)
+        if isinstance(self.data, bytes):
+            return np.frombuffer(self.data, np.uint8)
+        if isinstance(self.data, list):
+            return np.concatenate([row.to_bytes() for row in self.data])
+        return to_bytes(to_host(self.data), self.element)
 
 
 def to_host(array: object) -> np.ndarray:
@@ -75,12 +86,12 @@ def _platform(array: jax.Array) -> str:
     return next(iter(array.devices())).platform
 
 
-def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredLeaf:
+def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredRow:
     """Say how a leaf is to be written.
 
     Args:
         leaf: Array, random key, number, text or None.
-        path: Its place, for errors.
+        path: Its place in the file.
         dtype: Cast arrays of floating point to this one.
 
     Raises:
@@ -89,10 +100,10 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
         DtypeError: if a file cannot hold the dtype.
     """
     if leaf is None:
-        return StoredLeaf(NOTHING, (), 0, b"")
+        return StoredRow(path, NOTHING, data=b"")
     if isinstance(leaf, str):
         text = leaf.encode("utf-8", "surrogatepass")
-        return StoredLeaf(TEXT, (), len(text), text)
+        return StoredRow(path, TEXT, size=len(text), data=text)
     if type(leaf) in SCALARS.values():
         return _describe_number(leaf, path)
     notes: dict[str, Any] = {}
@@ -148,7 +159,7 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
 
 def _describe_array(
     source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any
-) -> StoredLeaf:
+) -> StoredRow:
     element = kind_of(source.dtype)
     if element is None:
         raise DtypeError(
@@ -162,23 +173,24 @@ def _describe_array(
         )
     if dtype is not None and jnp.issubdtype(element.dtype, jnp.floating) and element.dtype != dtype:
         element = kinds()[dtype.name]  # cast when it is written: one copy exists at a time
-    return StoredLeaf(
-        element.name, source.shape, element.nbytes(source.shape), source, notes, identity
+    size = element.nbytes(source.shape)
+    return StoredRow(
+        path, element.name, source.shape, size=size, notes=notes, data=source, identity=identity
     )
 
 
-def _describe_number(number: object, path: str) -> StoredLeaf:
+def _describe_number(number: object, path: str) -> StoredRow:
     array = np.asarray(number)
     if array.dtype == object:
         raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
     notes = {"python": type(number).__name__}
-    return StoredLeaf(array.dtype.name, (), array.nbytes, array, notes)
+    return StoredRow(path, array.dtype.name, size=array.nbytes, notes=notes, data=array)
 
 
 def restore(
     row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str, Any], location: str
 ) -> Any:
-    """Make a leaf again of bytes and notes; the inverse of `describe_leaf` and `Leaf.data`.
+    """Make a leaf again of bytes and notes; the inverse of `describe_leaf` and `to_bytes`.
 
     Args:
         row: One row of `uint8`.

@@ -42,7 +42,7 @@ from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import write_hdf5
 from nbmodule.files.packed import pack_small_arrays
 from nbmodule.files.renaming import Rename, rename_rows, rows_below
-from nbmodule.files.stored_leaf import StoredLeaf, describe_leaf
+from nbmodule.files.stored_leaf import GROUP, StoredRow, describe_leaf
 from nbmodule.tree.container import Container
 
 
@@ -88,9 +88,9 @@ def save(
     _check_ending(path)
     level, target = _check_compression(compression), _check_dtype(dtype)
     with collector_paused():
-        leaves = pack_small_arrays(_described(variables, buffers, metadata, target), packed)
+        rows = pack_small_arrays(_described(variables, buffers, metadata, target), packed)
     with whole_file(path) as file:
-        write_hdf5(file, leaves, level)
+        write_hdf5(file, rows, level)
 
 
 def _described(
@@ -98,19 +98,20 @@ def _described(
     buffers: Mapping[str, Any] | None,
     metadata: Any,
     dtype: np.dtype | None,
-) -> list[tuple[str, StoredLeaf | None]]:
-    """List all that goes into the file, by path."""
-    rows = list(flatten_levels(variables, what="variables"))
+) -> list[StoredRow]:
+    """List all that goes into the file."""
+    leaves = list(flatten_levels(variables, what="variables"))
     if buffers is not None:
-        rows += [
+        leaves += [
             (f"{BUFFERS}/{path}", leaf) for path, leaf in flatten_levels(buffers, what="buffers")
         ] or [(BUFFERS, EMPTY)]
-    leaves = [
-        (path, None if leaf is EMPTY else describe_leaf(leaf, path, dtype)) for path, leaf in rows
+    rows = [
+        StoredRow(path, GROUP) if leaf is EMPTY else describe_leaf(leaf, path, dtype)
+        for path, leaf in leaves
     ]
     if metadata is not None:
-        leaves.append((METADATA, describe_leaf(dump_json(metadata, "metadata").decode(), METADATA)))
-    return leaves
+        rows.append(describe_leaf(dump_json(metadata, "metadata").decode(), METADATA))
+    return rows
 
 
 def _check_ending(path: str | os.PathLike[str]) -> None:
