@@ -84,51 +84,27 @@ def cross_entropy(
         weight = along(weight, axis, prediction.ndim)
         prediction, weight = promoted(prediction, weight)
     log_p = log_softmax(prediction, axis=axis) if from_logits else _log(prediction)
-    labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
-    if target.shape == prediction.shape and target.ndim > 0:
-        dense = (
-            lax.convert_element_type(target, log_p.dtype) * (1 - label_smoothing)
-            + label_smoothing / classes
-        )
-        values = -jnp.sum(_weighted(_product(dense, log_p), weight), axis)
-        return reduce(name, values, reduction)
-    if target.shape != labels_shape:
-        fix = " Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else ""
-        raise ShapeError(
-            f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
-            f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
-            f"classes on axis {axis}), got {describe_shape(target)}.{fix}"
-        )
-    if not jnp.issubdtype(target.dtype, jnp.integer):
-        raise DtypeError(
-            f"{name}: target of shape {list(labels_shape)} must hold integer labels, got "
-            f'{describe_shape(target)}. Convert it first: target.astype("int32").'
-        )
-    return _of_labels(name, log_p, target, weight, axis, label_smoothing, ignore_index, reduction)
-
-
-def _of_labels(
-    name: str,
-    log_p: Array,
-    target: Array,
-    weight: Array | None,
-    axis: int,
-    label_smoothing: float,
-    ignore_index: int | None,
-    reduction: str,
-) -> Array:
-    classes = log_p.shape[axis]
-    target = lax.convert_element_type(
-        target, widened(target.dtype, jnp.int32) if target.dtype.kind == "i" else jnp.int32
-    )
-    is_label = lax.broadcasted_iota(target.dtype, log_p.shape, axis) == lax.expand_dims(
-        target, (axis,)
-    )
-    share = None if weight is None else jnp.sum(where(is_label, weight, 0), axis)
-    values = _weighted(-jnp.sum(where(is_label, log_p, 0), axis), share)
+    weighted = log_p if weight is None else log_p * weight
+    share: Array | None = None
+    is_dense = target.shape == prediction.shape and target.ndim > 0
+    if is_dense:
+        target = lax.convert_element_type(target, log_p.dtype)
+        values = -jnp.sum(_product(target, weighted), axis)
+    else:
+        _check_labels(name, prediction, target, axis)
+        is_signed = target.dtype.kind == "i"
+        dtype = widened(target.dtype, jnp.int32) if is_signed else jnp.int32
+        target = lax.convert_element_type(target, dtype)
+        numbers = lax.broadcasted_iota(dtype, log_p.shape, axis)
+        is_label = numbers == lax.expand_dims(target, (axis,))
+        values = -jnp.sum(where(is_label, weighted, 0), axis)
+        if weight is not None:
+            share = jnp.sum(where(is_label, weight, 0), axis)
     if label_smoothing:
-        spread = -jnp.sum(_weighted(log_p, weight), axis)
-        values = (1 - label_smoothing) * values + (label_smoothing / classes) * spread
+        spread = -jnp.mean(weighted, axis)
+        values = (1 - label_smoothing) * values + label_smoothing * spread
+    if is_dense:
+        return reduce(name, values, reduction)
     is_wrong = (target < 0) | (target >= classes)
     if ignore_index is not None:
         check_index(name, "ignore_index", ignore_index, 1 << 31)
@@ -141,6 +117,22 @@ def _of_labels(
         return reduce(name, values, reduction)
     count = jnp.sum(widened_array(share))
     return reduce(name, values, reduction, count=where(count == 0, 1, count))
+
+
+def _check_labels(name: str, prediction: Array, target: Array, axis: int) -> None:
+    labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
+    if target.shape != labels_shape:
+        fix = " Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else ""
+        raise ShapeError(
+            f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
+            f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
+            f"classes on axis {axis}), got {describe_shape(target)}.{fix}"
+        )
+    if not jnp.issubdtype(target.dtype, jnp.integer):
+        raise DtypeError(
+            f"{name}: target of shape {list(labels_shape)} must hold integer labels, got "
+            f'{describe_shape(target)}. Convert it first: target.astype("int32").'
+        )
 
 
 def _refusing_logits(loss: Callable[..., Any]) -> Any:
@@ -428,7 +420,3 @@ def _log_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Arra
 def _product(target: Array, log_p: Array) -> Array:
     """`target * log_p`, zero where the target is, also for a probability of zero."""
     return where(target == 0, 0, target * where(target == 0, 0, log_p))
-
-
-def _weighted(x: Array, weight: Array | None) -> Array:
-    return x if weight is None else x * weight
