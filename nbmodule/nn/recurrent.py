@@ -251,15 +251,20 @@ class _Recurrent(_Gated):
         return f"{self.in_features} → {directions}{self.hidden_features}{layers}"
 
 
-class RNN(_Recurrent):
-    _type, _gates, _words = "RNN", 1, _RNN
+class _Elman(Layer):
+    """The choice of the nonlinearity."""
 
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
     ) -> None:
-        check_choice("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
+        check_choice(type(self).__name__, "nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
-        super().__init__(in_features, hidden_features, **options)
+        # of the layer or the cell
+        super().__init__(in_features, hidden_features, **options)  # type: ignore[call-arg]
+
+
+class RNN(_Elman, _Recurrent):
+    _type, _gates, _words = "RNN", 1, _RNN
 
 
 class LSTM(_Recurrent):
@@ -326,16 +331,9 @@ class _Cell(_Gated):
         return self._call_function(x, *states, *self._values())
 
 
-class RNNCell(_Cell):
+class RNNCell(_Elman, _Cell):
     _gates, _words = 1, _RNN
     _function, _options = staticmethod(recurrent.rnn_cell), ("nonlinearity",)
-
-    def __init__(
-        self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
-    ) -> None:
-        check_choice("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
-        self.nonlinearity = nonlinearity
-        super().__init__(in_features, hidden_features, **options)
 
 
 class LSTMCell(_Cell):

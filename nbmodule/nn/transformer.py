@@ -201,14 +201,12 @@ class _Stack(Layer):
         num_heads: Number of heads of each attention.
         hidden_features: Features between the two linear layers; `4 * features` by default.
         final_norm: Whether a norm `norm` follows the last layer; by default if norms come first.
-        norm_first: Whether norms precede each part of a layer, instead of following it.
-        eps: Added to the variance in the norms.
-        with_bias: Whether linear layers, projections and norms have biases.
         key: Key for the initial values; by default the next of the default stream.
         device: Device of the variables.
         dtype: Dtype of the variables.
         v: Variables to use instead of fresh ones.
-        **layer_options: Other arguments of each layer: `dropout_rate`, `activation`, `rotary`.
+        **layer_options: Other arguments of each layer: `dropout_rate`, `activation`, `norm_first`,
+            `eps`, `rotary` and `with_bias`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -229,9 +227,6 @@ class _Stack(Layer):
         hidden_features: int | None = None,
         *,
         final_norm: bool | None = None,
-        norm_first: bool = False,
-        eps: float = 1e-5,
-        with_bias: bool = True,
         key: KeyLike | None = None,
         device: DeviceLike | None = None,
         dtype: DTypeLike | None = None,
@@ -239,18 +234,14 @@ class _Stack(Layer):
         **layer_options: Any,
     ) -> None:
         name = type(self).__name__
-        common: dict[str, Any] = {
-            "eps": eps,
-            "with_bias": with_bias,
-            "device": device,
-            "dtype": dtype,
-        }
-        layer_options |= common | {"norm_first": norm_first}
+        common: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = [
-            self._kind(features, num_heads, hidden_features, key=subkey, **layer_options)
+            self._kind(features, num_heads, hidden_features, key=subkey, **common, **layer_options)
             for subkey in keys(key, size(name, "num_layers", num_layers))
         ]
-        has_norm = norm_first if final_norm is None else flag(name, "final_norm", final_norm)
+        layer = self.layers[0]
+        has_norm = layer.norm_first if final_norm is None else flag(name, "final_norm", final_norm)
+        common |= {"eps": layer.norm1.eps, "with_bias": layer.norm1.with_bias}
         self.norm = LayerNorm(features, **common) if has_norm else None
         super().__init__(device=device, dtype=dtype, v=v)
 
