@@ -55,9 +55,8 @@ def rnn_cell(
 
     Source: Elman (1990), Finding structure in time.
     """
-    check_choice("rnn_cell", "nonlinearity", nonlinearity, ("tanh", "relu"))
     weights = weight_ih, weight_hh, bias_ih, bias_hh
-    return _cell("rnn_cell", 1, _rnn_step(nonlinearity), x, (h,), weights)[0]
+    return _cell("rnn_cell", 1, _rnn_step("rnn_cell", nonlinearity), x, (h,), weights)[0]
 
 
 @kernel
@@ -174,9 +173,9 @@ def rnn(
         >>> ys.shape, h
         ((3, 1), Array([0.7615942], dtype=float32))
     """
-    check_choice("rnn", "nonlinearity", nonlinearity, ("tanh", "relu"))
     weights = weight_ih, weight_hh, bias_ih, bias_hh
-    ys, (h,) = _scan("rnn", 1, _rnn_step(nonlinearity), x, (h,), weights, lengths, reverse)
+    step = _rnn_step("rnn", nonlinearity)
+    ys, (h,) = _scan("rnn", 1, step, x, (h,), weights, lengths, reverse)
     return ys, h
 
 
@@ -270,7 +269,9 @@ Step = Callable[[Array, State, Array, "Array | None"], State]
 Weights = tuple[Array, Array, "Array | None", "Array | None"]
 
 
-def _rnn_step(nonlinearity: str) -> Step:
+def _rnn_step(name: str, nonlinearity: str) -> Step:
+    check_choice(name, "nonlinearity", nonlinearity, ("tanh", "relu"))
+
     def step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
         total = projected + linear(state[0], weight, bias)
         return (lax.tanh(total) if nonlinearity == "tanh" else relu(total),)
@@ -298,14 +299,17 @@ def _parts(x: Array, count: int) -> list[Array]:
     return [lax.slice_in_dim(x, i * size, (i + 1) * size, axis=x.ndim - 1) for i in range(count)]
 
 
-def _check_cell(
+def _projected(
     name: str,
     gates: int,
     x: Array,
     states: tuple[Array | None, ...],
     weights: Weights,
     batch: tuple[int, ...],
-) -> None:
+) -> tuple[Array, State, Array, Array | None]:
+    """Check the arguments of a cell, and return those of its step: the projected inputs, the
+    states (zeros for None), and the weight and bias of the state's part.
+    """
     weight_ih, weight_hh, *biases = weights
     axes = "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)"
     check_rank(name, "weight_hh", weight_hh, axes, 2, 2)
@@ -323,12 +327,14 @@ def _check_cell(
         if state is not None:
             check_floating(name, **{which: state})
             check_shape(name, which, state, (*batch, hidden), reason)
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
+    shape = *batch, hidden
+    state = tuple(jnp.zeros(shape, x.dtype) if each is None else each for each in states_)
+    return linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh
 
 
 def _cell(name: str, gates: int, step: Step, x: Array, states: State, weights: Weights) -> State:
-    _check_cell(name, gates, x, states, weights, x.shape[:-1])
-    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
-    return step(linear(x, weight_ih, bias_ih), tuple(states_), weight_hh, bias_hh)
+    return step(*_projected(name, gates, x, states, weights, x.shape[:-1]))
 
 
 def _scan(
@@ -343,13 +349,9 @@ def _scan(
 ) -> tuple[Array, State]:
     check_rank(name, "x", x, "(*batch, time, in_features)", 2)
     batch, time = x.shape[:-2], x.shape[-2]
-    _check_cell(name, gates, x, states, weights, batch)
-    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
-    zeros = jnp.zeros((*batch, weight_hh.shape[1]), x.dtype)
-    state = tuple(zeros if each is None else each for each in states_)
+    projected, state, weight_hh, bias_hh = _projected(name, gates, x, states, weights, batch)
     if not time:  # which `lax.scan` refuses under `jax_disable_jit`
-        return jnp.zeros((*batch, 0, weight_hh.shape[1]), x.dtype), state
-    projected = linear(x, weight_ih, bias_ih)
+        return jnp.zeros((*batch, 0, weight_hh.shape[1]), projected.dtype), state
     times = lax.transpose(projected, (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
     counts: Array | None = None
     if lengths is not None:
