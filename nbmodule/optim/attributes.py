@@ -135,10 +135,11 @@ def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
                 "outside first (directly in nb.jit will do), or set the state by set_state; keep "
                 "what changes in every step in a JAX array."
             )
-        memo.change = AttributeChange(optimizer)
+        change = AttributeChange(optimizer)
+        outermost.closing.append(change.close)  # first: an interrupt must not leave it open
+        memo.change = change
         if outermost.wall:
-            memo.changes.append(memo.change)
-        outermost.closing.append(memo.change.close)
+            memo.changes.append(change)
     if memo.change not in frame.written:
         write(memo.change, np.int32(1))
 
