@@ -81,11 +81,8 @@ class Layer(Module):
         if "$name" in (cls.__doc__ or ""):
             cls._template, cls.__doc__ = cls.__doc__ or "", None
         elif cls.__doc__ is None and hasattr(cls, "_template") and migration.is_ours(cls):
-            cls.__doc__ = None if cls.__name__.startswith("_") else cls._documentation()
-
-    @classmethod
-    def _documentation(cls) -> str:
-        return documented(cls._template, cls.__name__, cls._axes, **cls._words)
+            if not cls.__name__.startswith("_"):
+                cls.__doc__ = documented(cls._template, cls.__name__, cls._axes, **cls._words)
 
     def __init__(
         self,

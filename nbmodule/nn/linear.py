@@ -162,11 +162,8 @@ class Embedding(WeightedLayer):
         self.max_norm, self.norm_type = max_norm, norm_type
         super().__init__((n, m), None, (m, n), (RandomNormal(0.0, 1.0), Zeros()), **options)
         if self.padding_idx is not None and options.get("v") is None:
-            self._clear_padding_row()
-
-    def _clear_padding_row(self) -> None:
-        is_kept = np.arange(self.num_embeddings) != self.padding_idx
-        self.weight.changed_by(lambda value: value * is_kept[:, None].astype(value.dtype))
+            is_kept = np.arange(n) != self.padding_idx
+            self.weight.changed_by(lambda value: value * is_kept[:, None].astype(value.dtype))
 
     def forward(
         self, indices: Integer[ArrayLike, "*batch"]

@@ -256,8 +256,10 @@ class Binding:
                 return SLOW
             try:
                 outputs = run(inputs)
-            except (Missed, Cold, AttributeError) as error:
-                if isinstance(error, AttributeError) and all(map(_has_value, variables)):
+            except (Missed, Cold):
+                return SLOW
+            except AttributeError:
+                if all(hasattr(variable, "_value") for variable in variables):
                     raise
                 return SLOW
             return outputs[0][0] if is_single else self.finish(outputs)
@@ -341,10 +343,6 @@ def write_targets(facts: TraceFacts, variables: list[Variable], values: Sequence
     targets = [variables[target] if type(target) is int else target() for target in facts.targets]
     alive = [i for i, variable in enumerate(targets) if variable is not None]
     write_all([targets[i] for i in alive], [values[i] for i in alive])
-
-
-def _has_value(variable: Any) -> bool:
-    return hasattr(variable, "_value")
 
 
 def picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

@@ -95,7 +95,7 @@ def items(obj: object, *, in_order: bool = True) -> list[Item]:
         before = _numbered(obj) if isinstance(obj, (list, tuple)) else []
         before += _keyed(obj, in_order) if isinstance(obj, Mapping) else []
         result = _attribute_items(cls, attributes(obj))
-    return before + (sorted(result, key=_first_key) if in_order else result)
+    return before + (sorted(result, key=lambda item: item.chain[0]) if in_order else result)
 
 
 def _numbered(obj: Any) -> list[Item]:
@@ -118,7 +118,7 @@ def _levels_of(name: str) -> tuple[str, ...]:
 def _attribute_items(cls: type, attrs: Mapping[str, Any], without: str | None = None) -> list[Item]:
     # `weight` of a library layer is `w` in `v`, as in the stateful library.
     short = getattr(cls, "_short_names", {})
-    path_name = getattr(cls, "_path_name", str)  # of foreign modules, see interop/naming.py
+    path_name = getattr(cls, "_path_name", str)  # of models of other frameworks
     return [
         Item(
             GetAttrKey(name),
@@ -129,10 +129,6 @@ def _attribute_items(cls: type, attrs: Mapping[str, Any], without: str | None = 
         for name, value in attrs.items()
         if not isinstance(value, LEAF_TYPES) and name != without
     ]
-
-
-def _first_key(item: Item) -> str:
-    return item.chain[0]
 
 
 def listed_items(obj: object, listed: str) -> list[Item]:

@@ -225,7 +225,8 @@ def to_arrays(tree: object) -> Any:
             return array_in(leaf)
         return leaf if isinstance(leaf, _PLAIN) or callable(leaf) else TorchObject(leaf)
 
-    _register(tree)
+    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
+        _register_type(type(tree))
     return map_tree(tree, to_array)
 
 
@@ -243,11 +244,6 @@ def _as_result(tree: object) -> Any:
         return jnp.asarray(leaf) if isinstance(leaf, np.ndarray) else leaf
 
     return map_tree(tree, as_result)
-
-
-def _register(tree: object) -> None:
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        _register_type(type(tree))
 
 
 @functools.cache
