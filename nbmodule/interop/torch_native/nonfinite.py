@@ -12,7 +12,6 @@ from nbmodule.errors import ArgumentError
 from nbmodule.graphs.model import Source
 from nbmodule.interop.torch_native.graph import named
 from nbmodule.interop.torch_native.operations import (
-    ModuleRun,
     RunListener,
     TorchOperation,
     followed,
@@ -51,21 +50,14 @@ class _Search(RunListener):
 
     def __init__(self, backward: bool) -> None:
         self.backward = backward
-        self.runs: list[ModuleRun] = []
         self.found: NonFinite | None = None
         self.origins = Origins(lambda x: int(bad([x])), lambda x: int(has_nan(x)))
         self.readers: dict[
             int, tuple[Any, TorchOperation, str]
         ] = {}  # by id: a tensor, the last operation that read it, and where
 
-    def entered(self, run: ModuleRun) -> None:
-        self.runs.append(run)
-
-    def left(self, run: ModuleRun, outputs: object) -> None:
-        self.runs.pop()
-
     def operation(self, ran: TorchOperation) -> None:
-        path = self.runs[-1].path if self.runs else ""
+        path = ran.paths[-1] if ran.paths else ""
         if self.backward:
             for tensor in ran.inputs:
                 self.readers[id(tensor)] = (tensor, ran, path)

@@ -42,6 +42,8 @@ class TorchOperation(NamedTuple):
     parameters: str
     flops: int
     source: Source | None
+    paths: list[str]
+    """Of the modules that are running, the innermost last."""
 
 
 class RunListener:
@@ -67,7 +69,7 @@ def followed(model: object, listener: RunListener, *, operations: bool = True) -
         for name, module in without_compiled(model).named_modules():
             _hook(stack, module, name, listener, open_runs, counts)
         if operations:
-            stack.enter_context(_mode(listener))
+            stack.enter_context(_mode(listener, open_runs))
         yield
 
 
@@ -91,7 +93,7 @@ def _hook(
     stack.callback(module.register_forward_hook(after, with_kwargs=True).remove)
 
 
-def _mode(listener: RunListener) -> Any:
+def _mode(listener: RunListener, runs: list[ModuleRun]) -> Any:
     from torch.overrides import TorchFunctionMode
 
     class Followed(TorchFunctionMode):
@@ -110,8 +112,9 @@ def _mode(listener: RunListener) -> Any:
             name = name_of(func)
             if results and name not in _SILENT:
                 parameters, flops = _parameters(args, kwargs), flops_of(name, inputs_, results)
+                source, paths = line_of_user(), [run.path for run in runs]
                 listener.operation(
-                    TorchOperation(name, inputs_, results, parameters, flops, line_of_user())
+                    TorchOperation(name, inputs_, results, parameters, flops, source, paths)
                 )
             return outputs
 

@@ -41,21 +41,16 @@ class _Sizes(RunListener):
     """Input and output shapes of each module, and the cost of its operations."""
 
     def __init__(self) -> None:
-        self.open: list[str] = []
         self.calls: dict[str, list[tuple[str, str]]] = {}
         self.flops: dict[str, int] = {}
 
-    def entered(self, run: ModuleRun) -> None:
-        self.open.append(run.path)
-
     def left(self, run: ModuleRun, outputs: object) -> None:
-        self.open.pop()
         args, kwargs, output = shapes_of((run.args, run.kwargs, outputs))
         shapes = describe_arguments(args, kwargs), describe(output)
         self.calls.setdefault(run.path, []).append(shapes)
 
     def operation(self, ran: TorchOperation) -> None:
-        for path in set(self.open):
+        for path in set(ran.paths):
             self.flops[path] = self.flops.get(path, 0) + ran.flops
 
 
