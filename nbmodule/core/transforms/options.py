@@ -240,8 +240,9 @@ def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> Argum
         )
     else:
         fix = (
-            "Convert it to an array, or let the function use it from the surrounding code, as a "
-            f"global, a closure or `self`. {option} compiles once for each value that is unequal."
+            "Convert it to an array, as in jnp.asarray(x.numpy()) or jnp.asarray(frame.to_numpy(), "
+            "dtype='float32'), or let the function use it from the surrounding code, as a global, "
+            f"a closure or `self`. {option} compiles once for each value that is unequal."
         )
     return ArgumentTypeError(
         f"cannot call the compiled {name_of(fn)}: argument {path} is {describe_static(leaf)}, and "
