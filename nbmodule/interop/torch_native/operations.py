@@ -9,6 +9,7 @@ import math
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,33 +65,27 @@ def followed(model: object, listener: RunListener, *, operations: bool = True) -
     """Tell of the calls of a model's modules, and of the operations, that run in a block."""
     check_viewable(without_compiled(model), "a run of the model", needs_values=False)
     with ExitStack() as stack:
-        open_runs: list[ModuleRun] = []
-        counts: dict[str, int] = {}
-        for name, module in without_compiled(model).named_modules():
-            _hook(stack, module, name, listener, open_runs, counts)
+        runs: list[ModuleRun] = []
+        counts: Counter[str] = Counter()
+
+        def hook(path: str, module: torch.nn.Module) -> None:
+            def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                runs.append(ModuleRun(path, type(module).__name__, counts[path], args, kwargs))
+                counts[path] += 1
+                listener.entered(runs[-1])
+
+            def after(_: object, args: object, kwargs: object, outputs: object) -> Any:
+                return listener.left(runs.pop(), outputs)
+
+            before_call = module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
+            stack.callback(before_call.remove)
+            stack.callback(module.register_forward_hook(after, with_kwargs=True).remove)
+
+        for path, module in without_compiled(model).named_modules():
+            hook(path, module)
         if operations:
-            stack.enter_context(_mode(listener, open_runs))
+            stack.enter_context(_mode(listener, runs))
         yield
-
-
-def _hook(
-    stack: ExitStack,
-    module: torch.nn.Module,
-    path: str,
-    listener: RunListener,
-    runs: list[ModuleRun],
-    counts: dict[str, int],
-) -> None:
-    def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        number = counts[path] = counts.get(path, -1) + 1
-        runs.append(ModuleRun(path, type(module).__name__, number, args, kwargs))
-        listener.entered(runs[-1])
-
-    def after(_: object, args: object, kwargs: object, outputs: object) -> Any:
-        return listener.left(runs.pop(), outputs)
-
-    stack.callback(module.register_forward_pre_hook(before, with_kwargs=True, prepend=True).remove)
-    stack.callback(module.register_forward_hook(after, with_kwargs=True).remove)
 
 
 def _mode(listener: RunListener, runs: list[ModuleRun]) -> Any:
