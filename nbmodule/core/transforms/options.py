@@ -20,7 +20,6 @@ from nbmodule.base.foreign import (
     is_native,
     is_of_no_numbers,
     made_numbers,
-    reader_of,
     received,
 )
 from nbmodule.base.paths import closest
@@ -233,11 +232,6 @@ def refusal(
 def _refused(fn: Callable[..., Any], path: str, option: str, leaf: Any) -> ArgumentTypeError:
     if isinstance(leaf, np.ndarray):
         fix = made_numbers(leaf, path if path.isidentifier() else "x")
-    elif reader_of(type(leaf)) is not None:
-        fix = (
-            "Convert it first, as in jnp.asarray(x.numpy()), jnp.asarray(frame.to_numpy(), "
-            "dtype='float32') or jnp.asarray(image)."
-        )
     else:
         fix = (
             "Convert it to an array, as in jnp.asarray(x.numpy()) or jnp.asarray(frame.to_numpy(), "
