@@ -29,7 +29,7 @@ from nbmodule.interventions.patch import watched_at
 from nbmodule.interventions.run import first_array
 from nbmodule.interventions.sweep import Sweep
 from nbmodule.interventions.targets import heads_of, names_of
-from nbmodule.interventions.values import FUNCTIONS, Setting
+from nbmodule.interventions.values import KINDS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.builders.registry import register_record
@@ -370,8 +370,6 @@ register_record(WhatIf, what_if_record)
 # The request of a page when the hand has left it.
 SETTLE = "settle"
 DEFAULTS = {"scale": 0.5, "noise": 0.1}
-# The settings that a page can give a place.
-KINDS = tuple(FUNCTIONS)
 
 
 class WhatIfSource(WeakSource):
