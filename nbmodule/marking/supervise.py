@@ -144,7 +144,10 @@ class _Run:
         family = Descendants(child)
         os.close(writing)
         started, cell, is_over = time.monotonic(), 0, False
-        excess = lambda: self._excess(family.usage(), time.monotonic() - started, home)  # noqa: E731
+
+        def excess() -> str | None:
+            return self._excess(family.usage(), time.monotonic() - started, home)
+
         try:
             with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
                 assert child.stdin is not None
