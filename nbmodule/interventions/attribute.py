@@ -184,7 +184,7 @@ def _by_gradient(
         first = _gradients(run, names, source, start, along).metric
         notes += _completeness(float(inputs.sum()), float(run.before.metric - first), steps)
     else:
-        found = _gradients(run, names, source, point, along)
+        found = _gradients(run, names, source, point)
         inputs = found.by_point * along
         of_modules = [(by * run.before.returns[n]).sum() for n, by in zip(names, found.by_return)]
     return Attribution(
@@ -259,16 +259,19 @@ class _Found(NamedTuple):
         metric: The metric there.
         by_point: Its gradient by the input, or by what stands for it.
         by_return: Its gradient by the return of each module.
-        gained: What it gains through each return where the point moves in the direction.
+        gained: The gain through each return where the point moves in the direction; None without
+            a direction.
     """
 
     metric: Any
     by_point: Any
     by_return: list[Any]
-    gained: Array
+    gained: Any
 
 
-def _gradients(run: Run, names: list[str], source: str, point: object, direction: object) -> _Found:
+def _gradients(
+    run: Run, names: list[str], source: str, point: object, direction: object = None
+) -> _Found:
     """Return the gradient at a point, which is the input, or the return of `source`."""
     returns = [run.before.returns[name] for name in names]
     make = functools.partial(_gradient_function, run, names, source)
@@ -300,9 +303,11 @@ def _gradient_function(run: Run, names: list[str], source: str) -> Callable[...,
 
         adds = list(map(jnp.zeros_like, before))
         (metric, _), (by_point, by_return) = jax.value_and_grad(seen, has_aux=True)((point, adds))
-        moved = jax.jvp(lambda point: seen((point, adds))[1], (point,), (direction,))[1]
         if source:
             by_return[names.index(source)] = by_point
+        if direction is None:
+            return _Found(metric, by_point, by_return, None)
+        moved = jax.jvp(lambda point: seen((point, adds))[1], (point,), (direction,))[1]
         gained = jnp.array([(by * move).sum() for by, move in zip(by_return, moved)])
         return _Found(metric, by_point, by_return, gained)
 
@@ -334,7 +339,7 @@ def _direct(
         )
     source = "" if is_floating(run.arrays[0]) else reader.name
     point = run.before.returns[source] if source else run.arrays[0]
-    (by_return,) = _gradients(run, [reader.name], source, point, point).by_return
+    (by_return,) = _gradients(run, [reader.name], source, point).by_return
     supplied = _given(run, reader, [writers[name] for name in chosen])
     r = supplied[reader.name]
     through = _linear_part(reader.module, r)

@@ -102,6 +102,7 @@ class Run:
         leaves, tree = jax.tree.flatten((args, kwargs))
         where = [i for i, leaf in enumerate(leaves) if is_traced_leaf(leaf)]
         self.arrays = [received(leaves[i], "an argument") for i in where]
+        # Without the arrays: a compiled function that is kept holds no input.
         fixed = [None if is_traced_leaf(leaf) else leaf for leaf in leaves]
         self._static = tree, tuple(map(Static, fixed)), metric, loss, target is None
 
