@@ -104,8 +104,9 @@ def _gradients_of(evidence: Evidence) -> tuple[int, list[CallEvidence], list[flo
     return 0, [], [], math.nan
 
 
-def _gradient_verdict(evidence: Evidence, verb: str, factor: str) -> RuleVerdict:
-    step, chain, sizes, _ = _gradients_of(evidence)
+def _gradient_verdict(
+    step: int, chain: list[CallEvidence], sizes: list[float], verb: str, factor: str
+) -> RuleVerdict:
     text = f"the gradient {verb} toward {chain[0].name}: it is {factor} that at {chain[-1].name}"
     return found(text, path=chain[0].path, step=step, evidence=_logs("gradient", sizes))
 
@@ -119,10 +120,10 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     """The gradient shrinks on its way back to the first layers, which therefore hardly learn. Usual
     causes: saturating activations, small initial weights, many layers without residual connections.
     """
-    _, _, sizes, ratio = _gradients_of(evidence)
+    step, chain, sizes, ratio = _gradients_of(evidence)
     if _is_steep(1 / (ratio or 1e-38), len(sizes), 1 / GRADIENT_RATIO):
         factor = f"1/{short_number(1 / ratio)}" if ratio else "0"
-        yield _gradient_verdict(evidence, "vanishes", f"{factor} of")
+        yield _gradient_verdict(step, chain, sizes, "vanishes", f"{factor} of")
 
 
 @rule("exploding-gradient", needs=("calls",), category="inside")
@@ -131,9 +132,9 @@ def exploding_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     large. Usual causes: large initial weights, long recurrences. Clip the gradient, or use
     normalization or an initializer that fits the activation.
     """
-    _, _, sizes, ratio = _gradients_of(evidence)
+    step, chain, sizes, ratio = _gradients_of(evidence)
     if _is_steep(ratio, len(sizes), 1 / GRADIENT_RATIO):
-        yield _gradient_verdict(evidence, "explodes", f"{short_number(ratio)} times")
+        yield _gradient_verdict(step, chain, sizes, "explodes", f"{short_number(ratio)} times")
 
 
 @rule("return-scale", needs=("calls",), category="inside")
