@@ -182,9 +182,7 @@ class Lookup(Nested):
             >>> c.cont_at_keys("c").cont_to_dict(), c.cont_at_keys(["b"]).cont_to_dict()
             ({'b': {'c': 2}}, {'b': {'c': 2, 'd': 3}})
         """
-        fits = key_test(keys, containing)
-        chains = self.cont_all_key_chains(include_empty=True)
-        return self.cont_at_key_chains([c for c in chains if any(map(fits, c.split("/")))])
+        return self.cont_at_key_chains(_chains_with(self, key_test(keys, containing)))
 
     def cont_all_key_chains(self, include_empty: bool = False) -> list[str]:
         """List the key chains of all leaves; of empty levels too, if asked.
@@ -338,11 +336,8 @@ class Lookup(Nested):
             >>> c.cont_prune_keys(["a", "c"]).cont_to_dict()
             {'b': {'d': 3}}
         """
-        fits = key_test(keys, False)
-        chains = self.cont_all_key_chains(include_empty=True)
-        return self.cont_prune_key_chains(
-            [chain for chain in chains if any(map(fits, chain.split("/")))], inplace
-        )
+        chains = _chains_with(self, key_test(keys, False))
+        return self.cont_prune_key_chains(chains, inplace)
 
     def cont_prune_empty(self, keep_nones: bool = False) -> Self:
         """Drop empty levels, and leaves that are None unless these are to be kept.
@@ -372,6 +367,12 @@ def asked_keys(container: Nested, key_chains: object) -> list[tuple[str, ...]]:
 
 def _target(container: Kind, inplace: bool) -> Kind:
     return container if inplace else container.cont_copy()
+
+
+def _chains_with(container: Lookup, fits: Callable[[str], bool]) -> list[str]:
+    """List the key chains with a key that fits, at any level."""
+    chains = container.cont_all_key_chains(include_empty=True)
+    return [chain for chain in chains if any(map(fits, chain.split("/")))]
 
 
 def set_all(container: Kind, leaves: Mapping[str, Any], inplace: bool, *, must_exist: bool) -> Kind:
