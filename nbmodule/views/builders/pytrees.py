@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import count_noun, plain
+from nbmodule.base.paths import entry_of
 from nbmodule.views.arrays.pictures import corner_of, picture_of
 from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.values import metadata_of, short_value
@@ -98,7 +99,7 @@ def flatten(tree: object) -> tuple[list[VariableRow], list[Any], dict[str, str]]
 
 def _step(key: object) -> str:
     """Name one step; a text of digits keeps its quotes, since items of lists are numbers."""
-    value = next((getattr(key, name) for name in ("key", "idx", "name") if hasattr(key, name)), key)
+    value = entry_of(key)
     return plain(value if isinstance(value, str) and not value.isdecimal() else repr(value))
 
 
