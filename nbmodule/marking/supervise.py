@@ -255,8 +255,8 @@ def _events(pipe: int, excess: Callable[[], str | None] = lambda: None) -> Itera
             except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
                 is_formed = False
             if not is_formed:
-                told = printable(repr(line[:60]))
-                raise _EndedError(f"it reported {told}, which is no event of a notebook")
+                reported = printable(repr(line[:60]))
+                raise _EndedError(f"it reported {reported}, which is no event of a notebook")
             yield event
 
 

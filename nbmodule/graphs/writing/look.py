@@ -198,7 +198,7 @@ def returns_by_path(calls: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _entry(statistics: Any) -> dict[str, Any]:
-    """Of several arrays the first is told."""
+    """Describe a return by its first array."""
     first: Any = statistics[0] if isinstance(statistics, list) and statistics else statistics
     if not first:
         return {"text": "", "bad": 0, "bars": []}

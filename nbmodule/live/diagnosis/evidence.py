@@ -147,7 +147,7 @@ class Snapshot:
 
     @property
     def returns(self) -> Array | None:
-        """What the model returned; None if the step did not call it."""
+        """The return of the model; None if the step did not call it."""
         return self.root.returns if self.root else None
 
     @property

@@ -367,13 +367,13 @@ register_record(WhatIf, what_if_record)
 
 
 # -- requests of the page --
-# The request of a page when the hand has left it.
+# The request of a page after the last change of a slider.
 SETTLE = "settle"
 DEFAULTS = {"scale": 0.5, "noise": 0.1}
 
 
 class WhatIfSource(WeakSource):
-    """Brings what a hand does in the page to the object."""
+    """Applies the requests of a page to a what-if."""
 
     noun = "what-if"
 
