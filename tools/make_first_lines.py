@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Write the tables of first lines in docs/coming_from: lines of other frameworks and their effect here.
 
-The lines are in tests/project/test_first_lines.py; the messages are those that the package raises.
+The lines are in tests/project/first_lines.toml; the messages are those that the package raises.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ Lines from tutorials, with `nb` in place of the framework's name. Each works, or
 """
 
 
-def with_table(
-    page: str, lines: Iterable[tuple[str, str]], answer_to: Callable[[str], str | None]
-) -> str:
+def with_table(page: str, lines: Iterable[str], answer_to: Callable[[str], str | None]) -> str:
     """Return the page with the current table, appended if it has none yet."""
     head, _, rest = page.partition(BEGIN)
     tail = rest.partition(END)[2]
-    rows = "".join(f"| {_code(line)} | {_answer(answer_to(line))} |\n" for line, _ in lines)
+    rows = "".join(f"| {_code(line)} | {_answer(answer_to(line))} |\n" for line in lines)
     return (
         (head if BEGIN in page else head.rstrip("\n") + "\n\n")
         + BEGIN
