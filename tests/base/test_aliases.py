@@ -135,11 +135,11 @@ def test_every_word_leads_to_an_argument_that_some_constructor_has():
 
 
 def test_no_name_with_a_cure_exists_here():
-    rooms = [nb, nb.nn, nb.optim, nb.F]
+    modules = [nb, nb.nn, nb.optim, nb.F]
     assert [
         name
         for name in migration.NAMES
-        if any(not inspect.ismodule(getattr(room, name, inspect)) for room in rooms)
+        if any(not inspect.ismodule(getattr(module, name, inspect)) for module in modules)
         and name not in vars(nb.nn)
     ] == []
     assert [

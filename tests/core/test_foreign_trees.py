@@ -1,6 +1,4 @@
-"""Boxes in functions of others that know arrays and leaves alone: what they are told, in words that
-help.
-"""
+"""Variables given to functions of other libraries, which take arrays alone: the error names the fix."""
 
 import equinox as eqx
 import jax

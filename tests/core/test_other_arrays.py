@@ -1,5 +1,5 @@
-"""Arrays of NumPy that are not JAX's: of bytes in another order, masked, of text, of wider numbers;
-at each door, also once it is warm.
+"""Arrays of NumPy that are not JAX's: in another byte order, masked, of text, of wider
+numbers: given wherever arrays enter, also to functions that are compiled.
 
 A compiled function of JAX that has met the shape before reads the bytes of either order as if they
 were its own, and the values behind a mask as if there were none.
@@ -51,7 +51,7 @@ def of_replaced(x):
 
 STEP, ADD = nb.jit(lambda x: x * 2), nb.jit(lambda model, x: model(x))
 DOUBLE = nb.jit(lambda batch: batch["x"] * 2)
-DOORS = {
+ENTRIES = {
     "a layer": lambda x: layer()(x),
     "a loss": lambda x: nb.mse_loss(x, ROWS),
     "jit": STEP,
@@ -85,11 +85,11 @@ DOORS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_numbers_in_the_other_order_of_bytes_are_those_numbers_also_where_all_is_compiled(door):
-    expected = DOORS[door](ROWS)
-    np.testing.assert_array_equal(DOORS[door](ROWS.astype(">f4")), expected)
-    np.testing.assert_array_equal(DOORS[door](np.ma.array(ROWS)), expected)  # nothing is masked
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_numbers_in_the_other_order_of_bytes_are_those_numbers_also_where_all_is_compiled(entry):
+    expected = ENTRIES[entry](ROWS)
+    np.testing.assert_array_equal(ENTRIES[entry](ROWS.astype(">f4")), expected)
+    np.testing.assert_array_equal(ENTRIES[entry](np.ma.array(ROWS)), expected)  # nothing is masked
 
 
 SHAPES_ALONE = {"summary"}
@@ -97,20 +97,20 @@ SHAPES_ALONE = {"summary"}
 LEFT_ALONE = {"step", "step of one's own", "compiled step", "Optax"}
 
 
-@pytest.mark.parametrize("door", sorted(DOORS.keys() - SHAPES_ALONE))
-def test_masked_values_are_refused_with_a_cure_also_where_all_is_compiled(door):
-    DOORS[door](ROWS)
+@pytest.mark.parametrize("entry", sorted(ENTRIES.keys() - SHAPES_ALONE))
+def test_masked_values_are_refused_with_a_cure_also_where_all_is_compiled(entry):
+    ENTRIES[entry](ROWS)
     with pytest.raises(nb.NbModuleError, match=r"filled\(0\)"):
-        DOORS[door](np.ma.array(ROWS, mask=ROWS == 2))
+        ENTRIES[entry](np.ma.array(ROWS, mask=ROWS == 2))
 
 
-@pytest.mark.parametrize("door", sorted(DOORS.keys() - SHAPES_ALONE - LEFT_ALONE))
+@pytest.mark.parametrize("entry", sorted(ENTRIES.keys() - SHAPES_ALONE - LEFT_ALONE))
 @pytest.mark.parametrize("dtype", ["U3", "O", "M8[D]", "longdouble"])
-def test_an_array_of_no_numbers_is_refused_by_its_dtype(door, dtype):
-    DOORS[door](ROWS)
+def test_an_array_of_no_numbers_is_refused_by_its_dtype(entry, dtype):
+    ENTRIES[entry](ROWS)
     given = ROWS.astype(dtype)
     with pytest.raises(nb.NbModuleError, match=re.escape(str(given.dtype))):
-        DOORS[door](given)
+        ENTRIES[entry](given)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,4 @@
-"""Every public name says what it does, and its public methods do too; entries begin alike in all
-rooms.
-"""
+"""Every public name and its public methods have a docstring, in the same form in all packages."""
 
 import inspect
 import re

@@ -1,7 +1,6 @@
-"""What `import nbmodule` does to a clean interpreter, also once every public name has been asked
-for.
+"""What `import nbmodule` does to a clean interpreter, before and after every public name is loaded.
 
-The front door loads a name when it is first asked for, so the import alone would tell little.
+The package loads a name on first use, so the import alone would show little.
 """
 
 from __future__ import annotations

@@ -58,16 +58,16 @@ def test_few_parameters_are_annotated_any():
     aliases = set().union(*map(aliases_in, trees.values()))
     all_of, any_of = collections.Counter[str](), collections.Counter[str]()
     for path, tree in trees.items():
-        room = path.relative_to(PACKAGE).parts[0]
+        package = path.relative_to(PACKAGE).parts[0]
         number, vague = count(tree, aliases)
-        all_of[room] += number
-        any_of[room] += vague
+        all_of[package] += number
+        any_of[package] += vague
     share = any_of.total() / all_of.total()
-    rooms = ", ".join(
-        f"{room} {any_of[room]} of {all_of[room]}" for room, _ in any_of.most_common(6)
+    packages = ", ".join(
+        f"{package} {any_of[package]} of {all_of[package]}" for package, _ in any_of.most_common(6)
     )
     assert share < BOUND, (
-        f"{share:.1%} of the parameters are `Any` ({rooms}); say what they take, or `object`"
+        f"{share:.1%} of the parameters are `Any` ({packages}); say what they take, or `object`"
     )
 
 
