@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from nbmodule.api.module import Module
     from nbmodule.base.kinds import DeviceLike
     from nbmodule.files.background import Saving
+    from nbmodule.files.contents import Contents
     from nbmodule.files.renaming import Rename
-    from nbmodule.files.weights import LoadedParts
 
 BUFFERS = "__buffers__"
 
@@ -343,11 +343,11 @@ def load_weights(
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
     from nbmodule.files.differences import compare_parts
-    from nbmodule.files.weights import load_parts
+    from nbmodule.files.weights import load_contents
 
     layout = as_layout("load_weights", layout)
     _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
-    parts = load_parts(path, prefix=prefix, rename=rename, strict=strict)
+    parts = load_contents(path, prefix=prefix, rename=rename, strict=strict)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
     if result:
         arrays, report = result
@@ -380,7 +380,7 @@ def _title(module: object, source: Any) -> str:
 
 
 def _of_torch(
-    module: Any, source: Any, parts: LoadedParts, strict: bool, layout: str | None, is_renamed: bool
+    module: Any, source: Any, parts: Contents, strict: bool, layout: str | None, is_renamed: bool
 ) -> tuple[dict[Variable, Any], Any] | None:
     """Return arrays by variable and a report for a file of PyTorch; None for another one."""
     if layout == "nbmodule" or (parts.origin == "nbmodule" and layout is None):

@@ -9,7 +9,6 @@ The package of a function is imported when the function is first asked for.
     plot(value, file, **options)        a matplotlib figure, also written to `file` if given
     page(value)                         a self-contained HTML page
     save_hdf5(path, tree)               writes a nested dict of arrays
-    load_hdf5(path)                     reads a nested dict of arrays
     save_safetensors(path, tree, metadata)
     load_with_metadata(path)            a nested dict of arrays, and the metadata of the file
     watched(model)                      what tracks a foreign model, by its method `watching`
@@ -36,7 +35,6 @@ _HOMES = {
     "plot": "nbmodule.views:plot",
     "page": "nbmodule.views.panels.graph_view:graph_page",
     "save_hdf5": "nbmodule.files:save",
-    "load_hdf5": "nbmodule.files:load_tree",
     "save_safetensors": "nbmodule.files:save_safetensors",
     "load_with_metadata": "nbmodule.files:load_with_metadata",
     "watched": "nbmodule.interop.verbs:watched",
@@ -52,7 +50,7 @@ def socket(name: str) -> Callable[..., Any]:
     """Return the function of a higher package that has this name here.
 
     Example:
-        >>> socket("load_hdf5").__module__
+        >>> socket("load_with_metadata").__module__
         'nbmodule.files.weights'
     """
     return pkgutil.resolve_name(_HOMES[name])

@@ -102,7 +102,7 @@ def read_record(path: str | os.PathLike[str]) -> tuple[Calls, dict[str, Any]]:
             raise FileFormatError(f"{target} holds no calls. Was it written by `calls.save`?")
         facts = metadata["calls"]
     else:
-        tree = socket("load_hdf5")(target)
+        tree, _ = socket("load_with_metadata")(target)
         if "facts" not in tree:
             raise FileFormatError(
                 f"{target} holds no calls: it has no entry 'facts'. Was it written by `calls.save`?"

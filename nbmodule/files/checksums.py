@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable
 from io import FileIO
 from typing import Any, TypeGuard
 
@@ -87,7 +86,12 @@ def read_index(file: FileIO, where: str) -> list[StoredRow] | None:
         raise FileFormatError(f"cannot load {where}: the index at byte {offset} lists no arrays.")
     check_version(index.get("version"), where)
     rows = [check_row(entry, offset, where) for entry in index["rows"]]
-    check_total(rows, offset, where)
+    # Rows that share all their bytes count once.
+    spans = {(row.offset, row.size) for row in rows if not row.is_compressed}
+    if sum(size for _, size in spans) > offset:
+        raise FileFormatError(
+            f"cannot load {where}: its arrays overlap, or claim more bytes than the file has."
+        )
     return rows
 
 
@@ -119,20 +123,9 @@ def check_count(count: int, where: str) -> None:
         )
 
 
-def check_total(rows: Iterable[StoredRow], end: int, where: str) -> None:
-    """Refuse rows that together claim more bytes than the file has; those that share all their
-    bytes count once.
-    """
-    spans = {(row.offset, row.size) for row in rows if not row.is_compressed}
-    if sum(size for _, size in spans) > end:
-        raise FileFormatError(
-            f"cannot load {where}: its arrays overlap, or claim more bytes than the file has."
-        )
-
-
 def check_version(version: object, where: str) -> None:
     """Refuse a file of a later format."""
-    if not _is_count(version) or version < 1:
+    if not is_count(version) or version < 1:
         raise FileFormatError(
             f"cannot load {where}: its format version is {str(version)[:40]!r}, expected a number."
         )
@@ -155,7 +148,7 @@ def check_row(entry: dict[str, Any], end: int, where: str) -> StoredRow:
     try:
         row = _row_of(entry)
         size = entry.get("size", 0)
-        is_sound = type(row.path) is str and _is_count(size) and size == row.size
+        is_sound = type(row.path) is str and is_count(size) and size == row.size
         is_sound = is_sound and size <= most_bytes(end) and (row.dtype in kinds() or not row.shape)
         if is_sound and row.size and not row.is_compressed:
             is_sound = row.offset + row.size <= end
@@ -174,7 +167,7 @@ def _row_of(entry: dict[str, Any]) -> StoredRow:
     dtype, crc, notes = entry["dtype"], entry.get("crc"), entry.get("notes")
     shape, offset = tuple(entry.get("shape") or ()), entry.get("offset", 0)
     numbers = [*shape, offset, *([] if crc is None else [crc])]
-    if len(shape) > MOST_AXES or not all(map(_is_count, numbers)):
+    if len(shape) > MOST_AXES or not all(map(is_count, numbers)):
         raise ValueError("a number is negative, too large, or no integer")
     if dtype in kinds():
         size = kinds()[dtype].nbytes(shape)
@@ -190,5 +183,6 @@ def most_bytes(size: int) -> int:
     return _MOST_EXPANSION * size + _FREE_CLAIM
 
 
-def _is_count(value: object) -> TypeGuard[int]:
+def is_count(value: object) -> TypeGuard[int]:
+    """Return True for a number of elements or bytes that a file may claim."""
     return type(value) is int and 0 <= value < 1 << 63

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import FileIO
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -22,11 +22,10 @@ from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_level
 from nbmodule.files.checksums import check_count, read_at, read_index
 from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_hdf5
-from nbmodule.files.npz_format import is_npz, is_pickle, is_torch_archive, read_npz
+from nbmodule.files.npz_format import is_archive, is_pickle, read_archive
 from nbmodule.files.packed import unpack_small_arrays
 from nbmodule.files.safetensors_format import is_safetensors, read_safetensors
 from nbmodule.files.stored_leaf import GROUP, TEXT, StoredRow, restore
-from nbmodule.files.torch_format import read_torch
 
 _MOST_INDEX = 100_000_000  # bytes
 
@@ -36,18 +35,46 @@ class Contents:
     """The contents of a file, on the host.
 
     Attributes:
-        variables: Nested dicts of NumPy arrays (read-only where they are mapped), random keys,
-            numbers, text and None.
-        buffers: The same; None if the file was saved without buffers.
+        where: The file, for errors.
+        rows: (path, leaf) for each leaf; those of buffers have their prefix.
         metadata: What was given to `save`, None if nothing.
         has_index: Whether an index with checksums was there; False for a file that another program
             wrote or changed.
+        variables: Nested dicts of NumPy arrays (read-only where they are mapped), random keys,
+            numbers, text and None; made of the rows by `nested`.
+        buffers: The same; None if the file was saved without buffers.
+        report: The effect of `rename=`, a `TreeComparison`; None without one.
     """
 
-    variables: dict[str, Any] = field(default_factory=dict)
-    buffers: dict[str, Any] | None = None
+    where: str
+    rows: list[tuple[str, Any]] = field(default_factory=list)
     metadata: Any = None
-    has_index: bool = True
+    has_index: bool = False
+    variables: Any = field(default_factory=dict)
+    buffers: Any = None
+    report: Any = None
+
+    @property
+    def origin(self) -> str:
+        """`torch` for a file that PyTorch wrote, `other` for one of another program or format,
+        `nbmodule`.
+        """
+        about = self.metadata if isinstance(self.metadata, dict) else {}
+        if self.has_index or about.get("format") == "nbmodule":
+            return "nbmodule"
+        return "torch" if about.get("format") == "pt" else "other"
+
+    def nested(self) -> Self:
+        """Nest the leaves by their paths, buffers apart."""
+        trees: tuple[list[Any], list[Any]] = [], []
+        for path, leaf in self.rows:
+            is_buffer = path.startswith(BUFFERS + "/")
+            trees[is_buffer].append((path.removeprefix(BUFFERS + "/"), leaf))
+        has_buffers = bool(trees[1]) or (BUFFERS, EMPTY) in trees[0]
+        variables = [row for row in trees[0] if row[0] != BUFFERS]
+        self.variables = nest(variables, where=self.where)
+        self.buffers = nest(trees[1], where=self.where) if has_buffers else None
+        return self
 
 
 def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
@@ -72,9 +99,7 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
         ({'w': array([0, 1, 2])}, None, {'epoch': 4})
     """
     with collector_paused():
-        rows, contents = read_rows(path, mmap=mmap)
-        into_trees(contents, rows, os.fspath(path))
-        return contents
+        return read_rows(path, mmap=mmap).nested()
 
 
 def read_flat(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -92,25 +117,32 @@ def read_flat(path: str | os.PathLike[str]) -> dict[str, Any]:
         {'step': array(3), 'model/w': array([1., 1.])}
     """
     with collector_paused():
-        rows, _ = read_rows(path, mmap=False)
+        rows = read_rows(path, mmap=False).rows
         return {"/".join(map(unescape, name.split("/"))): leaf for name, leaf in rows}
 
 
-def read_rows(
-    path: str | os.PathLike[str], *, mmap: bool
-) -> tuple[list[tuple[str, Any]], Contents]:
-    """Read all leaves with their paths, those of buffers with their prefix; the trees of the
-    contents are still empty.
-    """
+def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> Contents:
+    """Read all leaves; they are not yet nested."""
     where = file_name(path, "load")
-    index = find_index(where)
+    index = where if where.endswith(_INDEX) else _in_repository(where, _INDEX)
     if index is not None:
         return _read_parts(index, mmap=mmap)
-    return _read_file(find_weights(where), mmap=mmap)
+    return _read_file(_in_repository(where) or where, mmap=mmap)
 
 
-def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
-    contents = Contents()
+# The names under which repositories of Hugging Face keep weights, the preferred ones first.
+_REPOSITORY = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors")
+_INDEX = ".index.json"  # ends the name of the index of weights that are kept in several files
+
+
+def _in_repository(folder: str, ending: str = "") -> str | None:
+    """Return the weights of a folder that is a repository."""
+    files = [os.path.join(folder, name + ending) for name in _REPOSITORY]
+    return next(filter(os.path.isfile, files), None)
+
+
+def _read_file(where: str, *, mmap: bool) -> Contents:
+    contents = Contents(where)
     with open_file(where) as file:
         rows = read_index(file, where)
         contents.has_index = rows is not None
@@ -124,14 +156,16 @@ def _read_file(where: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conten
                 f"cannot load {where}: it is a pickle, as PyTorch wrote files before version "
                 "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew."
             )
-        elif is_npz(file):
-            is_torch = is_torch_archive(file)
-            contents.metadata = {"format": "pt"} if is_torch else None
-            leaves = (read_torch if is_torch else read_npz)(file, where)
-            return [(path, _read_only(leaf) if mmap else leaf) for path, leaf in leaves], contents
+        elif is_archive(file):
+            contents.rows, contents.metadata = read_archive(file, where)
         else:
             rows = read_hdf5(file, where)
-        return list(_leaves(file, rows, mmap, where, contents)), contents
+        if rows is not None:
+            contents.rows = list(_leaves(file, rows, mmap, contents))
+    if mmap:  # also those without bytes to map
+        for array in [leaf for _, leaf in contents.rows if isinstance(leaf, np.ndarray)]:
+            array.flags.writeable = False
+    return contents
 
 
 def _unpack(file: FileIO, rows: list[StoredRow], where: str) -> None:
@@ -145,26 +179,7 @@ def _unpack(file: FileIO, rows: list[StoredRow], where: str) -> None:
             check_bytes(row, row.data, where)
 
 
-# The names under which repositories of Hugging Face keep weights, the preferred ones first.
-_REPOSITORY = ("model.safetensors", "pytorch_model.bin", "adapter_model.safetensors")
-_INDEX = ".index.json"
-
-
-def find_index(path: str) -> str | None:
-    """Return the index of weights that are kept in several files, None for a single file."""
-    if path.endswith(_INDEX):
-        return path
-    indices = [os.path.join(path, name + _INDEX) for name in _REPOSITORY]
-    return next((index for index in indices if os.path.isfile(index)), None)
-
-
-def find_weights(path: str) -> str:
-    """Return the weights file of a folder that is a repository, else the path itself."""
-    candidates = [os.path.join(path, name) for name in _REPOSITORY]
-    return next((file for file in candidates if os.path.isfile(file)), path)
-
-
-def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Contents]:
+def _read_parts(index: str, *, mmap: bool) -> Contents:
     """Read weights that an index distributes over files of its own folder."""
     with open_file(index) as file:
         size = os.fstat(file.fileno()).st_size
@@ -177,23 +192,22 @@ def _read_parts(index: str, *, mmap: bool) -> tuple[list[tuple[str, Any]], Conte
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
         raise FileFormatError(f'cannot load {index}: its "weight_map" names no files.')
     check_count(len(table), index)
-    rows: list[tuple[str, Any]] = []
-    contents = Contents(has_index=False)
+    contents = Contents(index)
     for name in sorted(set(table.values())):
         if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name:
             raise FileFormatError(
                 f"cannot load {index}: it names {name[:200]!r}, expected a file of its own folder."
             )
-        part, about = _read_file(os.path.join(os.path.dirname(index), name), mmap=mmap)
-        contents.metadata = contents.metadata or about.metadata
-        rows += part
+        part = _read_file(os.path.join(os.path.dirname(index), name), mmap=mmap)
+        contents.metadata = contents.metadata or part.metadata
+        contents.rows += part.rows
     listed = {escape_levels(name.split(".")) for name in table}
-    if missing := sorted(listed.difference(path for path, _ in rows)):
+    if missing := sorted(listed.difference(path for path, _ in contents.rows)):
         raise FileFormatError(
             f'cannot load {index}: its parts lack "/{missing[0][:200]}"'
             f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}."
         )
-    return rows, contents
+    return contents
 
 
 def open_file(path: str | os.PathLike[str]) -> FileIO:
@@ -211,9 +225,10 @@ def open_file(path: str | os.PathLike[str]) -> FileIO:
 
 
 def _leaves(
-    file: FileIO, rows: list[StoredRow], mmap: bool, where: str, contents: Contents
+    file: FileIO, rows: list[StoredRow], mmap: bool, contents: Contents
 ) -> Iterator[tuple[str, Any]]:
     """Make leaves of bytes; packed arrays come last."""
+    where = contents.where
     packed: dict[str, np.ndarray] = {}
     leaves: dict[Any, Any] = {}
     for row, data in fetch(file, rows, is_mapped=mmap, where=where):
@@ -228,29 +243,7 @@ def _leaves(
             identity = (id(data), row.dtype, row.shape, str(row.notes)) if row.size else row.path
             if identity not in leaves:
                 leaf = restore(data, row.dtype, row.shape, row.notes, f'"/{row.path}" of {where}')
-                leaves[identity] = (_read_only(leaf) if mmap else leaf), data
+                leaves[identity] = leaf, data
             yield row.path, leaves[identity][0]
     if packed:
-        yield from (
-            (path, _read_only(leaf) if mmap else leaf)
-            for path, leaf in unpack_small_arrays(packed, where)
-        )
-
-
-def _read_only(leaf: Any) -> Any:
-    """Make a mapped leaf read-only, also one without bytes to map."""
-    if isinstance(leaf, np.ndarray):
-        leaf.flags.writeable = False
-    return leaf
-
-
-def into_trees(contents: Contents, rows: list[tuple[str, Any]], where: str) -> None:
-    """Nest leaves by their paths, buffers apart."""
-    prefix = BUFFERS + "/"
-    buffers = [(path[len(prefix) :], leaf) for path, leaf in rows if path.startswith(prefix)]
-    contents.variables = nest(
-        ((path, leaf) for path, leaf in rows if not path.startswith(prefix) and path != BUFFERS),
-        where=where,
-    )
-    if buffers or any(path == BUFFERS for path, _ in rows):
-        contents.buffers = nest(buffers, where=where)
+        yield from unpack_small_arrays(packed, where)

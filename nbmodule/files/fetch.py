@@ -32,7 +32,9 @@ def fetch(
     Raises:
         FileFormatError: if a checksum is wrong, or the file ends too early.
     """
-    whole = map_file(file) if is_mapped and any(row.size for row in rows) else None
+    whole = None
+    if is_mapped and any(row.size for row in rows):  # `np.memmap` would make slow views
+        whole = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
     blocks: dict[tuple[int, int], np.ndarray] = {}
     for row in rows:
         if row.data is not None:
@@ -40,18 +42,17 @@ def fetch(
             continue
         identity = row.offset, row.size
         if identity not in blocks:
-            blocks[identity] = _fetch_one(file, row, whole, where)
+            if whole is not None:
+                data = whole[row.offset : row.offset + row.size]
+            else:
+                data = empty(row.size)
+                if read_into(file, row.offset, data) < row.size:
+                    raise FileFormatError(
+                        f'cannot load "/{row.path}" of {where}: the file ends within it.'
+                    )
+                check_bytes(row, data, where)
+            blocks[identity] = data
         yield row, blocks[identity]
-
-
-def _fetch_one(file: FileIO, row: StoredRow, whole: np.ndarray | None, where: str) -> np.ndarray:
-    if whole is not None:
-        return whole[row.offset : row.offset + row.size]
-    data = empty(row.size)
-    if read_into(file, row.offset, data) < row.size:
-        raise FileFormatError(f'cannot load "/{row.path}" of {where}: the file ends within it.')
-    check_bytes(row, data, where)
-    return data
 
 
 def check_bytes(row: StoredRow, data: np.ndarray, where: str) -> None:
@@ -61,11 +62,6 @@ def check_bytes(row: StoredRow, data: np.ndarray, where: str) -> None:
             f'cannot load "/{row.path}" of {where}: its bytes have changed since they were written '
             "(the checksum is wrong)."
         )
-
-
-def map_file(file: FileIO) -> np.ndarray:
-    """Map all bytes of a file, read-only (`np.memmap` would make slow views)."""
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
 def empty(size: int) -> np.ndarray:

@@ -1,4 +1,5 @@
-"""NumPy's `.npz` files, read only: a zip archive with one `.npy` file for each array.
+"""Zip archives, read only: files of `torch.save`, and NumPy's `.npz` with one `.npy` file for each
+array.
 
 Pickled objects are never loaded.
 """
@@ -19,60 +20,67 @@ from nbmodule.files.chains import escape_levels
 from nbmodule.files.checksums import check_count, read_at
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.fetch import empty
+from nbmodule.files.torch_format import RefusedError, read_torch
 
-_MOST_EXPANSION, _FREE_CLAIM = 100, 1 << 28
+# Limits of what an archive may claim: a compressed member, or a stride of 0 in a tensor, may mean
+# more numbers than the file holds.
+MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28
 _FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
 
 
-def is_npz(file: FileIO) -> bool:
+def is_archive(file: FileIO) -> bool:
     """Return True if a file begins as a zip archive does."""
     return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
 
 
-def read_npz(file: FileIO, where: str) -> list[tuple[str, Any]]:
-    """Read all arrays of an `.npz` file; a `/` in a name makes levels.
+def read_archive(file: FileIO, where: str) -> tuple[list[tuple[str, Any]], Any]:
+    """Read an `.npz` file, or one of `torch.save`; return its leaves, and its metadata.
+
+    Args:
+        file: Open for reading, without a buffer.
+        where: The file, for errors.
 
     Raises:
-        FileFormatError: if it is damaged, holds anything but arrays of numbers, lists more than
-            100,000 of them, or unpacks to more than 100 times its size and 256 MiB.
+        FileFormatError: If it is damaged, holds anything but arrays of numbers (of `torch.save`
+            also numbers, text, and lists and dicts of them), lists more than 100,000 of them, or
+            claims more than 100 times its size and 256 MiB.
     """
     file.seek(0)
     size = os.fstat(file.fileno()).st_size
     try:
         with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
             check_count(len(archive.infolist()), where)
-            members = [info for info in archive.infolist() if not info.is_dir()]
-            foreign = [name for name in archive.namelist() if not name.endswith((".npy", "/"))]
-            if foreign:
-                fix = _FIXES.get(os.path.splitext(where)[1], "")
-                raise FileFormatError(
-                    f"cannot load {where}: it is an archive that holds {foreign[0][:200]!r}, and "
-                    f"an .npz holds arrays (.npy) alone.{fix}"
-                )
-            claim = sum(info.file_size for info in members)
-            if claim > _MOST_EXPANSION * size + _FREE_CLAIM:
-                raise FileFormatError(
-                    f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
-                    f"and at most {_MOST_EXPANSION} times its size and {_FREE_CLAIM >> 20} MiB "
-                    "are read. If you trust it, `np.load` unpacks it."
-                )
-            return [_leaf(archive, info, where) for info in members]
+            limit = MOST_EXPANSION * size + FREE_CLAIM
+            if any(name.endswith("data.pkl") for name in archive.namelist()):
+                return read_torch(archive, size, limit), {"format": "pt"}
+            return _read_npz(archive, size, limit, where), None
+    except RefusedError as error:
+        raise FileFormatError(f"cannot load {where}: {error}.") from None
     except FileFormatError:
         raise
     except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise FileFormatError(f"cannot load {where}: it is damaged ({reason}).") from error
+
+
+def _read_npz(archive: zipfile.ZipFile, size: int, limit: int, where: str) -> list[tuple[str, Any]]:
+    """Read all arrays of an `.npz` file; a `/` in a name makes levels."""
+    members = [info for info in archive.infolist() if not info.is_dir()]
+    foreign = [info.filename for info in members if not info.filename.endswith(".npy")]
+    if foreign:
+        fix = _FIXES.get(os.path.splitext(where)[1], "")
         raise FileFormatError(
-            f"cannot load {where}: the archive is damaged ({str(error)[:120]})."
-        ) from error
-
-
-def is_torch_archive(file: FileIO) -> bool:
-    """Return True for an archive that `torch.save` wrote."""
-    file.seek(0)
-    try:
-        with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
-            return any(info.filename.endswith("data.pkl") for info in archive.infolist())
-    except Exception:  # noqa: BLE001 - `read_npz` says what is damaged
-        return False
+            f"cannot load {where}: it is an archive that holds {foreign[0][:200]!r}, and "
+            f"an .npz holds arrays (.npy) alone.{fix}"
+        )
+    claim = sum(info.file_size for info in members)
+    if claim > limit:
+        raise FileFormatError(
+            f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
+            f"and at most {MOST_EXPANSION} times its size and {FREE_CLAIM >> 20} MiB "
+            "are read. If you trust it, `np.load` unpacks it."
+        )
+    return [_leaf(archive, info, where) for info in members]
 
 
 def is_pickle(file: FileIO) -> bool:

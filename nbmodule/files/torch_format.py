@@ -11,26 +11,22 @@ Source: https://github.com/pytorch/pytorch/blob/main/torch/serialization.py.
 from __future__ import annotations
 
 import functools
-import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BytesIO, FileIO
+from io import BytesIO
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_levels
-from nbmodule.files.checksums import check_count
+from nbmodule.files.checksums import is_count
 from nbmodule.files.dtypes import kinds
 from nbmodule.files.fetch import empty
 from nbmodule.files.stored_leaf import MOST_AXES, SCALARS
 
-# A stride of 0 lets a tensor claim more numbers than its file holds; same limits as for `.npz`.
-MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28
 _MOST_NODES = 400_000  # containers and leaves, counted along every path
 _STORAGES = {
     "FloatStorage": "float32",
@@ -84,32 +80,24 @@ class _Tensor:
     strides: tuple[int, ...]
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """The pickle holds something that is not read."""
 
 
-def read_torch(file: FileIO, where: str) -> list[tuple[str, Any]]:
+def read_torch(archive: zipfile.ZipFile, size: int, limit: int) -> list[tuple[str, Any]]:
     """Read the tensors and values of a file of `torch.save`; dots in names make levels.
 
     Args:
-        file: Open for reading, without a buffer.
-        where: The file, for errors.
+        archive: The file.
+        size: Of the file, in bytes.
+        limit: The most bytes that all tensors may claim.
 
     Raises:
-        FileFormatError: If it is damaged, holds anything but dense tensors, numbers, text and lists
-            and dicts of them, lists more than 100,000 leaves, or claims more than it holds.
+        RefusedError: If it holds anything but dense tensors, numbers, text and lists and dicts of
+            them, or claims more than it holds.
     """
-    size = os.fstat(file.fileno()).st_size
-    try:
-        file.seek(0)
-        with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
-            content, storages = _read_archive(archive, size)
-            return list(_leaves(content, storages, MOST_EXPANSION * size + FREE_CLAIM))
-    except _RefusedError as error:
-        raise FileFormatError(f"cannot load {where}: {error}.") from None
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"[:200]
-        raise FileFormatError(f"cannot load {where}: it is damaged ({reason}).") from error
+    content, storages = _read_archive(archive, size)
+    return list(_leaves(content, storages, limit))
 
 
 def _read_archive(
@@ -121,22 +109,21 @@ def _read_archive(
     Each storage is read once, with its checksum, in pieces that arrays share.
     """
     members = archive.infolist()
-    check_count(len(members), "the archive")
     for info in members:
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise _RefusedError(
+            raise RefusedError(
                 f"its member {info.filename[:200]!r} is compressed, and torch.save stores members "
                 "uncompressed; `np.load` or unzipping may read it if you trust it"
             )
     if sum(info.file_size for info in members) > size:
-        raise _RefusedError("its members overlap")
+        raise RefusedError("its members overlap")
     by_name = {info.filename: info for info in members}
     names = [name for name in by_name if name.rpartition("/")[2] == "data.pkl"]
     if len(names) != 1:
-        raise _RefusedError(f"it has {len(names)} members named data.pkl, expected 1")
+        raise RefusedError(f"it has {len(names)} members named data.pkl, expected 1")
     root = names[0].removesuffix("data.pkl")
     if f"{root}byteorder" in by_name and archive.read(f"{root}byteorder") != b"little":
-        raise _RefusedError("its numbers are big-endian")
+        raise RefusedError("its numbers are big-endian")
 
     @functools.cache
     def storages(key: str) -> np.ndarray | None:
@@ -166,11 +153,9 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
         """Return a record of the storage that a persistent id names."""
         kind, cls, key, _, count, *view = pid
         dtype = _STORAGES.get(cls.name.removeprefix("torch.").removeprefix("storage."))
-        is_known = kind == "storage" and isinstance(key, str) and _is_count(count)
+        is_known = kind == "storage" and isinstance(key, str) and is_count(count)
         if dtype is None or not is_known or any(view):
-            raise _RefusedError(
-                f"it holds a storage of the kind {cls.name[:200]}, expected numbers"
-            )
+            raise RefusedError(f"it holds a storage of the kind {cls.name[:200]}, expected numbers")
         return _Storage(key, dtype, count)
 
 
@@ -190,25 +175,21 @@ def _reduced(name: str, arguments: Any) -> Any:
     elif name == f"{_REBUILD}tensor_v3":  # names its dtype
         dtype, is_marked = more[2].name.removeprefix("torch."), more[3]
     else:
-        raise _RefusedError(
+        raise RefusedError(
             f"it holds an object made by {name[:200]}, and only dense tensors, numbers, text, "
             "lists and dicts are read, since loading others runs their code. Save "
             "`model.state_dict()`; if you trust the file, `nb.from_torch(torch.load(path, "
             "weights_only=False), like=model)` takes the model or state that it holds"
         )
     if is_marked:
-        raise _RefusedError("it holds a tensor that is marked as conjugated or negated")
+        raise RefusedError("it holds a tensor that is marked as conjugated or negated")
     return _Tensor(storage, dtype, offset, tuple(shape), tuple(strides))
-
-
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value < 1 << 63
 
 
 def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]]:
     """Walk nested dicts and lists, with bounds on what is visited and on the bytes it may claim."""
     if not isinstance(content, (dict, list, tuple)):
-        raise _RefusedError(
+        raise RefusedError(
             f"it holds a single {type(content).__name__.strip('_')}, expected tensors by name"
         )
     stack: list[tuple[tuple[str, ...], Any]] = [((), content)]
@@ -218,15 +199,15 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
         path, value = stack.pop()
         shown, nodes = ".".join(path)[:200], nodes + 1
         if nodes > _MOST_NODES:
-            raise _RefusedError(
+            raise RefusedError(
                 f"its dicts and lists hold each other on more than {_MOST_NODES:,} paths"
             )
         if len(path) > MAX_DEPTH:
-            raise _RefusedError(f"its levels lie more than {MAX_DEPTH} deep")
+            raise RefusedError(f"its levels lie more than {MAX_DEPTH} deep")
         if isinstance(value, (dict, list, tuple)):
             items = list(value.items() if isinstance(value, dict) else enumerate(value))
             if not all(isinstance(name, (str, int, float, type(None))) for name, _ in items):
-                raise _RefusedError(f'a dict in "{shown}" has a key that is no text')
+                raise RefusedError(f'a dict in "{shown}" has a key that is no text')
             children = [((*path, *str(name).split(".")), item) for name, item in items]
             stack.extend(reversed(children))
             continue
@@ -236,7 +217,7 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
             size = abs(prod(value.shape)) * kinds()[value.dtype].dtype.itemsize
         claim += len(spelled) + size
         if claim > limit:
-            raise _RefusedError(
+            raise RefusedError(
                 f"its tensors claim more than {limit:,} bytes, far more than it holds"
             )
         if isinstance(value, _Tensor):
@@ -248,7 +229,7 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
         else:
             kind = type(value).__name__.strip("_")
             name = value.name[:200] if isinstance(value, _Global) else kind
-            raise _RefusedError(f'"{shown}" is a {name}, expected a tensor')
+            raise RefusedError(f'"{shown}" is a {name}, expected a tensor')
 
 
 def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
@@ -256,12 +237,12 @@ def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
     try:
         data = storages(tensor.storage.key)
     except zipfile.BadZipFile as error:  # its checksum is wrong
-        raise _RefusedError(f'"/{name}" has changed since it was written ({error})') from error
+        raise RefusedError(f'"/{name}" has changed since it was written ({error})') from error
     if data is None:
-        raise _RefusedError(f'"/{name}" has no known storage')
+        raise RefusedError(f'"/{name}" has no known storage')
     numbers = (tensor.offset, *tensor.shape, *tensor.strides)
-    if len(tensor.shape) > MOST_AXES or not all(map(_is_count, numbers)):
-        raise _RefusedError(f'"/{name}" has a damaged shape')
+    if len(tensor.shape) > MOST_AXES or not all(map(is_count, numbers)):
+        raise RefusedError(f'"/{name}" has a damaged shape')
     dtype = kinds()[tensor.dtype].dtype
     claimed = tensor.storage.count * kinds()[tensor.storage.dtype].dtype.itemsize
     steps = [step * dtype.itemsize for step in tensor.strides]
@@ -270,5 +251,5 @@ def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
     except (ValueError, TypeError):  # beyond the end of the buffer
         view = None
     if view is None or claimed > data.size:
-        raise _RefusedError(f'"/{name}" claims more than the {data.size} bytes of its storage')
+        raise RefusedError(f'"/{name}" claims more than the {data.size} bytes of its storage')
     return np.ascontiguousarray(view).reshape(tensor.shape)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,8 +36,7 @@ from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, flatten_levels
-from nbmodule.files.contents import Contents, into_trees, read_rows
-from nbmodule.files.differences import TreeComparison
+from nbmodule.files.contents import Contents, read_rows
 from nbmodule.files.dtypes import kind_of
 from nbmodule.files.hdf5_write import write_hdf5
 from nbmodule.files.packed import pack_small_arrays
@@ -192,30 +191,17 @@ def load(
         >>> load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    variables, own_buffers, report, _ = load_parts(
+    contents = load_contents(
         path, mmap=mmap, prefix=prefix, rename=rename, strict=strict, device=device
     )
-    if report is not None and not strict:
-        socket("show")(report)
-    return (
-        (variables, Container() if own_buffers is None else own_buffers) if buffers else variables
-    )
+    if contents.report is not None and not strict:
+        socket("show")(contents.report)
+    if not buffers:
+        return contents.variables
+    return contents.variables, Container() if contents.buffers is None else contents.buffers
 
 
-class LoadedParts(NamedTuple):
-    """The parts of a weights file."""
-
-    variables: Any
-    buffers: Any
-    """None if the file was saved without any."""
-    report: TreeComparison | None
-    """The effect of `rename`; None without one."""
-    origin: str
-    """`torch` for a file that PyTorch wrote, `other` for one of another program or format, "
-    "`nbmodule`."""
-
-
-def load_parts(
+def load_contents(
     path: str | os.PathLike[str],
     *,
     mmap: bool = False,
@@ -223,49 +209,30 @@ def load_parts(
     rename: Rename = None,
     strict: bool = True,
     device: DeviceLike | None = None,
-) -> LoadedParts:
-    """Load variables and buffers, and say what `rename` did and where the file comes from; see
-    `load`.
+) -> Contents:
+    """Load variables and buffers as Containers, and say what `rename` did and where the file comes
+    from; see `load`.
     """
-    report = None
     with collector_paused():
-        rows, contents = read_rows(path, mmap=mmap)
+        contents = read_rows(path, mmap=mmap)
         if prefix is not None:
-            rows = rows_below(rows, prefix, os.fspath(path))
+            contents.rows = rows_below(contents.rows, prefix, contents.where)
         if rename is not None:
-            rows, report = rename_rows(rows, rename, strict=strict, where=os.fspath(path))
+            contents.rows, contents.report = rename_rows(
+                contents.rows, rename, strict=strict, where=contents.where
+            )
         if device is not None or not mmap:
-            rows = _placed(rows, device)
-        into_trees(contents, rows, os.fspath(path))
-        buffers = None if contents.buffers is None else _as_container(contents.buffers, path)
-        return LoadedParts(
-            _as_container(contents.variables, path), buffers, report, _origin(contents)
-        )
-
-
-def _origin(contents: Contents) -> str:
-    about = contents.metadata if isinstance(contents.metadata, dict) else {}
-    if contents.has_index or about.get("format") == "nbmodule":
-        return "nbmodule"
-    return "torch" if about.get("format") == "pt" else "other"
-
-
-def load_tree(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Load the variables of a weights file as nested dicts of JAX arrays; see `load`.
-
-    Example:
-        >>> import os, tempfile
-        >>> from nbmodule.files import load_tree, save
-        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
-        >>> save(path, {"linear0": {"b": np.ones(2, np.float32)}})
-        >>> load_tree(path)
-        {'linear0': {'b': Array([1., 1.], dtype=float32)}}
-    """
-    return load_with_metadata(path)[0]
+            _place(contents, device)
+        contents.nested()
+        contents.variables = _as_container(contents.variables, path)
+        if contents.buffers is not None:
+            contents.buffers = _as_container(contents.buffers, path)
+        return contents
 
 
 def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
-    """As `load_tree`, and beside it what was said of the file when it was saved, None if nothing.
+    """Load the variables of a weights file as nested dicts of JAX arrays (see `load`), and beside
+    them what was said of the file when it was saved, None if nothing.
 
     Example:
         >>> import os, tempfile
@@ -276,14 +243,15 @@ def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], An
         ({'b': Array([1., 1.], dtype=float32)}, {'step': '3'})
     """
     with collector_paused():
-        rows, contents = read_rows(path, mmap=False)
-        into_trees(contents, _placed(rows, None), os.fspath(path))
+        contents = read_rows(path, mmap=False)
+        _place(contents, None)
+        contents.nested()
         return contents.variables, contents.metadata
 
 
-def _placed(rows: list[tuple[str, Any]], device: Any) -> list[tuple[str, Any]]:
-    leaves = place_on([leaf for _, leaf in rows], device)
-    return [(path, leaf) for (path, _), leaf in zip(rows, leaves, strict=True)]
+def _place(contents: Contents, device: Any) -> None:
+    paths, leaves = [path for path, _ in contents.rows], [leaf for _, leaf in contents.rows]
+    contents.rows = list(zip(paths, place_on(leaves, device), strict=True))
 
 
 def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:

@@ -59,7 +59,7 @@ class Stored(Compared):
         Raises:
             FileFormatError: if the file is damaged or no such file.
         """
-        return cls(socket("load_hdf5")(path))  # type: ignore[call-arg]
+        return cls(socket("load_with_metadata")(path)[0])  # type: ignore[call-arg]
 
     def cont_to_disk_as_json(
         self, path: str | os.PathLike[str], *, arrays: str | None = None

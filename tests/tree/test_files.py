@@ -110,7 +110,10 @@ def test_damaged_json_is_an_error_with_its_place(tmp_path, content, message):
 @pytest.fixture
 def shelf(monkeypatch):
     files = {}
-    functions = {"save_hdf5": files.__setitem__, "load_hdf5": files.__getitem__}
+    functions = {
+        "save_hdf5": files.__setitem__,
+        "load_with_metadata": lambda path: (files[path], None),
+    }
     monkeypatch.setattr(tree_files, "socket", functions.__getitem__)
     return files
 
