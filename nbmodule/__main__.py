@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nbmodule.base.version import __version__
 from nbmodule.base.whole_file import whole_file
+from nbmodule.errors import NbModuleError, printable_lines
 
 # Commands with an argument parser of their own. They receive the remaining arguments.
 _DELEGATED = {
@@ -72,29 +73,28 @@ def main(arguments: list[str]) -> int:
 
 
 def _run_on_files(options: argparse.Namespace) -> int:
-    from nbmodule.files import listing
-
-    if options.command == "show":
-        status = listing.run_show(options.file, check=options.check)
-    else:
-        status = listing.run_diff(options.first, options.second)
-    if options.html and status != 2:
-        with whole_file(options.html) as file:
-            file.write(_page(options).encode())
-    return status
-
-
-def _page(options: argparse.Namespace) -> str:
     from nbmodule.files import listing, read
-    from nbmodule.views import html_of
 
-    if options.command == "show":
-        title, value = Path(options.file).name, read(options.file).variables
-    else:
-        title = f"{Path(options.first).name} {Path(options.second).name}"
-        value = listing.diff_files(options.first, options.second)
-    head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
-    return f'{head}<body style="margin:16px">{html_of(value)}</body>'
+    try:
+        if options.command == "show":
+            text, status = listing.show_text(options.file, check=options.check), 0
+            title, value = Path(options.file).name, None
+        else:
+            value = listing.diff_files(options.first, options.second)
+            text, status = str(value), int(not value.is_equal)
+            title = f"{Path(options.first).name} {Path(options.second).name}"
+    except (NbModuleError, OSError) as error:
+        print(printable_lines(str(error)), file=sys.stderr)
+        return 2
+    print(printable_lines(text))
+    if options.html:
+        from nbmodule.views import html_of
+
+        shown = html_of(read(options.file).variables if value is None else value)
+        head = f'<!doctype html><meta charset="utf-8"><title>{title}</title>'
+        with whole_file(options.html) as file:
+            file.write(f'{head}<body style="margin:16px">{shown}</body>'.encode())
+    return status
 
 
 def run(arguments: list[str]) -> int:

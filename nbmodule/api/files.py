@@ -35,6 +35,7 @@ from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.saving import all_or_nothing, arrays_by_name, check_belongs
+from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -189,7 +190,7 @@ def load(
         >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    from nbmodule import files
+    from nbmodule.files.weights import load_contents
 
     _check_path("nb.load", path)
     if model is None:
@@ -198,15 +199,14 @@ def load(
                 "nb.load: layout= is for loading into a model, whose layers decide what is "
                 "transposed."
             )
-        return files.load(
-            path,
-            buffers=buffers,
-            mmap=mmap,
-            prefix=prefix,
-            rename=rename,
-            strict=strict,
-            device=device,
+        contents = load_contents(
+            path, mmap=mmap, prefix=prefix, rename=rename, strict=strict, device=device
         )
+        if contents.report is not None and not strict:
+            socket("show")(contents.report)
+        if not buffers:
+            return contents.variables
+        return contents.variables, Container() if contents.buffers is None else contents.buffers
     if not is_module(model):
         raise ArgumentTypeError(
             f"nb.load loads into a module, got {type(model).__name__}. Without it, nb.load(path) "

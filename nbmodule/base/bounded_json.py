@@ -5,6 +5,7 @@ same bounds.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
@@ -92,12 +93,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _number(value: Any) -> Any:
     """A scalar of NumPy or JAX, or a variable without axes, as a Python number."""
     if not hasattr(value, "item") or getattr(value, "shape", None) != ():
-        shape = (
-            f" of shape {list(value.shape)}; `x.tolist()` makes lists of it"
-            if hasattr(value, "shape")
-            else ""
-        )
-        raise TypeError(f"found {type(value).__name__}{shape}")
+        shape = getattr(value, "shape", None)
+        fix = "" if shape is None else f" of shape {list(shape)}; `x.tolist()` makes lists of it"
+        raise TypeError(f"found {type(value).__name__}{fix}")
     number = value.item()
     if not isinstance(number, (bool, int, float)):
         raise TypeError(f"got a scalar of {value.dtype}")
@@ -108,16 +106,15 @@ def _check_keys(value: object) -> None:
     """`json.dumps` would turn the key 1 into "1" without a word, and a tuple into a list is all
     that we let pass.
     """
+    items: Iterable[Any] = value if isinstance(value, (list, tuple)) else ()
     if isinstance(value, dict):
-        for key, item in value.items():
+        for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"got a dict with the key {key!r}")
-            if type(item) not in _PLAIN:  # most are: an index of many arrays is long
-                _check_keys(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            if type(item) not in _PLAIN:
-                _check_keys(item)
+        items = value.values()
+    for item in items:
+        if type(item) not in _PLAIN:  # most are: an index of many arrays is long
+            _check_keys(item)
 
 
 def _is_bounded(text: bytes) -> bool:

@@ -31,6 +31,11 @@ _REDUCTIONS = (
     "reduce_sum reduce_prod reduce_max reduce_min reduce_and reduce_or reduce_xor argmax argmin "
     "reduce cumsum cumprod cummax cummin cumlogsumexp psum psum2 pmax pmin psum_invariant"
 )
+_WINDOWS = (
+    "reduce_window reduce_window_sum reduce_window_max reduce_window_min select_and_scatter_add "
+    "select_and_gather_add"
+)
+_SCATTERS = "scatter-add scatter-mul scatter-min scatter-max scatter_add scatter_mul"
 FREE, REDUCTIONS = frozenset(_FREE.split()), frozenset(_REDUCTIONS.split())
 Values = Sequence[Shaped]
 
@@ -82,14 +87,6 @@ def _fft(params: Mapping[str, Any], inputs: Values, outputs: Values) -> float:
     return 5 * larger * math.log2(max(math.prod(lengths), 2))
 
 
-def _window(params: Mapping[str, Any], _inputs: Values, outputs: Values) -> int:
-    return _size(outputs[0]) * math.prod(params["window_dimensions"])
-
-
-def _updates(_params: Mapping[str, Any], inputs: Values, _outputs: Values) -> int:
-    return _size(inputs[-1])
-
-
 def _matrix(factor: float) -> Callable[[Mapping[str, Any], Values, Values], float]:
     """A decomposition of m x n matrices with `factor * m * n * min(m, n)` operations."""
 
@@ -100,37 +97,23 @@ def _matrix(factor: float) -> Callable[[Mapping[str, Any], Values, Values], floa
     return rule
 
 
-def _triangular_solve(_params: Mapping[str, Any], inputs: Values, _outputs: Values) -> int:
-    return _size(inputs[1]) * inputs[0].shape[-1]
-
-
 RULES: dict[str, Callable[[Mapping[str, Any], Values, Values], float]] = {
     "dot_general": _dot_general,
     "conv_general_dilated": _convolution,
     "sort": _sort,
     "top_k": lambda _p, i, _o: _size(i[0]) * math.log2(max(i[0].shape[-1], 2)),
     "fft": _fft,
-    "reduce_window_sum": _window,
-    "reduce_window_max": _window,
-    "reduce_window_min": _window,
-    "reduce_window": _window,
-    "select_and_scatter_add": _window,
-    "select_and_gather_add": _window,
-    "scatter-add": _updates,
-    "scatter-mul": _updates,
-    "scatter-min": _updates,
-    "scatter-max": _updates,
-    "scatter_add": _updates,
-    "scatter_mul": _updates,
+    **dict.fromkeys(
+        _WINDOWS.split(), lambda p, _i, o: _size(o[0]) * math.prod(p["window_dimensions"])
+    ),
+    **dict.fromkeys(_SCATTERS.split(), lambda _p, i, _o: _size(i[-1])),
     "cholesky": _matrix(1 / 3),
     "lu": _matrix(2 / 3),
-    "geqrf": _matrix(4 / 3),
-    "qr": _matrix(4 / 3),
-    "householder_product": _matrix(4 / 3),
+    **dict.fromkeys(("geqrf", "qr", "householder_product"), _matrix(4 / 3)),
     "eigh": _matrix(9),
     "eig": _matrix(25),
     "svd": _matrix(20),
-    "triangular_solve": _triangular_solve,
+    "triangular_solve": lambda _p, i, _o: _size(i[1]) * i[0].shape[-1],
     "integer_pow": lambda p, _i, o: _size(o[0]) * max(abs(p["y"]).bit_length() - 1, 1),
 }
 

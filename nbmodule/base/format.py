@@ -70,14 +70,14 @@ def format_number(x: float, digits: int = 4) -> str:
     return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}e{power}"
 
 
-def format_percent(share: float, digits: int = 3) -> str:
+def format_percent(share: float) -> str:
     """Write a share in percent; only the whole is 100 %.
 
     Example:
         >>> format_percent(0.0825), format_percent(1), format_percent(6143999 / 6144000)
         ('8.25 %', '100 %', '99.9 %')
     """
-    return f"{format_number(min(100 * share, 99.9 if share < 1 else 100.0), digits)} %"
+    return f"{format_number(min(100 * share, 99.9 if share < 1 else 100.0), 3)} %"
 
 
 def format_seconds(s: float) -> str:

@@ -76,9 +76,7 @@ def _most() -> int:
     """As many calls as the stack bears."""
     try:
         import resource
-    except (
-        ImportError
-    ):  # Windows, where the stack of a program is fixed when it is built, and small
+    except ImportError:  # Windows: the stack of a program is fixed when it is built, and small
         return 0
     size = resource.getrlimit(resource.RLIMIT_STACK)[0]
     return (8 << 20 if size == resource.RLIM_INFINITY else size) // _BYTES

@@ -145,12 +145,8 @@ def is_repeated() -> bool:
     return any(type(trace).__name__ in repeating for trace in _open_traces())
 
 
-_LOOKING = {
-    "eval_shape",
-    "jit_eval_shape",
-    "make_jaxpr",
-    "make_jaxpr_f",
-}  # functions of JAX that trace and keep nothing to run
+# Functions of JAX that trace and keep nothing to run
+_LOOKING = {"eval_shape", "jit_eval_shape", "make_jaxpr", "make_jaxpr_f"}
 
 
 def is_only_looked_at() -> bool:

@@ -223,8 +223,8 @@ class Arguments:
         if not isinstance(fn, type):
             return
         self.suffix = ".__init__"
-        self.is_open = _has_kwargs(fn)
-        if _has_kwargs(fn) and not self.has_varargs:
+        self.is_open = inspect.Parameter.VAR_KEYWORD in kinds
+        if self.is_open and not self.has_varargs:
             _, base, *_ = [cls for cls in fn.__mro__ if "__init__" in vars(cls)]
             # If all names of the base are names here, **kwargs go elsewhere: to the parts.
             if is_ours(base) and not arguments(base).names <= self.names:
@@ -239,10 +239,6 @@ class Arguments:
             or not kwargs.keys().isdisjoint(self.positional[: len(args)])
             or any(value in VALUES.get(k, ()) for k, value in kwargs.items() if type(value) is str)
         )
-
-
-def _has_kwargs(fn: Callable[..., Any]) -> bool:
-    return any(p.kind is p.VAR_KEYWORD for p in inspect.signature(fn).parameters.values())
 
 
 arguments = functools.cache(Arguments)

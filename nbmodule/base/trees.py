@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import (
-    Callable,
-    Collection,
-    Hashable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from enum import Enum
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -57,15 +48,7 @@ def nest(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
 
 
 K = TypeVar("K")
-
-
-class _Nothing(Enum):
-    """A sentinel that type checkers know."""
-
-    ABSENT = "absent"
-
-
-ABSENT: Final = _Nothing.ABSENT
+ABSENT = object()
 """Stands for a leaf at a key that a tree does not have."""
 
 
@@ -198,9 +181,9 @@ def structure_difference(expected: Mapping[str, Any], actual: Mapping[str, Any])
         and shape_of(requested) != shape_of(there)
     ]
     lines = [
-        _line("missing", [f'"{name}"{_meant(name, unexpected)}' for name in missing], len(missing)),
-        _line("unexpected", [f'"{name}"' for name in unexpected], len(unexpected)),
-        _line("of another shape", reshaped, len(reshaped)),
+        _line("missing", [f'"{name}"{_meant(name, unexpected)}' for name in missing]),
+        _line("unexpected", [f'"{name}"' for name in unexpected]),
+        _line("of another shape", reshaped),
     ]
     return "\n".join(filter(None, lines)) or None
 
@@ -214,10 +197,9 @@ def _meant(name: str, unexpected: list[str]) -> str:
     return "" if near is None else f' (is it "{near}"?)'
 
 
-def _line(title: str, items: Iterable[str], count: int) -> str:
-    shown = ", ".join(list(items)[:_LISTED])
-    more = f", … {count - _LISTED} more" if count > _LISTED else ""
-    return f"{title}: {shown}{more}" if count else ""
+def _line(title: str, items: list[str]) -> str:
+    more = f", … {len(items) - _LISTED} more" if len(items) > _LISTED else ""
+    return f"{title}: {', '.join(items[:_LISTED])}{more}" if items else ""
 
 
 def channels_as_in(ours: Any, theirs: Any) -> Any:

@@ -103,7 +103,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(descriptor, "w+b", buffering=1 << 20) as file:
             yield file
             file.flush()
-            _keep_permissions(target, descriptor)
+            if hasattr(os, "fchmod"):
+                with contextlib.suppress(OSError):
+                    os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
             _sync(descriptor)
         os.replace(unfinished, target)
         in_place = True
@@ -190,12 +192,6 @@ def is_held(path: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def _keep_permissions(target: Path, descriptor: int) -> None:
-    if hasattr(os, "fchmod"):
-        with contextlib.suppress(OSError):
-            os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
 
 
 def _sync(descriptor: int) -> None:

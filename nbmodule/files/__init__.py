@@ -11,11 +11,10 @@ from nbmodule.files.contents import Contents, read, read_flat
 from nbmodule.files.differences import PlaceDifference, TreeComparison, compare_trees
 from nbmodule.files.listing import diff_files, show_text
 from nbmodule.files.safetensors_format import save_safetensors
-from nbmodule.files.weights import load, load_with_metadata, save
+from nbmodule.files.weights import load_with_metadata, save
 
 __all__ = [
     "save",
-    "load",
     "load_with_metadata",
     "read",
     "read_flat",

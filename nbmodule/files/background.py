@@ -163,13 +163,8 @@ def wait_for_saving() -> None:
 
 
 def _raise_failed() -> None:
-    """Raise what an earlier request met, if nobody has waited for it, and forget those that are
-    done.
-    """
-    with _state:
-        done = [saving for saving in _pending if saving.is_done]
-        _pending[:] = [saving for saving in _pending if not saving.is_done]
-    for saving in done:
+    """Raise what an earlier request met, if nobody has waited for it."""
+    for saving in [saving for saving in _pending if saving.is_done]:
         saving.wait()
 
 

@@ -82,9 +82,7 @@ def save_checkpoint(
     folder = Path(file_name(directory, "save a checkpoint"))
     path = folder / f"checkpoint-{step}.h5"
     save(
-        path,
-        trees,
-        metadata={"checkpoint": 1, "step": step, "trees": list(trees), "extra": extra},
+        path, trees, metadata={"checkpoint": 1, "step": step, "trees": list(trees), "extra": extra}
     )
     remove_abandoned(folder, ".checkpoint-")
     _delete_old(folder, step, keep)
@@ -176,8 +174,7 @@ def restore_checkpoint(
             continue
         for error in damaged:
             warnings.warn(
-                f"skipped a damaged checkpoint, step {latest} is restored: {error}",
-                stacklevel=2,
+                f"skipped a damaged checkpoint, step {latest} is restored: {error}", stacklevel=2
             )
         return restored
     raise FileFormatError(

@@ -64,17 +64,6 @@ class TreeComparison(Displayed):
     rows: tuple[PlaceDifference, ...]
     names: tuple[str, str] = ("a", "b")
 
-    def of_kind(self, *kinds: str) -> list[PlaceDifference]:
-        """The places of some kinds.
-
-        Example:
-            >>> from nbmodule.files.differences import compare_trees
-            >>> comparison = compare_trees({"a": 1, "b": 2}, {"a": 1})
-            >>> [row.path for row in comparison.of_kind("only in first")]
-            ['b']
-        """
-        return [row for row in self.rows if row.kind in kinds]
-
     @property
     def is_equal(self) -> bool:
         """True if nothing differs, but for names that were changed on purpose."""

@@ -21,13 +21,7 @@ import numpy as np
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
-from nbmodule.files.checksums import (
-    FORMAT,
-    check_row,
-    check_version,
-    most_bytes,
-    read_at,
-)
+from nbmodule.files.checksums import FORMAT, check_row, check_version, most_bytes, read_at
 from nbmodule.files.dtypes import IEEE_LIKE, kind_of
 from nbmodule.files.fetch import empty
 from nbmodule.files.hdf5_write import hdf5_type, import_h5py

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import format_bytes, printable
-from nbmodule.errors import NbModuleError, printable_lines
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten_levels
 from nbmodule.files.contents import read
 from nbmodule.files.differences import TreeComparison, compare_parts, spell
@@ -117,28 +115,3 @@ def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) ->
     return compare_parts(
         (one.variables, one.buffers or {}), (two.variables, two.buffers or {}), names
     )
-
-
-def run_show(path: str | os.PathLike[str], *, check: bool = False) -> int:
-    """Print the tree of a weights file; return the exit status, 2 for an error."""
-    return _printed(lambda: (show_text(path, check=check), 0))
-
-
-def run_diff(first: str | os.PathLike[str], second: str | os.PathLike[str]) -> int:
-    """Print how two weights files differ; return the exit status, 1 if they do, 2 for an error."""
-
-    def compared() -> tuple[str, int]:
-        comparison = diff_files(first, second)
-        return str(comparison), int(not comparison.is_equal)
-
-    return _printed(compared)
-
-
-def _printed(make: Callable[[], tuple[str, int]]) -> int:
-    try:
-        text, status = make()
-    except (NbModuleError, OSError) as error:
-        print(printable_lines(str(error)), file=sys.stderr)
-        return 2
-    print(printable_lines(text))
-    return status

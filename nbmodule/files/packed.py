@@ -25,12 +25,7 @@ from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import PACKED
 from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import (
-    MOST_AXES,
-    StoredRow,
-    describe_leaf,
-    restore,
-)
+from nbmodule.files.stored_leaf import MOST_AXES, StoredRow, describe_leaf, restore
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
 MANY = 1000
@@ -61,16 +56,13 @@ def pack_small_arrays(rows: list[StoredRow], packed: bool | None) -> list[Stored
         index[row.path] = [row.dtype, start, row.shape] + ([row.notes] if row.notes else [])
     large = [row for row in rows if row.path not in index]
     text = dump_json(index, "the index of packed arrays").decode()
-    joined = [_join(dtype, members) for dtype, members in parts.items()]
-    return [*large, describe_leaf(text, f"{PACKED}/{_INDEX}"), *joined]
-
-
-def _join(dtype: str, rows: list[StoredRow]) -> StoredRow:
-    """Return all packed arrays of one dtype as one row."""
-    shown = "uint8" if kinds()[dtype].raw else dtype
-    size = sum(row.size for row in rows)
-    shape = (size * 8 // kinds()[shown].bits,)
-    return StoredRow(f"{PACKED}/{dtype}", shown, shape, size=size, data=rows)
+    result = [*large, describe_leaf(text, f"{PACKED}/{_INDEX}")]
+    for dtype, members in parts.items():
+        shown = "uint8" if kinds()[dtype].raw else dtype
+        size = sum(row.size for row in members)
+        shape = (size * 8 // kinds()[shown].bits,)
+        result.append(StoredRow(f"{PACKED}/{dtype}", shown, shape, size=size, data=members))
+    return result
 
 
 def unpack_small_arrays(blocks: Mapping[str, np.ndarray], where: str) -> Iterator[tuple[str, Any]]:

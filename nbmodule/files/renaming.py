@@ -81,7 +81,13 @@ def rename_rows(
         )
     unused = [entry for entry in rename if entry not in used] if isinstance(rename, Mapping) else []
     if unused and strict:
-        raise _unused(unused, [path for path, _ in rows], where)
+        close = get_close_matches(unused[0], [path for path, _ in rows], 1, 0.4)
+        hint = f'; the closest chain is "{close[0]}"' if close else ""
+        raise PathError(
+            f"rename: {where} has no "
+            f"{', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}. "
+            "Pass strict=False to leave such entries out and to see what matched."
+        )
     report += [
         PlaceDifference(entry, "only in second", second="named by rename, not in the file")
         for entry in unused
@@ -104,11 +110,11 @@ def rows_below(rows: list[tuple[str, Any]], prefix: str, where: str) -> list[tup
     if not isinstance(prefix, str):
         raise ArgumentTypeError(f"prefix must be a str, got {type(prefix).__name__}.")
     level = prefix.strip("/.").replace(".", "/") + "/"
-    kept_rows = []
-    for path, leaf in rows:
-        group = BUFFERS + "/" if path.startswith(BUFFERS + "/") else ""
-        if path[len(group) :].replace(".", "/").startswith(level):
-            kept_rows.append((group + path[len(group) + len(level) :], leaf))
+
+    def below(chain: str) -> str | None:
+        return chain[len(level) :] if chain.replace(".", "/").startswith(level) else None
+
+    kept_rows, _ = rename_rows(rows, below, where=where)
     if not kept_rows:
         levels = sorted({path.partition("/")[0] for path, _ in rows} - {BUFFERS})
         raise PathError(
@@ -132,13 +138,3 @@ def _look_up(
             return f"{new if '/' in new else new.replace('.', '/')}{chain[len(head) :]}"
         head = head.rpartition("/")[0]
     return chain
-
-
-def _unused(unused: list[str], chains: list[str], where: str) -> PathError:
-    close = get_close_matches(unused[0], chains, 1, 0.4)
-    hint = f'; the closest chain is "{close[0]}"' if close else ""
-    return PathError(
-        f"rename: {where} has no "
-        f"{', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}. "
-        "Pass strict=False to leave such entries out and to see what matched."
-    )

@@ -138,10 +138,7 @@ def save_safetensors(
     data = {name: leaf.to_bytes() for name, leaf in leaves}  # alive until everything is written
     specs = {
         name: TensorSpec(
-            dtype=leaf.dtype,
-            shape=leaf.shape,
-            data_ptr=data[name].ctypes.data,
-            data_len=leaf.size,
+            dtype=leaf.dtype, shape=leaf.shape, data_ptr=data[name].ctypes.data, data_len=leaf.size
         )
         for name, leaf in leaves
     }

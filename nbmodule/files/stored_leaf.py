@@ -105,8 +105,12 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
         text = leaf.encode("utf-8", "surrogatepass")
         return StoredRow(path, TEXT, size=len(text), data=text)
     if type(leaf) in SCALARS.values():
-        return _describe_number(leaf, path)
-    notes: dict[str, Any] = {}
+        array = np.asarray(leaf)
+        if array.dtype == object:
+            raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
+        notes = {"python": type(leaf).__name__}
+        return StoredRow(path, array.dtype.name, size=array.nbytes, notes=notes, data=array)
+    notes = {}
     source: Any = leaf
     if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
         source = leaf.__jax_array__()
@@ -122,7 +126,23 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
             f'cannot save "/{path}": expected an array, a number, text or None, got '
             f"{type(leaf).__name__}."
         )
-    return _describe_array(source, path, dtype, notes, leaf)
+    element = kind_of(source.dtype)
+    if element is None:
+        raise DtypeError(
+            f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is '
+            f"{source.dtype}."
+        )
+    if len(source.shape) > MOST_AXES:
+        raise ArgumentError(
+            f'cannot save "/{path}": it has {len(source.shape)} axes, and HDF5 knows at most '
+            f"{MOST_AXES}."
+        )
+    if dtype is not None and jnp.issubdtype(element.dtype, jnp.floating) and element.dtype != dtype:
+        element = kinds()[dtype.name]  # cast when it is written: one copy exists at a time
+    size = element.nbytes(source.shape)
+    return StoredRow(
+        path, element.name, source.shape, size=size, notes=notes, data=source, identity=leaf
+    )
 
 
 def refuse_masked(leaf: Any, path: str) -> Any:
@@ -155,36 +175,6 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
             "with which each host writes its own part."
         )
     return array
-
-
-def _describe_array(
-    source: Any, path: str, dtype: np.dtype | None, notes: dict[str, Any], identity: Any
-) -> StoredRow:
-    element = kind_of(source.dtype)
-    if element is None:
-        raise DtypeError(
-            f'cannot save "/{path}": files hold numbers, bools and random keys, and its dtype is '
-            f"{source.dtype}."
-        )
-    if len(source.shape) > MOST_AXES:
-        raise ArgumentError(
-            f'cannot save "/{path}": it has {len(source.shape)} axes, and HDF5 knows at most '
-            f"{MOST_AXES}."
-        )
-    if dtype is not None and jnp.issubdtype(element.dtype, jnp.floating) and element.dtype != dtype:
-        element = kinds()[dtype.name]  # cast when it is written: one copy exists at a time
-    size = element.nbytes(source.shape)
-    return StoredRow(
-        path, element.name, source.shape, size=size, notes=notes, data=source, identity=identity
-    )
-
-
-def _describe_number(number: object, path: str) -> StoredRow:
-    array = np.asarray(number)
-    if array.dtype == object:
-        raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
-    notes = {"python": type(number).__name__}
-    return StoredRow(path, array.dtype.name, size=array.nbytes, notes=notes, data=array)
 
 
 def restore(

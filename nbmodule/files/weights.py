@@ -31,7 +31,6 @@ from jax.typing import DTypeLike
 from nbmodule.base.bounded_json import dump_json
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.kinds import DeviceLike
-from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.core.variables.placement import find_device
 from nbmodule.errors import ArgumentError, StructureError
@@ -78,10 +77,10 @@ def save(
 
     Example:
         >>> import os, tempfile
-        >>> from nbmodule.files import load, save
+        >>> from nbmodule.files import read, save
         >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
         >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
-        >>> load(path)["linear0"]["w"].shape
+        >>> read(path).variables["linear0"]["w"].shape
         (2, 3)
     """
     _check_ending(path)
@@ -148,59 +147,6 @@ def _check_dtype(dtype: DTypeLike | None) -> np.dtype | None:
     return target
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    buffers: bool = False,
-    mmap: bool = False,
-    prefix: str | None = None,
-    rename: Rename = None,
-    strict: bool = True,
-    device: DeviceLike | None = None,
-) -> Any:
-    """Load a weights file as a Container.
-
-    Memory is taken for the arrays, once, and about 5 KB for each. Files of other programs may list
-    at most 100,000 arrays, and an `.npz` may unpack to at most 100 times its size and 256 MiB.
-
-    Args:
-        path: Of an HDF5 file, or a `.safetensors` or `.npz` file.
-        buffers: Give the pair (variables, buffers) instead of the variables alone.
-        mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from
-            the disk when they are used; given a device, they go there. Their own checksums are not
-            tested. Another program must not shorten the file meanwhile.
-        prefix: Load only what is below this level of the file, and without it.
-        rename: New names for old ones, as a dict or a function; see `renaming`. Buffers are
-            renamed too.
-        strict: Whether an entry of `rename` that fits nothing is an error; if not, what matched is
-            shown as a difference.
-        device: Where arrays go: a device, its name, or a sharding. None means JAX's default device.
-            Arrays of a dtype that JAX does not hold at present (float64 without `jax_enable_x64`)
-            stay NumPy arrays, so that no dtype ever changes.
-
-    Raises:
-        FileNotFoundError: if there is no file.
-        FileFormatError: if the file is damaged, or is none of these.
-        PathError: if an entry of `rename` fits nothing.
-
-    Example:
-        >>> import os, tempfile
-        >>> from nbmodule.files import load, save
-        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
-        >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
-        >>> load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
-        (2, 3)
-    """
-    contents = load_contents(
-        path, mmap=mmap, prefix=prefix, rename=rename, strict=strict, device=device
-    )
-    if contents.report is not None and not strict:
-        socket("show")(contents.report)
-    if not buffers:
-        return contents.variables
-    return contents.variables, Container() if contents.buffers is None else contents.buffers
-
-
 def load_contents(
     path: str | os.PathLike[str],
     *,
@@ -210,8 +156,24 @@ def load_contents(
     strict: bool = True,
     device: DeviceLike | None = None,
 ) -> Contents:
-    """Load variables and buffers as Containers, and say what `rename` did and where the file comes
-    from; see `load`.
+    """Load variables and buffers as Containers; see `nb.load`.
+
+    Args:
+        path: Of the file.
+        mmap: Map arrays instead of reading them; see `nb.load`.
+        prefix: Load only what is below this level of the file, and without it.
+        rename: New names for old ones, as a dict or a function; see `renaming`.
+        strict: Whether an entry of `rename` that fits nothing is an error.
+        device: Where arrays go: a device, its name, or a sharding.
+
+    Example:
+        >>> import os, tempfile
+        >>> from nbmodule.files import save
+        >>> from nbmodule.files.weights import load_contents
+        >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
+        >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
+        >>> load_contents(path, rename={"linear0": "linear"}).variables.linear.w.shape
+        (2, 3)
     """
     with collector_paused():
         contents = read_rows(path, mmap=mmap)
@@ -231,8 +193,8 @@ def load_contents(
 
 
 def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
-    """Load the variables of a weights file as nested dicts of JAX arrays (see `load`), and beside
-    them what was said of the file when it was saved, None if nothing.
+    """Load the variables of a weights file as nested dicts of JAX arrays, and its metadata, None if
+    there is none.
 
     Example:
         >>> import os, tempfile

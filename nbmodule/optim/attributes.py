@@ -146,8 +146,6 @@ def _begin_change(optimizer: Optimizer, name: str, makes_state: bool) -> None:
 
 def holds_arrays(value: object) -> bool:
     """Return whether `value` is an array or a PyTree with one, and no variable or module."""
-    if isinstance(value, (jax.Array, np.ndarray)):
-        return True
     if isinstance(value, (*_PLAIN, Variable)) or callable(value) or is_module(value):
         return False
     return any(isinstance(leaf, (jax.Array, np.ndarray)) for leaf in jax.tree.leaves(value))

@@ -495,10 +495,10 @@ class Optax(SlotOptimizer):
 
         compiled = jax.jit(run)
 
-        def step(weights, grads, state, _rates, _counts, extra):  # type: ignore[no-untyped-def]
+        def step(weights, grads, state, _rates, _counts, /, **extra):  # type: ignore[no-untyped-def]
             is_compiled = now.frame is None and not any(map(callable, extra.values()))
             filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
-            new, after = (compiled if is_compiled else run)(weights, filled, state, dict(extra))
+            new, after = (compiled if is_compiled else run)(weights, filled, state, extra)
             new = [w if g is None else x for w, g, x in zip(weights, grads, new)]
             return new, [y if use else x for x, y, use in zip(state, after, is_written)]
 

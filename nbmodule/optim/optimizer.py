@@ -452,9 +452,7 @@ class Optimizer:
                 return attributes.read(self, name)
             if is_of_class(self, name):
                 return object.__getattribute__(self, name)
-            public = [
-                public_name for public_name in dir(type(self)) if not public_name.startswith("_")
-            ]
+            public = [each for each in dir(type(self)) if not each.startswith("_")]
             advice = attribute_hint(name) or hint(name, public)
             raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{advice}')
 

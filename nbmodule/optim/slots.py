@@ -100,13 +100,14 @@ class StateArray(NamedTuple):
 
 class Work(NamedTuple):
     """Variables that are computed in one call, by number; the names, or variables, of their state;
-    and the call: (variables, gradients, state, learning rates, counts, extra arguments) to new
-    variables and state.
+    the call: (variables, gradients, state, learning rates, counts, **extra arguments) to new
+    variables and state; and the numbers of its learning rates.
     """
 
     indices: Sequence[int]
     state: Sequence[Any]
     step: Callable[..., tuple[Sequence[Any], Sequence[Any]]]
+    rates: Sequence[int] = ()
 
 
 class SlotOptimizer(Optimizer):
@@ -180,10 +181,10 @@ class SlotOptimizer(Optimizer):
         rates = [None if rate is None else rate_now(rate, count) for rate in vars(self)["_rates"]]
         new = list(part.weights)
         with shared_kernels():
-            for indices, variables, step in work:
+            for indices, variables, step, numbers in work:
                 weights, grads = ([x[i] for i in indices] for x in (part.weights, part.grads))
-                arrays = [next(state) for _ in variables]
-                values, after = step(weights, grads, arrays, rates, counts, part.extra)
+                arrays, own_rates = [next(state) for _ in variables], [rates[i] for i in numbers]
+                values, after = step(weights, grads, arrays, own_rates, counts, **part.extra)
                 for i, value in zip(indices, values):
                     new[i] = value
                 part.write(variables, after)
@@ -519,7 +520,7 @@ class RuleOptimizer(SlotOptimizer):
                 device = layouts.get(owner) or placement(weight)
                 rows.append(StateArray((slot, *owner), owner, array, start, device))
                 chains.append((slot, *owner))
-            work.append(Work(indices, chains, _kernel_step(recipe, rates)))
+            work.append(Work(indices, chains, kernel(recipe), rates))
         order = self._slot_names()
         positions = {chain: i for i, chain in enumerate(part.chains)}
         rows.sort(key=lambda row: (order.index(row.chain[0]), positions[row.owner]))
@@ -573,13 +574,3 @@ class RuleOptimizer(SlotOptimizer):
         if own["_groups"][1:]:
             parts.append(f"groups={[group.pattern for group in own['_groups'][1:]]}")
         return [*super()._description(), *parts]
-
-
-def _kernel_step(recipe: Recipe, numbers: list[int]) -> Callable[..., Any]:
-    """Return the compiled step of a recipe, as `Work` calls it."""
-    compiled = kernel(recipe)
-
-    def step(weights, grads, slots, rates, counts, _):  # type: ignore[no-untyped-def]
-        return compiled(weights, grads, slots, [rates[i] for i in numbers], counts)
-
-    return step

@@ -121,7 +121,13 @@ def _compute_in_chunks(
         if type(exponent) is not int or not 0 <= exponent <= _LARGEST_POWER:
             return None
     is_column = tuple(isinstance(operand, Nested) for operand in operands)
-    shared = tuple(_as_operand(x) for x in operands if not isinstance(x, Nested))
+    shared = tuple(
+        jax.numpy.array(received(x, "the other operand"))
+        if isinstance(x, (np.ndarray, np.generic)) and x.dtype.kind in "biufc"
+        else x
+        for x in operands
+        if not isinstance(x, Nested)
+    )
     arrays = [value for value in shared if not _is_python_number(value)]
     if not _share_one_device([*columns, arrays]):
         return None
@@ -131,12 +137,6 @@ def _compute_in_chunks(
         for leaf in (leaf for column in columns for leaf in column if leaf.is_deleted()):
             np.asarray(leaf)  # raises the error of JAX for deleted arrays
         return None
-
-
-def _as_operand(value: Any) -> Any:
-    """Return an array of NumPy as one of JAX, which a kernel takes."""
-    is_host_array = isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufc"
-    return jax.numpy.array(received(value, "the other operand")) if is_host_array else value
 
 
 def _is_python_number(value: object) -> bool:

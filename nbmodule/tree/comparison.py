@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from nbmodule.base.trees import shape_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
 from nbmodule.tree.arithmetic import structure_of
 from nbmodule.tree.leaf import is_array, same_value
-from nbmodule.tree.many import Joined
+from nbmodule.tree.many import Joined, as_containers
 from nbmodule.tree.nested import Nested
 
 _ABSENT = object()
@@ -59,7 +59,7 @@ class Compared(Joined):
             raise ArgumentError(
                 f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."
             )
-        trees = _trees(containers)
+        trees = as_containers(containers, "compare")
         equal = equality(detect_value_diffs, detect_shape_diffs)
         difference = Overlay(mode, diff_keys, detect_key_diffs, equal)
         return trees[0]._like(difference.of_levels(list(enumerate(trees))))
@@ -104,7 +104,7 @@ class Compared(Joined):
             >>> nb.Container.cont_identical([a, c], same_arrays=False)
             True
         """
-        trees = _trees(containers)
+        trees = as_containers(containers, "compare")
         if partial:
             chains = trees[0].cont_all_key_chains()
             common = [c for c in chains if all(tree.cont_has_key_chain(c) for tree in trees)]
@@ -176,7 +176,7 @@ class Compared(Joined):
         """
         shapes = [
             sorted(tuple(leaf.shape) for leaf in tree.cont_to_iterator_values() if is_array(leaf))
-            for tree in _trees(containers)
+            for tree in as_containers(containers, "compare")
         ]
         return all(shape == shapes[0] for shape in shapes)
 
@@ -369,18 +369,6 @@ def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -
         if all(map(part.cont_has_key_chain, chains)) and fits([part, expected]):
             return place
     return False
-
-
-def _trees(containers: Sequence[Any]) -> list[Any]:
-    first = next((container for container in containers if isinstance(container, Compared)), None)
-    if first is None:
-        raise ArgumentTypeError("there is no Container to compare.")
-    for container in containers:
-        if not isinstance(container, Mapping):
-            raise ArgumentTypeError(
-                f"only Containers and dicts can be compared, got {type(container).__name__}."
-            )
-    return [first._admit(container) for container in containers]
 
 
 def _raise_difference(what: str, containers: Sequence[Any], values: bool) -> None:

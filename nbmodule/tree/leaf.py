@@ -95,28 +95,23 @@ def rank_of(dtype: DTypeLike) -> int:
     return next((rank for rank, cls in kinds if jax.numpy.issubdtype(dtype, cls)), 10)
 
 
-def _check_kind(value: Any, part: object) -> None:
-    """Refuse what an array could not hold, as a fraction among whole numbers.
-
-    Raises:
-        DtypeError: if the kind of number would be lost.
-    """
-    supplied = jax.numpy.result_type(part)
-    if rank_of(value.dtype) < rank_of(supplied):
-        raise DtypeError(
-            f"cannot set elements of {describe_shape(value)} to {supplied}: it would be lost. "
-        )
-
-
 def set_at_index(value: Any, index: Any, part: Any) -> Any:
     """Give a leaf in which the elements at an index are others; the leaf itself is left as it is.
+
+    Raises:
+        DtypeError: If an array could not hold the kind of number, such as a fraction among whole
+            numbers.
 
     Example:
         >>> set_at_index(jnp.zeros(3), slice(1, None), 5.0)
         Array([0., 5., 5.], dtype=float32)
     """
     if is_array(value):
-        _check_kind(value, part)
+        supplied = jax.numpy.result_type(part)
+        if rank_of(value.dtype) < rank_of(supplied):
+            raise DtypeError(
+                f"cannot set elements of {describe_shape(value)} to {supplied}: it would be lost. "
+            )
     if is_array(value) and not isinstance(value, np.ndarray):
         return jax.numpy.asarray(value).at[index].set(part)
     new = value.copy() if isinstance(value, np.ndarray) else list(value)

@@ -144,16 +144,10 @@ class Joined(Restructured):
             >>> nb.Container.cont_combine(a, b).cont_to_dict()
             {'x': 3, 'y': {'w': 4, 'z': 2}}
         """
-        first = next((container for container in containers if isinstance(container, Joined)), None)
-        if first is None:
-            raise ArgumentTypeError("cannot combine: there is no Container among the arguments.")
-        new = first._like({})
-        for container in containers:
-            if not isinstance(container, Mapping):
-                raise ArgumentTypeError(
-                    f"only Containers and dicts can be combined, got {type(container).__name__}."
-                )
-            _overlay(new, first._admit(container))
+        trees = as_containers(containers, "combine")
+        new = trees[0]._like({})
+        for tree in trees:
+            _overlay(new, tree)
         return new
 
     @property
@@ -274,6 +268,23 @@ class Joined(Restructured):
         """
         truths = self.cont_map(lambda leaf, chain: _truth(leaf, chain, assert_is_bool, np.any))
         return not any(truths.cont_to_iterator_values())
+
+
+def as_containers(containers: Sequence[Any], verb: str) -> list[Any]:
+    """Return Containers and dicts as Containers, of the type and settings of the first one.
+
+    Raises:
+        ArgumentTypeError: There is no Container, or something else among them.
+    """
+    first = next((container for container in containers if isinstance(container, Joined)), None)
+    if first is None:
+        raise ArgumentTypeError(f"there is no Container to {verb}.")
+    for container in containers:
+        if not isinstance(container, Mapping):
+            raise ArgumentTypeError(
+                f"only Containers and dicts can be {verb}d, got {type(container).__name__}."
+            )
+    return [first._admit(container) for container in containers]
 
 
 def _length_along(container: Nested, axis: int) -> int:

@@ -153,7 +153,11 @@ class Mapped(Lookup):
             >>> nb.Container.cont_multi_map(lambda xs, kc: sum(xs), [a, b, 100]).cont_to_dict()
             {'x': 111, 'y': {'z': 122}}
         """
-        first = check_all(containers, "cannot map over several Containers")
+        trees = [container for container in containers if isinstance(container, Mapped)]
+        if not trees:
+            raise ArgumentTypeError("there is no Container in the list.")
+        for tree in trees[1:]:
+            check_structure(trees[0], tree, "cannot map over several Containers")
 
         def apply(leaf: object, chain: str) -> Any:
             keys = chain.split("/")
@@ -167,7 +171,7 @@ class Mapped(Lookup):
             ]
             return jax.tree.map(lambda *items: fn(list(items), chain), *columns)
 
-        return first.cont_map(apply, key_chains, to_apply, prune_unapplied)
+        return trees[0].cont_map(apply, key_chains, to_apply, prune_unapplied)
 
 
 def choice(
@@ -195,21 +199,6 @@ def take_over(container: Kind, new: Nested) -> Kind:
         elif value is not old or key not in container:
             container._put(key, value)
     return container
-
-
-def check_all(containers: list[Any], what: str) -> Any:
-    """Give the first Container of a list, after a check that all in it have one structure.
-
-    Raises:
-        StructureError: if they differ.
-        ArgumentTypeError: if there is none.
-    """
-    trees = [container for container in containers if isinstance(container, Mapped)]
-    if not trees:
-        raise ArgumentTypeError(f"{what}: there is no Container in the list.")
-    for tree in trees[1:]:
-        check_structure(trees[0], tree, what)
-    return trees[0]
 
 
 # What all leaves have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Self, TextIO
 
 import jax
@@ -47,9 +47,8 @@ class Printed(Stored):
                 a: 1
             }
         """
-        display = _show_of_front_end()
-        if display is not None:
-            display(self)
+        if running_kernel() is not None:
+            socket("show")(self)
         else:
             print(container_text(self, color=wants_color(sys.stdout)))
 
@@ -273,13 +272,3 @@ def mime_bundle(container: Nested) -> dict[str, Any]:
         return text | socket("display")(container)
     except Exception:  # noqa: BLE001 - no display may break a cell
         return text
-
-
-def _show_of_front_end() -> Callable[[Any], Any] | None:
-    """Return the function that shows values in a notebook; None where there is none."""
-    if running_kernel() is None:
-        return None
-    try:
-        return socket("show")
-    except ImportError:
-        return None

@@ -279,8 +279,7 @@ def test_an_import_of_a_name_that_is_not_here_says_what_to_do():
 def test_a_model_that_is_said_not_to_be_trainable_says_how_it_is_frozen():
     model = nb.Linear(2, 2)
     with pytest.raises(
-        AttributeError,
-        match=r"Linear.trainable = False freezes nothing.*requires_grad_\(False\)",
+        AttributeError, match=r"Linear.trainable = False freezes nothing.*requires_grad_\(False\)"
     ):
         model.trainable = False
     assert "trainable" not in vars(model)

@@ -62,16 +62,8 @@ def test_the_check_touches_no_device(run_python):
 @pytest.mark.parametrize(
     ("name", "stub", "message"),
     [
-        (
-            "get_opaque_trace_state",
-            lambda convention: 0,
-            "is equal for two open traces",
-        ),
-        (
-            "get_opaque_trace_state",
-            lambda convention: object(),
-            "differs within one trace",
-        ),
+        ("get_opaque_trace_state", lambda convention: 0, "is equal for two open traces"),
+        ("get_opaque_trace_state", lambda convention: object(), "differs within one trace"),
         (
             "make_user_context",
             lambda default: lambda value: nullcontext(),

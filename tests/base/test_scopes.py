@@ -42,11 +42,7 @@ def linear(w: jax.Array, x: jax.Array) -> jax.Array:
             [Scope("step", None, "forward"), Scope("model", None, "backward")],
             "backward",
         ),
-        (
-            ["rematted_computation", "inner"],
-            [Scope("inner", None, "recomputed")],
-            "recomputed",
-        ),
+        (["rematted_computation", "inner"], [Scope("inner", None, "recomputed")], "recomputed"),
     ],
 )
 def test_scopes_are_read_with_their_call_and_pass(stack, scopes, phase):

@@ -209,8 +209,7 @@ def test_an_error_of_any_system_call_is_explained_and_nothing_is_left(tmp_path, 
         save(path, {"w": np.ones(3)})
     else:
         with pytest.raises(
-            FileWriteError,
-            match=r"input/output error. The previous file is unchanged",
+            FileWriteError, match=r"input/output error. The previous file is unchanged"
         ):
             save(path, {"w": np.zeros(3)})
     monkeypatch.undo()

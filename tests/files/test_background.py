@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
-from nbmodule.files import (
-    in_background,
-    read,
-    save,
-    wait_for_saving,
-)
+from nbmodule.files import in_background, read, save, wait_for_saving
 from nbmodule.files.background import snapshot
 from tests.files.trees import equal
 

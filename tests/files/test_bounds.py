@@ -12,7 +12,8 @@ MEASURED = """
 import resource, sys, time
 import numpy as np
 from nbmodule.errors import FileFormatError
-from nbmodule.files import load, read
+from nbmodule.api.files import load
+from nbmodule.files import read
 import jax.numpy as jnp
 jnp.zeros(()).block_until_ready()
 used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -30,12 +30,7 @@ def test_arrays_are_committed_only_to_a_device_that_was_asked_for(count, device)
 
 
 def test_no_dtype_changes():
-    arrays = [
-        np.ones(2),
-        np.ones(2, np.int64),
-        np.ones(2, complex),
-        np.zeros(2, ml_dtypes.int2),
-    ]
+    arrays = [np.ones(2), np.ones(2, np.int64), np.ones(2, complex), np.zeros(2, ml_dtypes.int2)]
     for array, found in zip(arrays, place_on(arrays), strict=True):
         assert found.dtype == array.dtype
     with jax.enable_x64(True):

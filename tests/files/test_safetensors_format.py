@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from nbmodule.api.files import load
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files import load, read, save_safetensors
+from nbmodule.files import read, save_safetensors
 from tests.files.trees import array_of, equal
 
 TREE = {

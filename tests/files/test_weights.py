@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nbmodule.api.files import load
 from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -22,7 +23,7 @@ from nbmodule.errors import (
     FileFormatError,
     StructureError,
 )
-from nbmodule.files import load, read, save
+from nbmodule.files import read, save
 from nbmodule.tree.container import Container
 from tests.files.trees import DTYPES, array_of, equal, trees
 
@@ -384,7 +385,8 @@ def test_arrays_spread_over_the_devices_of_this_host_are_saved_whole(run_python,
     code = f"""
         import jax, jax.numpy as jnp, numpy as np
         from jax.sharding import NamedSharding, PartitionSpec
-        from nbmodule.files import load, read, save
+        from nbmodule.api.files import load
+        from nbmodule.files import read, save
         mesh = jax.make_mesh((2, 2), ("x", "y"))
         spread = NamedSharding(mesh, PartitionSpec("y", "x"))
         w = jax.device_put(jnp.arange(32.0).reshape(4, 8), spread)
