@@ -9,10 +9,9 @@ or else by the next request, so that it cannot pass unseen.
 from __future__ import annotations
 
 import atexit
-import functools
+import contextlib
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,7 +25,7 @@ from nbmodule.base.whole_file import file_name
 from nbmodule.files.chains import flatten_levels, nest
 from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host
 
-_state = threading.Lock()
+_thread = ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
 _pending: list[Saving] = []
 
 
@@ -66,9 +65,8 @@ class Saving:
             return self._future.result(timeout)
         finally:
             if self.is_done:
-                with _state:
-                    if self in _pending:
-                        _pending.remove(self)
+                with contextlib.suppress(ValueError):  # somebody else has waited, too
+                    _pending.remove(self)
 
 
 def in_background(
@@ -106,15 +104,9 @@ def in_background(
         name: snapshot(value) if isinstance(value, Mapping) else value
         for name, value in options.items()
     }
-    with _state:
-        saving = Saving(name, _thread().submit(function, absolute, *trees, **options))
-        _pending.append(saving)
+    saving = Saving(name, _thread.submit(function, absolute, *trees, **options))
+    _pending.append(saving)
     return saving
-
-
-@functools.cache
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
 
 
 def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,8 +147,7 @@ def wait_for_saving() -> None:
         FileWriteError: or whatever else the first failure was; the others are waited for all the
             same.
     """
-    with _state:
-        waiting = list(_pending)
+    waiting = list(_pending)
     futures.wait([saving._future for saving in waiting])
     for saving in waiting:
         saving.wait()
@@ -174,12 +165,4 @@ def _report_at_exit() -> None:
             print(f"nbmodule: {saving.what} was not saved: {error}", file=sys.stderr)
 
 
-def _forget_after_fork() -> None:
-    """Forget the thread that writes: a forked process has none, its parent does the writing."""
-    _thread.cache_clear()
-    _pending.clear()
-
-
 atexit.register(_report_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nbmodule.base.bounded_json import dump_json
+from nbmodule.base.kinds import is_whole
 from nbmodule.base.whole_file import file_name, remove_abandoned
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.files.contents import read
@@ -66,9 +67,7 @@ def save_checkpoint(
     """
     step = check_step(step)
     dump_json(extra, "extra")
-    if keep is not None and (
-        isinstance(keep, bool) or not hasattr(keep, "__index__") or operator.index(keep) < 1
-    ):
+    if keep is not None and (not is_whole(keep) or keep < 1):
         raise ArgumentError(
             f"keep={keep!r}: expected the number of checkpoints to keep, at least 1, or None for "
             "all."

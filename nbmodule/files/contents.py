@@ -18,7 +18,7 @@ from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.whole_file import file_name
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_levels, nest, unescape
+from nbmodule.files.chains import BUFFERS, EMPTY, METADATA, PACKED, escape_levels, nest
 from nbmodule.files.checksums import check_count, read_at, read_index
 from nbmodule.files.fetch import check_bytes, fetch
 from nbmodule.files.hdf5_read import read_hdf5
@@ -66,14 +66,12 @@ class Contents:
 
     def nested(self) -> Self:
         """Nest the leaves by their paths, buffers apart."""
-        trees: tuple[list[Any], list[Any]] = [], []
-        for path, leaf in self.rows:
-            is_buffer = path.startswith(BUFFERS + "/")
-            trees[is_buffer].append((path.removeprefix(BUFFERS + "/"), leaf))
-        has_buffers = bool(trees[1]) or (BUFFERS, EMPTY) in trees[0]
-        variables = [row for row in trees[0] if row[0] != BUFFERS]
+        prefix = BUFFERS + "/"
+        variables = [row for row in self.rows if row[0].partition("/")[0] != BUFFERS]
+        buffers = [(path[len(prefix) :], x) for path, x in self.rows if path.startswith(prefix)]
+        has_buffers = len(variables) < len(self.rows)
         self.variables = nest(variables, where=self.where)
-        self.buffers = nest(trees[1], where=self.where) if has_buffers else None
+        self.buffers = nest(buffers, where=self.where) if has_buffers else None
         return self
 
 
@@ -81,9 +79,8 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
     """Read a weights file as it is, into the memory of the host.
 
     Args:
-        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save`, which PyTorch then
-            reads.
-        mmap: Map arrays instead of reading them; see `load`.
+        path: Of an HDF5, `.safetensors` or `.npz` file, or one of `torch.save`.
+        mmap: Map arrays instead of reading them; see `nb.load`.
 
     Raises:
         FileNotFoundError: if there is no file.
@@ -100,25 +97,6 @@ def read(path: str | os.PathLike[str], *, mmap: bool = False) -> Contents:
     """
     with collector_paused():
         return read_rows(path, mmap=mmap).nested()
-
-
-def read_flat(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read a file within the bounds of `read`, by names instead of nested; for files of a run.
-
-    Raises:
-        FileFormatError: If the file is damaged, claims more than it can hold, or is no such file.
-
-    Example:
-        >>> import os, tempfile
-        >>> from nbmodule.files import read_flat
-        >>> path = os.path.join(tempfile.mkdtemp(), "snapshot.npz")
-        >>> np.savez(path, **{"step": 3, "model/w": np.ones(2)})
-        >>> read_flat(path)
-        {'step': array(3), 'model/w': array([1., 1.])}
-    """
-    with collector_paused():
-        rows = read_rows(path, mmap=False).rows
-        return {"/".join(map(unescape, name.split("/"))): leaf for name, leaf in rows}
 
 
 def read_rows(path: str | os.PathLike[str], *, mmap: bool) -> Contents:

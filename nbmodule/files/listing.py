@@ -32,7 +32,8 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
 
     Example:
         >>> import os, tempfile
-        >>> from nbmodule.files import save, show_text
+        >>> from nbmodule.files import save
+        >>> from nbmodule.files.listing import show_text
         >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
         >>> save(path, {"linear": {"b": np.ones(3), "w": np.ones((2, 3))}}, metadata={"epoch": 4})
         >>> print(show_text(path).partition("weights.h5: ")[2])
@@ -101,7 +102,8 @@ def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) ->
 
     Example:
         >>> import os, tempfile
-        >>> from nbmodule.files import diff_files, save
+        >>> from nbmodule.files import save
+        >>> from nbmodule.files.listing import diff_files
         >>> folder = tempfile.mkdtemp()
         >>> a, b = os.path.join(folder, "a.h5"), os.path.join(folder, "b.h5")
         >>> save(a, {"w": np.zeros(2)})

@@ -79,21 +79,20 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
             metadata = arrays.metadata()
             for name in arrays.offset_keys():  # in the order of their bytes, without holes
                 array = arrays.get_slice(name)
-                row = _row(name, array.get_dtype(), tuple(array.get_shape()), at, where)
-                rows.append(row)
-                at += row.size
+                dtype, shape = array.get_dtype(), tuple(array.get_shape())
+                if dtype not in _DTYPES:
+                    raise FileFormatError(
+                        f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.'
+                    )
+                size = kinds()[_DTYPES[dtype]].nbytes(shape)
+                path = escape_levels(name.split("."))
+                rows.append(StoredRow(path, _DTYPES[dtype], shape, at, size))
+                at += size
     except (SafetensorError, OverflowError, UnicodeError) as error:
         raise FileFormatError(
             f"cannot load {where}: it is damaged (safetensors says: {str(error)[:200]})."
         ) from error
     return rows, metadata
-
-
-def _row(name: str, dtype: str, shape: tuple[int, ...], at: int, where: str) -> StoredRow:
-    if dtype not in _DTYPES:
-        raise FileFormatError(f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.')
-    size = kinds()[_DTYPES[dtype]].nbytes(shape)
-    return StoredRow(escape_levels(name.split(".")), _DTYPES[dtype], shape, at, size)
 
 
 def save_safetensors(

@@ -76,14 +76,14 @@ def to_host(array: object) -> np.ndarray:
 
     `np.asarray` alone would leave a second copy on the host for as long as the array lives.
     """
-    if (
-        isinstance(array, jax.Array)
-        and array.is_fully_addressable
-        and next(iter(array.devices())).platform != "cpu"
-    ):
+    if isinstance(array, jax.Array) and _platform(array) != "cpu" and array.is_fully_addressable:
         with contextlib.suppress(RuntimeError):  # JAX was told to do without the CPU
             array = jax.device_put(array, jax.local_devices(backend="cpu")[0])
     return np.asarray(array)
+
+
+def _platform(array: jax.Array) -> str:
+    return next(iter(array.devices())).platform
 
 
 def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredRow:

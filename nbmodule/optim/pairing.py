@@ -202,10 +202,8 @@ def match(
                 f'{title}: the variable "{text(chain)}" is {describe_shape(weight)}, in {noun} it '
                 f"is {describe_shape(grad)}. Do they belong to another model?"
             )
-        grad_is_complex, is_complex = (
-            jnp.issubdtype(x.dtype, jnp.complexfloating) for x in (grad, weight)
-        )
-        if not is_number(grad.dtype) or (grad_is_complex and not is_complex):
+        loses_parts = np.iscomplexobj(grad) and not np.iscomplexobj(weight)
+        if loses_parts or not is_number(grad.dtype):
             raise DtypeError(
                 f'{title}: the gradient of "{text(chain)}" is {grad.dtype}, the variable is '
                 f"{weight.dtype}."

@@ -199,8 +199,17 @@ class SlotOptimizer(Optimizer):
         key = (part.chains, kinds, tuple(part.active()), self._plan_key())
         if (key, self._nbm.version) not in layouts:
             rows, named_work = self._plan(part)
-            self._make_state(rows)
             state = self._state()
+            for chain, owner, array, _, _ in rows:
+                if chain in state and state[chain].shape != array.shape:
+                    raise ShapeStructureError(
+                        f"{type(self).__name__} cannot take a step: its state for "
+                        f'"{text(owner or chain)}" is {describe_shape(state[chain])}, the variable '
+                        f"is {describe_shape(array)}. Use one optimizer for each model, or forget "
+                        "the state by `reset()`."
+                    )
+            state |= {row.chain: self._variable(row) for row in rows if row.chain not in state}
+            self._set_slots(state)
             if len(layouts) >= _LAYOUTS:
                 layouts.clear()
             layouts[key, self._nbm.version] = [
@@ -209,20 +218,6 @@ class SlotOptimizer(Optimizer):
         return layouts[key, self._nbm.version]
 
     # -- state --
-    def _make_state(self, rows: Sequence[StateArray]) -> None:
-        """Make variables of state that are missing, and check the others."""
-        existing = self._state()
-        for chain, owner, array, _, _ in rows:
-            if chain in existing and existing[chain].shape != array.shape:
-                raise ShapeStructureError(
-                    f"{type(self).__name__} cannot take a step: its state for "
-                    f'"{text(owner or chain)}" is {describe_shape(existing[chain])}, the variable '
-                    f"is {describe_shape(array)}. Use one optimizer for each model, or forget the "
-                    "state by `reset()`."
-                )
-        new = {row.chain: self._variable(row) for row in rows if row.chain not in existing}
-        self._set_slots(existing | new)
-
     def _variable(self, row: StateArray) -> Buffer:
         """Return a new variable of state, on the device of the optimizer or of its variable."""
         array, start = row.array, row.start
@@ -510,16 +505,24 @@ class RuleOptimizer(SlotOptimizer):
         layouts = {place.chain: layout_of(variable) for variable, place in places.items()}
         labels = _group_numbers(groups, part, type(self).__name__)
         active = [i for i in part.active() if not groups[labels[i]].frozen]
-        rows, work = [], []
+        rules, rows, work = self._rules(), [], []
         for indices in self._kernels(part, labels, active):
-            recipe, rates = self._recipe([labels[i] for i in indices])
+            used = sorted({labels[i] for i in indices})
+            recipe = Recipe(
+                tuple(rules[label] for label in used),
+                tuple(used.index(labels[i]) for i in indices) if len(used) > 1 else (),
+                vars(self)["_clip_norm"],
+                self._accumulate,
+                vars(self)["_stop_gradients"],
+            )
             chains = []
-            for slot, i, array in recipe.slots([part.weights[i] for i in indices]):
-                owner, weight = part.chains[indices[i]], part.weights[indices[i]]
-                start = self._rules()[labels[indices[i]]].start(slot)
+            for slot, j, array in recipe.slots([part.weights[i] for i in indices]):
+                owner, weight = part.chains[indices[j]], part.weights[indices[j]]
+                start = rules[labels[indices[j]]].start(slot)
                 device = layouts.get(owner) or placement(weight)
                 rows.append(StateArray((slot, *owner), owner, array, start, device))
                 chains.append((slot, *owner))
+            rates = [groups[label].rate for label in used]
             work.append(Work(indices, chains, kernel(recipe), rates))
         order = self._slot_names()
         positions = {chain: i for i, chain in enumerate(part.chains)}
@@ -541,18 +544,6 @@ class RuleOptimizer(SlotOptimizer):
             kinds = [(part.weights[i].shape, part.weights[i].dtype) for i in indices]
             kernels += [[indices[j] for j in chunk] for chunk in chunks_of(kinds, _CHUNK)]
         return kernels
-
-    def _recipe(self, labels: list[int]) -> tuple[Recipe, list[int]]:
-        """Return what a kernel does for variables of these groups, and the numbers of its rates."""
-        own, rules, used = vars(self), self._rules(), sorted(set(labels))
-        recipe = Recipe(
-            tuple(rules[label] for label in used),
-            tuple(used.index(label) for label in labels) if len(used) > 1 else (),
-            own["_clip_norm"],
-            own["_accumulate"],
-            own["_stop_gradients"],
-        )
-        return recipe, [own["_groups"][label].rate for label in used]
 
     # -- state --
     def _slot_names(self) -> list[str]:

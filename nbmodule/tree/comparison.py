@@ -60,8 +60,8 @@ class Compared(Joined):
                 f"diff_keys names {len(diff_keys)} Containers; there are {len(containers)}."
             )
         trees = as_containers(containers, "compare")
-        equal = equality(detect_value_diffs, detect_shape_diffs)
-        difference = Overlay(mode, diff_keys, detect_key_diffs, equal)
+        detected = detect_key_diffs, detect_value_diffs, detect_shape_diffs
+        difference = Overlay(mode, diff_keys, *detected)
         return trees[0]._like(difference.of_levels(list(enumerate(trees))))
 
     @staticmethod
@@ -282,7 +282,8 @@ class Overlay:
     mode: str
     diff_keys: str | Sequence[str]
     detect_key_diffs: bool
-    equal: Callable[[Any, Any], bool]
+    detect_value_diffs: bool
+    detect_shape_diffs: bool
 
     def of_levels(self, rows: list[tuple[int, Any]]) -> dict[str, Any]:
         """Compare levels key by key; keys of which nothing is to be shown are left out."""
@@ -315,6 +316,15 @@ class Overlay:
             return _ABSENT
         return {self.key([number for number, _ in group]): own(group[0][1]) for group in groups}
 
+    def equal(self, one: object, other: object) -> bool:
+        """Return True if two leaves count as equal: by value, by shape, or by neither."""
+        if isinstance(one, Compared) or isinstance(other, Compared):
+            return one is other
+        is_shaped = self.detect_shape_diffs and (is_array(one) or is_array(other))
+        if is_shaped and shape_of(one) != shape_of(other):
+            return False
+        return not self.detect_value_diffs or same_value(one, other)
+
     def groups(self, rows: list[tuple[int, Any]]) -> list[list[tuple[int, Any]]]:
         """Put the rows with equal values together."""
         groups: list[list[tuple[int, Any]]] = []
@@ -337,19 +347,6 @@ def own(value: object) -> Any:
     compared.
     """
     return value.cont_copy() if isinstance(value, Compared) else value
-
-
-def equality(values: bool, shapes: bool) -> Callable[[Any, Any], bool]:
-    """Give the test whether two leaves count as equal: by value, by shape, or by neither."""
-
-    def equal(one: object, other: object) -> bool:
-        if isinstance(one, Compared) or isinstance(other, Compared):
-            return one is other
-        if shapes and (is_array(one) or is_array(other)) and shape_of(one) != shape_of(other):
-            return False
-        return not values or same_value(one, other)
-
-    return equal
 
 
 _MODES = ("all", "diff_only", "same_only")

@@ -121,12 +121,8 @@ def test_every_word_leads_to_an_argument_that_some_constructor_has():
     kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
     kinds += [getattr(nb, name) for name in initializers.__all__ if hasattr(nb, name)]
     functions = [getattr(nb.F, name) for name in nb.F.__all__]
-    functions += [
-        nb.Module.parameters,
-        nb.Module.state_dict,
-        nb.Module.load_state_dict,
-        nb.Module.to,
-    ]
+    methods = "parameters", "state_dict", "load_state_dict", "to"
+    functions += [getattr(nb.Module, name) for name in methods]
     known = set().union(
         *(migration.arguments(kind).names for kind in [*kinds, *functions] if callable(kind))
     )

@@ -84,14 +84,8 @@ def test_a_list_that_a_forward_cannot_use_is_named():
 def test_the_cure_of_a_name_names_things_that_exist():
     import re
 
-    said = " ".join(
-        [
-            *migration.NAMES.values(),
-            *migration.ATTRIBUTES.values(),
-            *migration.ARRAY_ATTRIBUTES.values(),
-            *migration.REFUSED.values(),
-        ]
-    )
+    tables = "NAMES", "ATTRIBUTES", "ARRAY_ATTRIBUTES", "REFUSED"
+    said = " ".join(word for table in tables for word in getattr(migration, table).values())
     named = set(re.findall(r"\bnb\.([A-Za-z_]\w*)", said))
     assert sorted(name for name in named if not hasattr(nb, name)) == []
 

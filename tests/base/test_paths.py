@@ -25,14 +25,8 @@ PLACES = st.lists(ENTRIES, min_size=1, max_size=4).map(tuple)
 
 
 def test_list_items_are_sorted_by_number_and_names_as_text():
-    assert paths.sort_names(["v10", "w", "v2", "b10", "b2", "v"]) == [
-        "b10",
-        "b2",
-        "v",
-        "v2",
-        "v10",
-        "w",
-    ]
+    expected = ["b10", "b2", "v", "v2", "v10", "w"]
+    assert paths.sort_names(reversed(expected)) == expected
 
 
 @given(

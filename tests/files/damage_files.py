@@ -115,24 +115,15 @@ def damage(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-NUMBERS = (
-    0,
-    1,
-    -1,
-    7,
-    1 << 20,
-    10**15,
-    (1 << 63) - 1,
-    1 << 64,
-    10**400,
-    0.5,
-    None,
-    True,
-    "x",
-    [],
-    {},
-    [[]],
-    float("inf"),
+INTEGERS = (0, 1, -1, 7, 1 << 20, 10**15, (1 << 63) - 1, 1 << 64, 10**400)
+VALUES = (*INTEGERS, 0.5, None, True, "x", [], {}, [[]], float("inf"))
+TEXTS = ("float64", "int4", "text", "none", "group", "", "a/" * 200, "__packed__/index")
+INDICES = (
+    b"[" * 100_000,
+    b'{"rows":[' + b"[]," * 100_000 + b"0]}",
+    b"\xff" * 100,
+    b"",
+    b"1" * 5000,
 )
 
 
@@ -152,20 +143,8 @@ def damage_json(value, rng: random.Random):
         at = rng.randrange(len(value))
         return [*value[:at], damage_json(value[at], rng), *value[at + rng.choice((0, 1, 1, 1)) :]]
     if isinstance(value, str) and rng.random() < 0.5:
-        return rng.choice(
-            (
-                "float64",
-                "int4",
-                "text",
-                "none",
-                "group",
-                "",
-                "a/" * 200,
-                "__packed__/index",
-                value[1:],
-            )
-        )
-    return rng.choice(NUMBERS)
+        return rng.choice((*TEXTS, value[1:]))
+    return rng.choice(VALUES)
 
 
 def forge(data: bytes, rng: random.Random) -> bytes:
@@ -178,15 +157,7 @@ def forge(data: bytes, rng: random.Random) -> bytes:
         index["rows"] = damage_json(index["rows"], rng)
     text = json.dumps(index).encode()
     if rng.random() < 0.05:
-        text = rng.choice(
-            (
-                b"[" * 100_000,
-                b'{"rows":[' + b"[]," * 100_000 + b"0]}",
-                b"\xff" * 100,
-                b"",
-                b"1" * 5000,
-            )
-        )
+        text = rng.choice(INDICES)
     head = struct.pack("<QQI", begin, len(text), zlib.crc32(text))
     return data[:begin] + text + head + struct.pack("<I", zlib.crc32(head)) + MAGIC
 
@@ -194,11 +165,7 @@ def forge(data: bytes, rng: random.Random) -> bytes:
 def load_all(path: Path):
     """Everything that a file holds."""
     contents = read(path)
-    return {
-        "variables": contents.variables,
-        "buffers": contents.buffers,
-        "metadata": contents.metadata,
-    }
+    return {name: getattr(contents, name) for name in ("variables", "buffers", "metadata")}
 
 
 def main() -> None:

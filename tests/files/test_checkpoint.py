@@ -58,19 +58,12 @@ def test_only_the_newest_are_kept(tmp_path):
 
 
 def test_other_files_are_left_alone(tmp_path):
-    for name in ("checkpoint-x.h5", "checkpoint-01.h5", "notes.txt", "checkpoint-3.h5.bak"):
+    others = ["checkpoint-01.h5", "checkpoint-3.h5.bak", "checkpoint-x.h5", "notes.txt"]
+    for name in others:
         (tmp_path / name).touch()
     for step in range(5):
         save_checkpoint(tmp_path, step=step, trees=trees(step), keep=1)
-    assert sorted(os.listdir(tmp_path)) == sorted(
-        [
-            "checkpoint-x.h5",
-            "checkpoint-01.h5",
-            "notes.txt",
-            "checkpoint-3.h5.bak",
-            "checkpoint-4.h5",
-        ]
-    )
+    assert sorted(os.listdir(tmp_path)) == sorted([*others, "checkpoint-4.h5"])
 
 
 def test_going_back_to_an_earlier_step_keeps_the_new_one_and_warns(tmp_path):

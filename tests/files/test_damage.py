@@ -16,17 +16,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def run(folder: Path, count: int, kind: str, seed: int) -> dict:
-    command = [
-        sys.executable,
-        str(Path(__file__).with_name("damage_files.py")),
-        str(folder),
-        "--count",
-        str(count),
-        "--kind",
-        kind,
-        "--seed",
-        str(seed),
-    ]
+    options = ["--count", str(count), "--kind", kind, "--seed", str(seed)]
+    program = str(Path(__file__).with_name("damage_files.py"))
+    command = [sys.executable, program, str(folder), *options]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "JAX_PLATFORMS": "cpu",

@@ -5,7 +5,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nbmodule.files import compare_trees
+from nbmodule.files.differences import compare_trees
 
 
 def kinds(first, second, **options):

@@ -6,14 +6,8 @@ import h5py
 import numpy as np
 import pytest
 
-from nbmodule.errors import FileFormatError
 from nbmodule.files import hdf5_read, read, save
-from tests.files.trees import equal
-
-
-def refused(path: Path, message: str) -> None:
-    with pytest.raises(FileFormatError, match=message):
-        read(path)
+from tests.files.trees import equal, refused
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import pytest
 import nbmodule as nb
 from nbmodule.__main__ import main
 from nbmodule.errors import FileFormatError
-from nbmodule.files import diff_files, save, show_text
+from nbmodule.files import save
+from nbmodule.files.listing import diff_files, show_text
 
 
 @pytest.fixture

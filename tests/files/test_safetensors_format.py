@@ -12,7 +12,7 @@ from safetensors import safe_open
 from nbmodule.api.files import load
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files import read, save_safetensors
-from tests.files.trees import array_of, equal
+from tests.files.trees import array_of, equal, refused
 
 TREE = {
     "encoder": {
@@ -133,8 +133,7 @@ def write(path, header, data=bytes(64)):
 )  # fmt: skip
 def test_a_header_made_to_harm_is_refused(path, header, message):
     write(path, header, bytes(64 if len(header) < 50 else 4000))
-    with pytest.raises(FileFormatError, match=message):
-        read(path)
+    refused(path, message)
 
 
 def test_every_dtype_that_the_package_writes_with_whole_bytes_is_read(path):

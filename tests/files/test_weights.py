@@ -25,7 +25,7 @@ from nbmodule.errors import (
 )
 from nbmodule.files import read, save
 from nbmodule.tree.container import Container
-from tests.files.trees import DTYPES, array_of, equal, trees
+from tests.files.trees import DTYPES, array_of, equal, refused, trees
 
 
 @pytest.fixture(scope="session")
@@ -204,10 +204,7 @@ def test_mapped_arrays_lie_on_pages_are_read_only_and_leave_the_disk_alone(tmp_p
     path.unlink()
     path.write_bytes(data)
     assert not equal(read(path, mmap=True).variables["w1"], tree["w1"])
-    with pytest.raises(
-        FileFormatError, match=r'"/w1" of .*w\.h5: its bytes have changed since they were written'
-    ):
-        read(path)
+    refused(path, r'"/w1" of .*w\.h5: its bytes have changed since they were written')
 
 
 def test_loading_gives_jax_arrays_on_the_device_asked_for(path):

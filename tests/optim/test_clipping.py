@@ -46,17 +46,17 @@ def test_low_precision_is_added_up_in_float32():
     assert nb.clip_by_global_norm(grads, 1.0)["a"].dtype == jnp.bfloat16
 
 
-def test_a_norm_that_makes_no_sense_is_refused():
-    with pytest.raises(
-        nb.ArgumentError, match="the largest norm must be positive and finite, got -1.0"
-    ):
-        nb.clip_by_global_norm({"a": jnp.ones(1)}, -1.0)
-    with pytest.raises(nb.ArgumentTypeError, match="the largest norm must be a number, got str"):
-        nb.clip_by_global_norm({"a": jnp.ones(1)}, "1")
-    with pytest.raises(
-        nb.ArgumentTypeError,
-        match=(
-            "the argument of clip_by_global_norm must be a Container or a dict of arrays, got int"
-        ),
-    ):
-        nb.clip_by_global_norm(3, 1.0)
+ONES, TITLE = {"a": jnp.ones(1)}, "the argument of clip_by_global_norm"
+
+
+@pytest.mark.parametrize(
+    ("grads", "norm", "error", "message"),
+    [
+        (ONES, -1.0, nb.ArgumentError, "the largest norm must be positive and finite, got -1.0"),
+        (ONES, "1", nb.ArgumentTypeError, "the largest norm must be a number, got str"),
+        (3, 1.0, nb.ArgumentTypeError, f"{TITLE} must be a Container or a dict of arrays, got int"),
+    ],
+)
+def test_a_norm_that_makes_no_sense_is_refused(grads, norm, error, message):
+    with pytest.raises(error, match=message):
+        nb.clip_by_global_norm(grads, norm)

@@ -30,28 +30,24 @@ def test_a_name_with_a_slash_is_told_from_a_chain():
     assert (new["a"][0], new["a/v0"]) == (0.5, 0.0)
 
 
-def test_what_is_no_array_is_refused():
-    with pytest.raises(
-        nb.ArgumentTypeError, match="variables and gradients must be arrays, got str"
-    ):
-        nb.SGD(0.1).step({"w": "text"}, {"w": jnp.ones(1)})
-    with pytest.raises(
-        nb.ArgumentTypeError,
-        match=(
-            "SGD cannot take a step: gradients must be a Container or a dict of arrays, got float"
-        ),
-    ):
-        nb.SGD(0.1).step({"w": jnp.ones(1)}, 1.0)
+ONES, TEXT = {"w": jnp.ones(2)}, {"w": "text"}
+FLOAT0 = {"w": jax.grad(lambda w: w.sum().astype(float), allow_int=True)(jnp.arange(2))}
+NO_DICT = "SGD cannot take a step: gradients must be a Container or a dict of arrays, got float"
+OF_COMPLEX = f'the gradient of "w" is complex64, the variable is {FLOAT}'
 
 
-def test_a_gradient_of_another_kind_is_refused():
-    with pytest.raises(
-        nb.DtypeError, match=f'the gradient of "w" is complex64, the variable is {FLOAT}'
-    ):
-        nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": jnp.ones(2, jnp.complex64)})
-    float0 = jax.grad(lambda w: w.sum().astype(float), allow_int=True)(jnp.arange(2))
-    with pytest.raises(nb.DtypeError, match=f'the gradient of "w" is .*the variable is {FLOAT}'):
-        nb.SGD(0.1).step({"w": jnp.ones(2)}, {"w": float0})
+@pytest.mark.parametrize(
+    ("v", "grads", "error", "message"),
+    [
+        (TEXT, ONES, nb.ArgumentTypeError, "variables and gradients must be arrays, got str"),
+        (ONES, 1.0, nb.ArgumentTypeError, NO_DICT),
+        (ONES, {"w": jnp.ones(2, jnp.complex64)}, nb.DtypeError, OF_COMPLEX),
+        (ONES, FLOAT0, nb.DtypeError, f'the gradient of "w" is .*the variable is {FLOAT}'),
+    ],
+)
+def test_what_is_no_gradient_of_a_variable_is_refused(v, grads, error, message):
+    with pytest.raises(error, match=message):
+        nb.SGD(0.1).step(v, grads)
 
 
 def test_a_gradient_of_another_precision_will_do():

@@ -205,15 +205,17 @@ def test_what_is_no_learning_rate_is_refused(lr, error, message):
     assert optimizer.lr == 0.5
 
 
-def test_what_a_function_gives_is_checked():
-    with pytest.raises(nb.ArgumentError, match="got -1.0"):
-        nb.SGD(lambda: -1.0).step(V, G)
-    with pytest.raises(
-        nb.ArgumentTypeError, match="the function given as lr, .* must return a number"
-    ):
-        nb.SGD(lambda: "fast").step(V, G)
-    with pytest.raises(
-        nb.ShapeError,
-        match=rf"a learning rate must be one number, the function returned {FLOAT}\[1\]",
-    ):
-        nb.SGD(lambda step: jnp.ones(1) * step).step(V, G)
+NOT_ONE = rf"a learning rate must be one number, the function returned {FLOAT}\[1\]"
+
+
+@pytest.mark.parametrize(
+    ("lr", "error", "message"),
+    [
+        (lambda: -1.0, nb.ArgumentError, "got -1.0"),
+        (lambda: "fast", nb.ArgumentTypeError, "the function given as lr, .* must return a number"),
+        (lambda step: jnp.ones(1) * step, nb.ShapeError, NOT_ONE),
+    ],
+)
+def test_what_a_function_gives_is_checked(lr, error, message):
+    with pytest.raises(error, match=message):
+        nb.SGD(lr).step(V, G)

@@ -135,14 +135,8 @@ def test_tab_completion_offers_keys_and_chains(container):
     container["not an identifier"] = 1
     assert {"a", "b", "cont_map", "keys"} <= set(dir(container))
     assert "not an identifier" not in dir(container)
-    assert container._ipython_key_completions_() == [
-        "a",
-        "b",
-        "b/c",
-        "b/d",
-        "b/d/e",
-        "not an identifier",
-    ]
+    chains = ["a", "b", "b/c", "b/d", "b/d/e", "not an identifier"]
+    assert container._ipython_key_completions_() == chains
 
 
 # In

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import format_count, printable_repr
+from nbmodule.base.trees import flat
 from nbmodule.base.whole_file import is_held, whole_file
 from nbmodule.errors import (
     ArgumentTypeError,
@@ -157,10 +158,11 @@ class RecordedRun:
         path = self.path.with_suffix(".npz")
         if not path.is_file():
             return None
-        from nbmodule.files import read_flat
+        from nbmodule.files import read
 
+        arrays = flat(read(path).variables)
         try:
-            return unpack_state(read_flat(path))
+            return unpack_state({"/".join(chain): array for chain, array in arrays})
         except FileFormatError:
             raise
         except (KeyError, ValueError, TypeError) as error:

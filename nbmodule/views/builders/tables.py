@@ -242,7 +242,7 @@ def files_record(comparison: TreeComparison) -> DifferenceTree:
     """Make the record of two trees compared place by place.
 
     Example:
-        >>> from nbmodule.files import compare_trees
+        >>> from nbmodule.files.differences import compare_trees
         >>> [
         ...     (row.path, row.status)
         ...     for row in files_record(compare_trees({"a": 1}, {"a": 1, "b": 2})).rows
