@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping
@@ -25,7 +26,6 @@ from nbmodule.base.whole_file import file_name
 from nbmodule.files.chains import flatten_levels, nest
 from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host
 
-_thread = ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
 _pending: list[Saving] = []
 
 
@@ -104,9 +104,14 @@ def in_background(
         name: snapshot(value) if isinstance(value, Mapping) else value
         for name, value in options.items()
     }
-    saving = Saving(name, _thread.submit(function, absolute, *trees, **options))
+    saving = Saving(name, _thread().submit(function, absolute, *trees, **options))
     _pending.append(saving)
     return saving
+
+
+@functools.cache
+def _thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="nbmodule-saving")
 
 
 def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,4 +170,12 @@ def _report_at_exit() -> None:
             print(f"nbmodule: {saving.what} was not saved: {error}", file=sys.stderr)
 
 
+def _forget_after_fork() -> None:
+    """Forget the thread that writes: a forked process has none, its parent does the writing."""
+    _thread.cache_clear()
+    _pending.clear()
+
+
 atexit.register(_report_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_after_fork)
