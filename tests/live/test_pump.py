@@ -189,7 +189,7 @@ def test_a_flood_is_handled_in_parts(kernel):
 
 @pytest.mark.parametrize(
     "name",
-    ["session", "shell_handlers", "_publish_status", "log", "shell_stream", "schedule_dispatch"]
+    ["session", "shell_handlers", "_publish_status", "log", "shell_stream"]
     + ["shell_stream._recv_callback", "shell_stream.socket"],
 )
 def test_where_a_name_is_missing_the_pump_is_off_and_does_nothing(kernel, name):

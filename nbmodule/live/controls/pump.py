@@ -17,7 +17,7 @@ import inspect
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 from nbmodule.live.controls.interrupt import shield
@@ -107,11 +107,11 @@ class CommPump:
         handled, begun = 0, time.thread_time()
         with shield():
             try:
-                for frames, give_back in self._inbox.waiting():
+                for frames in self._inbox.waiting():
                     if self._handle(frames):
                         handled += 1
                     else:
-                        give_back()
+                        self._inbox.give_back(frames)
             except Exception:
                 self._inbox = None
                 self._kernel.log.warning(
@@ -176,67 +176,62 @@ def _run_without_waiting(coroutine: Any) -> None:
 
 
 def _find_inbox(kernel: Any) -> _Inbox | None:
-    """Return where messages for this thread arrive; None for an unknown kernel."""
-    needed = ("session", "shell_handlers", "_publish_status", "log")
-    if any(getattr(kernel, name, None) is None for name in needed):
-        return None
-    if not {"comm_msg", "kernel_info_request"} <= set(kernel.shell_handlers):
-        return None
+    """Return where messages for this thread arrive; None where a private name is missing."""
     thread = threading.current_thread()
-    channel = getattr(kernel, "shell_channel_thread", None)
-    if channel is not None:
-        return _find_subshell_inbox(channel, thread)
-    stream = getattr(kernel, "shell_stream", None)
-    if thread is not threading.main_thread() or not _is_stream(stream):
+    queue: Any = None
+    try:
+        if getattr(kernel, "shell_channel_thread", None) is not None:
+            stream, reply = _streams_of_subshell(kernel.shell_channel_thread, thread)
+        elif thread is threading.main_thread():
+            stream = reply = kernel.shell_stream
+            queue = getattr(kernel, "msg_queue", None)
+        else:
+            return None
+        needed = (kernel.session, kernel.log, kernel._publish_status, stream._recv_callback)
+        needed += (stream.socket, kernel.shell_handlers["comm_msg"])
+    except (AttributeError, LookupError, TypeError, StopIteration):
         return None
-    queue = getattr(kernel, "msg_queue", None)
-    if queue is None:
-        return _Inbox(stream, reply=stream)
-    if not callable(getattr(kernel, "schedule_dispatch", None)) or not hasattr(queue, "get_nowait"):
-        return None
-    return _QueueInbox(kernel, stream, queue)
+    return None if None in needed else _Inbox(kernel.session, stream, reply, queue)
 
 
-def _find_subshell_inbox(channel: object, thread: threading.Thread) -> _Inbox | None:
-    """Return it for ipykernel 7, where a thread passes messages on through a pair of sockets for
-    each shell.
+def _streams_of_subshell(channel: Any, thread: Any) -> tuple[Any, Any]:
+    """Return where messages arrive and replies go in ipykernel 7, where a thread passes messages on
+    through a pair of sockets for each shell.
     """
-    manager, pair, name = getattr(channel, "manager", None), None, None
+    manager = channel.manager
     if thread is getattr(channel, "parent_thread", threading.main_thread()):
-        pair = getattr(manager, "_shell_channel_to_main", None)
+        name, pair = None, manager._shell_channel_to_main
     else:
-        for key, subshell in list(getattr(manager, "_cache", {}).items()):
-            if subshell is thread:
-                pair, name = getattr(subshell, "shell_channel_to_subshell", None), key
-    socket_for = getattr(manager, "get_subshell_to_shell_channel_socket", None)
-    stream = getattr(pair, "to_stream", None)
-    if not callable(socket_for) or not _is_stream(stream):
-        return None
-    return _Inbox(stream, reply=socket_for(name))
-
-
-def _is_stream(stream: object) -> bool:
-    return callable(getattr(stream, "_recv_callback", None)) and hasattr(
-        getattr(stream, "socket", None), "recv_multipart"
-    )
+        name = next(name for name, shell in list(manager._cache.items()) if shell is thread)
+        pair = thread.shell_channel_to_subshell
+    return pair.to_stream, manager.get_subshell_to_shell_channel_socket(name)
 
 
 class _Inbox:
-    """The stream on which requests for one shell arrive, and the socket that takes the replies."""
+    """Where requests for one shell arrive, and where replies go.
 
-    def __init__(self, stream: Any, *, reply: Any) -> None:
+    Args:
+        session: Reads messages.
+        stream: The stream on which requests arrive.
+        reply: Takes the replies.
+        queue: The queue that the stream of ipykernel 6 fills, which may hold messages that came
+            before the cell began.
+    """
+
+    def __init__(self, session: Any, stream: Any, reply: Any, queue: Any) -> None:
         self.stream, self.reply = stream, reply
+        self._session, self._queue, self._seen = session, queue, -1
 
-    def waiting(self) -> Any:
-        """Yield each message that has arrived, with a function that returns it to the kernel."""
+    def waiting(self) -> Iterator[Any]:
+        """Yield each message that has arrived."""
         import zmq
 
+        yield from self._from_queue()
         for _ in range(_MOST_PER_LOOK):
             try:
-                frames = self.stream.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+                yield self.stream.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            yield frames, self._give_back(frames)
 
     def flush(self) -> None:
         """Send the reply now: a stream would wait for the event loop, which stands still."""
@@ -245,51 +240,27 @@ class _Inbox:
         if hasattr(self.reply, "flush"):
             self.reply.flush(zmq.POLLOUT)
 
-    def _give_back(self, frames: Any) -> Callable[[], None]:
-        return lambda: _schedule(self.stream._recv_callback, frames)
+    def give_back(self, frames: Any) -> None:
+        """Do what the stream would have done with a message: it waits for the running cell."""
+        result = self.stream._recv_callback(frames)
+        if inspect.isawaitable(result):
+            task = asyncio.ensure_future(result)
+            _returning.add(task)
+            task.add_done_callback(_returning.discard)
 
-
-def _schedule(callback: Callable[[Any], Any], frames: object) -> None:
-    """Do what the stream would have done with a message: it waits for the cell that is running."""
-    result = callback(frames)
-    if inspect.isawaitable(result):
-        task = asyncio.ensure_future(result)
-        _returning.add(task)
-        task.add_done_callback(_returning.discard)
-
-
-class _QueueInbox(_Inbox):
-    """ipykernel 6: the stream fills a queue, which may hold messages that came before the cell
-    began.
-    """
-
-    def __init__(self, kernel: Any, stream: Any, queue: Any) -> None:
-        super().__init__(stream, reply=stream)
-        self._kernel, self._queue, self._seen = kernel, queue, -1
-
-    def waiting(self) -> Any:
-        yield from self._from_queue()
-        yield from super().waiting()
-
-    def _from_queue(self) -> Any:
+    def _from_queue(self) -> Iterator[Any]:
         """Take widget messages out of the queue; all others keep their places."""
-        size = self._queue.qsize()
-        if not size:
+        if self._queue is None:
             return
-        items = [self._queue.get_nowait() for _ in range(size)]
+        items = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
         try:
             for position, (number, dispatch, arguments) in enumerate(items):
-                is_new = (
-                    number > self._seen and getattr(dispatch, "__name__", "") == "dispatch_shell"
-                )
-                self._seen = max(self._seen, number)
-                if is_new and _type_of(self._kernel.session, arguments[0]) in _HANDLED:
+                is_request = getattr(dispatch, "__name__", "") == "dispatch_shell"
+                is_new, self._seen = number > self._seen, max(self._seen, number)
+                if is_new and is_request and _type_of(self._session, arguments[0]) in _HANDLED:
                     items[position] = None
-                    yield arguments[0], lambda: None
+                    yield arguments[0]
         finally:
             for item in items:
                 if item is not None:
                     self._queue.put_nowait(item)
-
-    def _give_back(self, frames: Any) -> Callable[[], None]:
-        return lambda: self.stream._recv_callback(frames)
