@@ -10,26 +10,27 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from nbmodule.base.format import format_count, printable_repr
+from nbmodule.base.format import format_count, is_better_when_higher, printable_repr
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.base.notebook import running_kernel
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
-from nbmodule.live.boundary import Boundary, Verbs
+from nbmodule.live.boundary import Boundary
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
-from nbmodule.live.controls.knobs import add_knobs, add_learning_rate, why_no_rate
-from nbmodule.live.controls.log_queue import LogQueue, steps_ahead
+from nbmodule.live.controls.knobs import add_knobs
+from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.controls.loop import BackgroundRun, Loop
 from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
-from nbmodule.live.run_data.control import RECEIPT, Controls
+from nbmodule.live.run_data.control import Controls
 from nbmodule.live.run_data.history import History
 from nbmodule.live.run_data.in_memory import (
     KeptRun,
@@ -40,14 +41,13 @@ from nbmodule.live.run_data.in_memory import (
 )
 from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import Progress
-from nbmodule.live.run_data.series import Best, improves
+from nbmodule.live.run_data.series import Best
 from nbmodule.live.run_data.sources import title_of, trained_module
 from nbmodule.live.run_data.state import RunState, describe_settings
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis
-    from nbmodule.live.replay.saved_state import StateSaver
     from nbmodule.live.runs.resume import Resumed
     from nbmodule.live.runs.run import RecordedRun
     from nbmodule.views.records.records import Finding
@@ -146,29 +146,22 @@ class Live(ReplayVerbs):
             nonfinite=nonfinite,
         )
         run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
-        run.most_ahead = steps_ahead(None)
         self._state = run
         """The data of the run, which its parts share."""
         self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
         self._loop = Loop(run.count)
         self._log_queue = LogQueue(run)
-        verbs = Verbs(
-            hear=_weakly(self),
-            at=self.at,
-            rewind=self._rewind_now,
-            what_if=self.what_if,
-            take=self._take_now,
-            forget_earlier=self._forget_earlier,
+        self._boundary = Boundary(
+            run, self._loop, self._log_queue, returns, recorder, hear=_weakly(self), at=self.at
         )
-        self._boundary = Boundary(run, self._loop, self._log_queue, returns, recorder, verbs)
+        self._loop.on_command = self._act
         self._watching = self._boundary.watching
         self._best_of: str | None = None
         self._best: Best | None = None
         self._logged_names: set[Any] = set()
         """Names that were logged at this step, where `steps` is not used."""
         self._background: BackgroundRun | None = None
-        self._saver: StateSaver | None = None
         self._resumed: Resumed | None = None
         if resume is not None:
             from nbmodule.live.runs.resume import Resumed
@@ -201,13 +194,9 @@ class Live(ReplayVerbs):
                 model=trained_module(self.model),
                 room=self._kept_bytes,
                 every=self._kept_every,
-                settle=self._settle,
+                settle=partial(self._log_queue.settle, _PATIENCE),
             )
             self._keeper = self._loop.recall = self._boundary.keeper = keeper
-
-    def _settle(self) -> None:
-        """Read all that was logged, waiting a little if needed."""
-        self._log_queue.settle(_PATIENCE)
 
     def show_widget(self) -> None:
         """Draw the run as a widget, in an output of its own.
@@ -278,10 +267,6 @@ class Live(ReplayVerbs):
         """
         cost = self._state.each_step
         begun = cost.begin()
-        self._log(values, at, named)
-        cost.end(begun)
-
-    def _log(self, values: Mapping[str, Any] | None, at: int | None, named: dict[str, Any]) -> None:
         try:
             logged = {**values, **named} if values else named
             if at is None and not self._loop.has_begun:
@@ -289,8 +274,8 @@ class Live(ReplayVerbs):
             if at is None and self._resumed is not None:
                 logged = self._resumed.unlogged(logged)
             step = self._state.count.step if at is None else int(np.int64(int(at)))
-            if self._best_of in logged:
-                self._note_best(step, float(logged[self._best_of]))
+            if self._best_of is not None and self._best_of in logged:
+                self._note_best(step, self._best_of, logged[self._best_of])
             self._log_queue.put(step, logged, exactly=at is not None)
             if at is None and self._keeper is not None:
                 for name, value in logged.items():
@@ -300,6 +285,7 @@ class Live(ReplayVerbs):
                 raise
             text = "live.log takes names and values, as live.log(loss=loss)"
             self._log_queue.report("log", f"{text}: {type(error).__name__}: {error}")
+        cost.end(begun)
 
     def watch(self, params: object = None, grads: object = None) -> None:
         """Watch arrays of this step, in a loop that is written in functions of arrays.
@@ -371,11 +357,12 @@ class Live(ReplayVerbs):
         """
         return self._best
 
-    def _note_best(self, step: int, value: float) -> None:
-        if not improves(self._best_of or "", value, self._best):
-            return
-        model: Any = self._state.model
-        self._best = Best(step, value, {k: np.array(v) for k, v in model.state_dict().items()})
+    def _note_best(self, step: int, series: str, logged: Any) -> None:
+        value, sign = float(logged), 1 if is_better_when_higher(series) else -1
+        is_best = self._best is None or sign * value > sign * self._best.value
+        if is_best and not np.isnan(value):
+            model: Any = self._state.model
+            self._best = Best(step, value, {k: np.array(v) for k, v in model.state_dict().items()})
 
     # -- what a reader does by clicks --
 
@@ -413,7 +400,7 @@ class Live(ReplayVerbs):
             Array(0.5, dtype=float32)
         """
         self.controls[name]
-        self._loop.commands.put("page", message={"kind": "set", "name": name, "value": value})
+        self._loop.commands.put({"kind": "set", "name": name, "value": value})
 
     def run(
         self,
@@ -511,26 +498,20 @@ class Live(ReplayVerbs):
         from nbmodule.live.replay.saved_state import StateSaver
         from nbmodule.live.reporting.journal import Journal, folders_of
 
-        self._saver = saver = StateSaver(self._state, self._loop)
+        read, saver = self._log_queue.drain, StateSaver(self._state, self._loop)
         failure: Any = None
         for path in folders_of(folder):
             try:
-                journal = Journal(
-                    self._state, path, read=self._log_queue.drain, take_state=saver.take
-                )
+                journal = Journal(self._state, path, read=read, saver=saver)
             except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
                 failure = failure or error
                 continue
-            self._journal, self._kept.has_journal = journal, True
-            self._boundary.offer_state = self._offer_state
+            self._journal = self._boundary.journal = journal
+            self._kept.has_journal = True
             return
         reason = getattr(failure, "strerror", None) or failure
         where = getattr(failure, "filename", None) or folder
         self._state.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
-
-    def _offer_state(self) -> None:
-        if self._saver is not None and self._journal is not None:
-            self._saver.offer_if(self._journal.wants_state)
 
     @property
     def progress(self) -> Progress:
@@ -612,24 +593,18 @@ class Live(ReplayVerbs):
         run.earlier = earlier_runs(run.cell)
         self._kept = keep_run(run)
         add_knobs(self.controls, self.model, self.optimizer)
-        self._boundary.late_controls = self._add_late_controls
         self._watching.add_control()
         self._boundary.compiled_since()
         self._loop.pump = CommPump(running_kernel())
         self._boundary.find_route()
         if self._display:
             self._boundary.open_view()
-        self._loop.on_step = self._after_step
         self._begin_keeping()
         if self._resumed is not None:
             self._resumed.begin()
         self._begin_journal()
         run.cost.start()
         return self
-
-    def _add_late_controls(self) -> None:
-        add_learning_rate(self.controls, self.optimizer)
-        self._state.unsteered = why_no_rate(self.optimizer)
 
     def __exit__(
         self,
@@ -664,8 +639,8 @@ class Live(ReplayVerbs):
                 guard("watching", self._watching.measure_last, self._state.count.done)
                 self._note_end(error)
                 if self._journal is not None:
-                    if self._saver is not None and self.progress.state != "failed":
-                        guard("saving the state", self._saver.offer)
+                    if self.progress.state != "failed":
+                        guard("saving the state", self._journal.saver.offer)
                     self._journal.close(self.progress.state, self.progress.reason)
                 self._boundary.close_view()
                 self._watching.close()
@@ -717,30 +692,29 @@ class Live(ReplayVerbs):
         kind, commands = message.get("kind"), self._loop.commands
         if self.has_ended:
             self._boundary.hear_after(message)
-        elif kind in ("pause", "resume", "step"):
-            commands.put(kind)
         elif kind == "stop":
-            commands.put("stop", reason=f"by button after step {format_count(self.step)}")
-        elif kind == "hello":
-            if message.get("page") not in self._state.greetings:
-                self._state.greetings.add(message.get("page"))
-                commands.put("page", message=message)
-        elif isinstance(kind, str):
-            commands.put(RECEIPT if kind in ("ack", "bye") else "page", message=message)
+            self.stop(f"by button after step {format_count(self.step)}")
+        elif isinstance(kind, str) and not (kind == "hello" and message in commands):
+            commands.put(message)
 
-    def _after_step(self) -> None:
-        cost = self._state.each_step
-        begun = cost.begin()
-        self._log_queue.hold_back(self._state.count.done, self._state.most_ahead)
-        cost.end(begun)
-        if self._boundary.conditions:
-            self._boundary.check_conditions()
-        cost.next_step()
-
-    def _forget_earlier(self) -> None:
-        """Drop the curves of earlier runs of this cell."""
-        forget_earlier(self._state.cell)
-        self._state.earlier, self._state.left_behind = [], []
+    def _act(self, message: dict[str, Any]) -> None:
+        """Act on a message of a page, or of a method of this class, between two steps."""
+        boundary, kind = self._boundary, str(message.get("kind"))
+        tasks = {
+            "at": ("repeating a step", boundary.pass_to_view),
+            "rewind": ("rewinding", self._rewind_now),
+            "what_if": ("looking ahead", self._what_if_now),
+            "take": ("looking ahead", self._take_now),
+        }
+        if kind in tasks:
+            self._loop.tasks.append(lambda: boundary.repeat(*tasks[kind], message))
+        elif kind == "set":
+            boundary.set(str(message.get("name", "")), message.get("value"))
+        elif kind == "clear":  # draw the earlier runs of this cell no more
+            self._state.earlier, self._state.left_behind = [], []
+            forget_earlier(self._state.cell)
+        else:
+            boundary.pass_to_view(message)
 
     def _require_open(self, name: str) -> None:
         if not self._entered or self.has_ended:

@@ -167,12 +167,17 @@ def test_a_journal_that_others_remove_is_reported_and_the_training_goes_on(tmp_p
 
 @pytest.mark.parametrize(
     "record",
-    [(b"N", b'"'), (b"P", b"x"), (b"S", b"\xff\xff\xff\xff{}"), (b"H", b"[" * 100_000)],
-    ids=["name", "points", "sample", "head"],
+    [
+        b"x",
+        b"\xff\xff\xff\xff{}",
+        b"\xa0\x86\x01\x00" + b"[" * 100_000,
+        b'\x39\x00\x00\x00{"record":"points","name":"loss","count":9,"dtype":"<f4"}x',
+    ],
+    ids=["short", "no head", "deep", "points"],
 )
 def test_a_journal_ends_at_a_record_that_cannot_be_read(tmp_path, record):
     path = tmp_path / f"x{journal.SUFFIX}"
-    path.write_bytes(journal._MAGIC + journal._framed(*record))
+    path.write_bytes(journal._MAGIC + journal._framed(record))
     run = last_run(tmp_path)
     assert (run.state, run.is_whole) == ("died", False)
 

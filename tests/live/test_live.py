@@ -288,7 +288,7 @@ def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
                 live.log(loss=run + i)
         assert len(live._state.earlier) == min(run, 5)
     assert [e.curves["loss"].values[0] for e in live._state.earlier] == [1, 2, 3, 4, 5]
-    live._forget_earlier()
+    live._act({"kind": "clear"})
     assert in_memory.earlier_runs("cell 1") == []
 
 
@@ -304,7 +304,7 @@ def test_a_terminal_gets_one_line_that_is_written_over():
     line = ProgressLine(stream)
     line.show(Progress("running", 12, 40, 1, 1, 21.5, 1.3), {"loss": 0.25})
     line.show(Progress("running", 13, 40), {})
-    line.close(Progress("done", 40, 40), {"loss": 0.125})
+    line.show(Progress("done", 40, 40), {"loss": 0.125})
     text = stream.getvalue()
     assert text.count("\n") == 1
     assert text.startswith("\r\x1b[Krunning ? step 12/40")

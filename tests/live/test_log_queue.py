@@ -75,10 +75,10 @@ def test_logging_never_waits_for_the_device(log_queue, slow):
     value = slow()
     log_queue.put(1, {"loss": value})
     log_queue.put(2, {"loss": 5.0})
-    assert log_queue.drain() == 0
+    log_queue.drain()
     assert not value.is_ready()
-    assert len(log_queue) == 2
-    assert log_queue.settle(60)
+    assert len(log_queue.history) == 0
+    log_queue.settle(60)
     assert log_queue.history.loss.values.tolist() == [float(value), 5.0]
 
 

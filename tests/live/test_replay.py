@@ -603,12 +603,12 @@ def test_batches_of_steps_that_stand_out_are_counted_and_bounded():
     for step in range(1, 41):
         history.add(step, {"loss": 50.0 + step if step > 36 else 1.0 + step % 3 / 10})
     outliers = Outliers(room=3 * 400)
-    for step in outliers.look(history):
-        outliers.keep(step, np.zeros(100, np.float32))
+    for outlier in outliers.look(history):
+        outliers.keep(outlier, np.zeros(100, np.float32))
     assert [each.step for each in outliers] == [40, 39, 38] and outliers.nbytes == 1200
     alone = Outliers(room=10)
-    for step in alone.look(history):
-        alone.keep(step, np.zeros(100, np.float32))
+    for outlier in alone.look(history):
+        alone.keep(outlier, np.zeros(100, np.float32))
     assert [each.step for each in alone] == [40]
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import csv
 import gc
 import importlib.util
-import json
 import re
-import struct
 import weakref
-import zlib
 
 import numpy as np
 import pytest
 
 import nbmodule as nb
 from nbmodule.__main__ import main
+from nbmodule.live.reporting import journal
 from nbmodule.live.runs.cell_comparison import CellComparison
 
 
@@ -212,9 +210,6 @@ def test_a_damaged_journal_is_a_row_with_its_error(folder):
 
 
 def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
-    def framed(kind, payload):
-        return struct.pack("<cII", kind, len(payload), zlib.crc32(kind + payload)) + payload
-
     head = {
         "name": "<script>alert(1)</script>",
         "began": 1.0,
@@ -223,7 +218,7 @@ def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
         "run": 3,
     }
     path = tmp_path / "20200101-000000-odd.nbrun"
-    path.write_bytes(b"nbrun\x002\n" + framed(b"H", json.dumps(head).encode()))
+    path.write_bytes(journal._MAGIC + journal._record("run", head))
     (run,) = nb.runs(tmp_path)
     assert run.settings == {} and run.tags == ()
     run.report(tmp_path / "page.html")

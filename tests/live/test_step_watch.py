@@ -15,7 +15,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.live.diagnosis.examine import Examiner
-from nbmodule.live.monitors.compile_queue import CompileTask
+from nbmodule.live.monitors.compile_queue import compile_in_background
 from nbmodule.live.monitors.step_watch import ReturnsWatcher
 
 QUANTITIES = {"weight", "update", "return", "gradient"}
@@ -108,9 +108,9 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
     import nbmodule.live.monitors.step_watch as room
 
     def slow(begin, finish):
-        return CompileTask(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
+        return compile_in_background(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
 
-    monkeypatch.setattr(room, "CompileTask", slow)
+    monkeypatch.setattr(room, "compile_in_background", slow)
     watch = ReturnsWatcher(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
     step(x, y)
@@ -140,14 +140,14 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
 def test_a_child_that_was_forked_while_something_is_compiled_ends(run_python):
     code = """
         import os, threading, time
-        from nbmodule.live.monitors.compile_queue import CompileTask
+        from nbmodule.live.monitors.compile_queue import compile_in_background
         begun, free = threading.Event(), threading.Event()
-        CompileTask(lambda: (begun.set(), free.wait(60)), lambda _: None)
-        CompileTask(lambda: None, lambda _: None)
+        compile_in_background(lambda: (begun.set(), free.wait(60)), lambda _: None)
+        compile_in_background(lambda: None, lambda _: None)
         begun.wait(60)
         child = os.fork()
         if not child:
-            print(CompileTask(lambda: "the child", lambda x: x + " works").wait(), flush=True)
+            print(compile_in_background(lambda: "the child", lambda x: x + " works").result(), flush=True)
             raise SystemExit(3)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         free.set()
@@ -172,7 +172,7 @@ def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(
 def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile():
     before = {thread.name for thread in threading.enumerate()}
     free, begun = threading.Event(), threading.Event()
-    holding = CompileTask(lambda: (begun.set(), free.wait(60)), lambda _: None)
+    holding = compile_in_background(lambda: (begun.set(), free.wait(60)), lambda _: None)
     begun.wait(60)
     model = network()
     step = training(model)
@@ -185,7 +185,7 @@ def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile():
         assert time.monotonic() < deadline, names
         time.sleep(0.01)
     free.set()
-    holding.wait()
+    holding.result()
 
 
 def _new_threads(before):
@@ -311,11 +311,11 @@ def test_the_end_of_python_waits_for_the_compiler(run_python):
     code = """
         import jax, jax.numpy as jnp, time
         from nbmodule.calls.reduction import reduce_tree
-        from nbmodule.live.monitors.compile_queue import CompileTask
+        from nbmodule.live.monitors.compile_queue import compile_in_background
         xs = [jnp.ones((300 + i, 300)) for i in range(3)]
         begun = []
-        CompileTask(lambda: (jax.jit(reduce_tree).lower(xs), begun.append(1))[0], lambda lowered: lowered.compile())
-        CompileTask(lambda: print("never"), print)
+        compile_in_background(lambda: (jax.jit(reduce_tree).lower(xs), begun.append(1))[0], lambda lowered: lowered.compile())
+        compile_in_background(lambda: print("never"), print)
         while not begun:
             time.sleep(0.01)
         print("over")

@@ -115,7 +115,7 @@ def test_the_first_step_has_its_weights_and_update_before_anything_is_compiled(m
     def never(*_, **__):
         raise AssertionError("something is compiled")
 
-    monkeypatch.setattr("nbmodule.live.monitors.weights.CompileTask", never)
+    monkeypatch.setattr("nbmodule.live.monitors.weights.compile_in_background", never)
     rng = np.random.default_rng(0)
     whole = {
         "a.w": rng.normal(size=(90, 70)).astype(np.float32),

@@ -16,17 +16,7 @@ import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
-from typing import Any
-
-
-class _State:
-    """The number of shields around the main thread, and the interrupt that waits for their end."""
-
-    depth = 0
-    waiting: Callable[[], None] | None = None
-
-
-_shields = _State()
+from typing import Any, ClassVar
 
 
 class shield:
@@ -40,18 +30,22 @@ class shield:
     """
 
     __slots__ = ("_counts",)
+    depth: ClassVar[int] = 0
+    """Number of shields around the main thread."""
+    waiting: ClassVar[Callable[[], None] | None] = None
+    """The interrupt that waits for their end."""
 
     def __enter__(self) -> None:
         self._counts = threading.current_thread() is threading.main_thread()
         if self._counts:
-            _shields.depth += 1
+            shield.depth += 1
 
     def __exit__(self, *_: object) -> None:
         if not self._counts:
             return
-        _shields.depth -= 1
-        if _shields.depth == 0 and _shields.waiting is not None:
-            waiting, _shields.waiting = _shields.waiting, None
+        shield.depth -= 1
+        if shield.depth == 0 and shield.waiting is not None:
+            waiting, shield.waiting = shield.waiting, None
             waiting()
 
 
@@ -75,14 +69,12 @@ class SoftInterrupt:
         self.active = False
         self._owner: FrameType | None = None
         self._previous: Any = None
-        self._outer: SoftInterrupt | None = None
 
     def __enter__(self) -> SoftInterrupt:
         if threading.current_thread() is not threading.main_thread():
             return self
         outer = SoftInterrupt._current
         if outer is not None and outer._is_on_stack(inspect.currentframe()):
-            self._outer = outer
             return outer
         previous = signal.getsignal(signal.SIGINT)
         if previous is signal.SIG_IGN or previous is None:
@@ -96,9 +88,6 @@ class SoftInterrupt:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._outer is not None:
-            self._outer = None
-            return
         self._restore()
 
     def take(self) -> None:
@@ -129,8 +118,8 @@ class SoftInterrupt:
             self._pass_on(number, frame)
         elif not self.pressed:
             self.pressed = True
-        elif _shields.depth:
-            _shields.waiting = lambda: self._pass_on(number, None)
+        elif shield.depth:
+            shield.waiting = lambda: self._pass_on(number, None)
         else:
             self._pass_on(number, frame)
 

@@ -9,7 +9,7 @@ settable `rate` or `p`. Freezing needs `requires_grad_` of the children, and com
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 from nbmodule.errors import ArgumentTypeError
@@ -196,12 +196,12 @@ def add_freezing(controls: Controls, model: Any) -> None:
         if not parameters or not hasattr(child, "requires_grad_") or name in controls:
             continue
         is_frozen = not any(getattr(p, "requires_grad", True) for p in parameters)
-        freeze = partial(_freeze, child)
-        controls.toggle(f"freeze {name}", is_frozen, freeze, group="freeze")
-
-
-def _freeze(child: Any, is_frozen: bool) -> None:
-    child.requires_grad_(not is_frozen)
+        controls.toggle(
+            f"freeze {name}",
+            is_frozen,
+            lambda is_on, child=child: child.requires_grad_(not is_on),
+            group="freeze",
+        )
 
 
 def _number_or_none(value: object) -> float | None:

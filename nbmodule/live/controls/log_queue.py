@@ -11,6 +11,7 @@ reported once for each name.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections import deque
@@ -102,15 +103,12 @@ class LogQueue:
         >>> queue = LogQueue(RunState("training"))
         >>> queue.put(1, {"loss": 0.5})
         >>> queue.drain()
-        1
         >>> queue.history.loss.last
         0.5
     """
 
     def __init__(self, run: RunState) -> None:
         self.history, self.scanned = run.history, run.scanned
-        self.newest: dict[str, float] = {}
-        """The newest number of each name."""
         self._run = run
         self._reported: set[str] = set()
         self._ahead: deque[tuple[int, Any]] = deque()
@@ -157,13 +155,10 @@ class LogQueue:
     def _flat(self, step: int, values: Mapping[Any, Any], exactly: bool) -> dict[str, Any]:
         """Return the values under flat names, each as it will still be when it is read."""
         flat: dict[str, Any] = {}
-        has_number = any(map(_is_one_number, values.values()))
-        has_loss_vector = any(
-            isinstance(name, str) and is_training_loss(name) and not _is_one_number(value)
-            for name, value in values.items()
-        )
+        vectors = [name for name, value in values.items() if not _is_one_number(value)]
+        has_loss = any(isinstance(name, str) and is_training_loss(name) for name in vectors)
         # a vector that is logged with a number of the same step is an array
-        may_spread = self.scanned or not has_number or has_loss_vector
+        may_spread = self.scanned or has_loss or len(vectors) == len(values)
         for key, value in values.items():
             try:
                 for name, leaf in logged_values(key, value):
@@ -192,15 +187,14 @@ class LogQueue:
             self._reported.add(topic)
             self._run.messages.add(self._run.step, "warning", text)
 
-    def drain(self) -> int:
-        """Move computed values into the history; return the number of `log` calls read."""
+    def drain(self) -> None:
+        """Move computed values into the history."""
         with shield():  # a value that was taken out and not yet put in would be lost
-            if not self._draining.acquire(blocking=False):
-                return 0
-            try:
-                return self._drain()
-            finally:
-                self._draining.release()
+            if self._draining.acquire(blocking=False):
+                try:
+                    self._drain()
+                finally:
+                    self._draining.release()
 
     def in_flight(self) -> int:
         """Return how many of the newest iterations are begun and not computed."""
@@ -231,61 +225,55 @@ class LogQueue:
                 with contextlib.suppress(Exception):  # the loop meets the error where it reads it
                     array.block_until_ready()
 
-    def settle(self, timeout: float | None = None, until: Callable[[], bool] | None = None) -> bool:
-        """Wait until everything is computed and read; return False if the time (in seconds) ran out
-        or `until` came first.
+    def settle(self, timeout: float | None = None, until: Callable[[], bool] = bool) -> None:
+        """Wait until everything is computed and read, or the time (in seconds) ran out, or `until`
+        came first.
         """
-        end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self.drain()
-            if not self._waiting:
-                return True
-            if (end is not None and time.monotonic() >= end) or (until is not None and until()):
-                return False
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        self.drain()
+        while self._waiting and time.monotonic() < end and not until():
             time.sleep(0.002)
+            self.drain()
 
-    def _drain(self) -> int:
-        waiting, count = self._waiting, 0
-        points: dict[str, tuple[list[int], list[float], set[Any]]] = {}
-        while waiting and self._all_ready(waiting[0][1]):
-            step, values = waiting.popleft()
-            count += 1
+    def _drain(self) -> None:
+        points: dict[str, tuple[list[int], list[float]]] = {}
+        wide = set()
+        while self._waiting and self._all_ready(self._waiting[0][1]):
+            step, values = self._waiting.popleft()
             for name, value in values.items():
-                numbers, dtype = self._read(name, step, value)
-                if numbers is None:
+                numbers, is_narrow = self._read(name, step, value)
+                if not numbers:
                     continue
                 first = value.first if type(value) is Scanned else step
-                steps, known, dtypes = points.setdefault(name, ([], [], set()))
+                steps, known = points.setdefault(name, ([], []))
                 steps.extend(range(first, first + len(numbers)))
                 known.extend(numbers)
-                dtypes.add(dtype)
-        for name, (steps, numbers, dtypes) in points.items():
-            is_narrow = all(d is not None and d.kind in "fV" and d.itemsize <= 4 for d in dtypes)
-            values = np.array(numbers, np.float32 if is_narrow else np.float64)
-            self.history.extend(name, steps, values)
-            self.newest[name] = numbers[-1]
-        return count
-
-    def __len__(self) -> int:
-        return len(self._waiting)
+                if not is_narrow:
+                    wide.add(name)
+        for name, (steps, numbers) in points.items():
+            dtype = np.float64 if name in wide else np.float32
+            self.history.extend(name, steps, np.array(numbers, dtype))
 
     def _all_ready(self, values: dict[str, Any]) -> bool:
         arrays = (v.values if type(v) is Scanned else v for v in values.values())
         return all(_is_ready(array) for array in arrays if type(array) is self._array)
 
-    def _read(self, name: str, step: int, value: Any) -> tuple[list[float] | None, Any]:
-        """Return the numbers and their dtype (None for Python's); put anything else into media."""
+    def _read(self, name: str, step: int, value: Any) -> tuple[list[float], bool]:
+        """Return the numbers, and True if they are float32 or smaller; put anything else into
+        media.
+        """
         try:
             if type(value) in _NUMBERS:
-                return [float(value)], None
-            if type(value) is Scanned:
-                numbers = np.asarray(value.values)
-                return numbers.astype(np.float64).tolist(), numbers.dtype
-            if type(value) is self._array:
-                value = np.asarray(value)
-            if isinstance(value, np.ndarray) and value.size == 1 and value.dtype.kind in "biufV":
-                return [float(value.item())], value.dtype
-            self.history.media.put(name, step, value)
+                return [float(value)], False
+            is_scanned = type(value) is Scanned
+            array = value.values if is_scanned else value
+            if type(array) is self._array:
+                array = np.asarray(array)
+            is_numeric = isinstance(array, np.ndarray) and array.dtype.kind in "biufV"
+            if is_numeric and (is_scanned or array.size == 1):
+                is_narrow = array.dtype.kind in "fV" and array.dtype.itemsize <= 4
+                return array.astype(np.float64).ravel().tolist(), is_narrow
+            self.history.media.put(name, step, array)
         except Exception as error:  # one value must not take the others with it
             if is_of_signal(error):
                 raise
@@ -294,7 +282,7 @@ class LogQueue:
                 reason = "its memory was donated to a later step; log a value the step returns"
             text = f"{name!r} of step {step:,} could not be read: {reason}"
             self.report(f"reading {name}", text)
-        return None, None
+        return [], False
 
     def _accept(self, name: str, value: Any) -> Any:
         """Return a value that will still be the same when it is read."""

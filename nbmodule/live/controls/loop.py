@@ -14,21 +14,26 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.notebook import running_kernel
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.pump import CommPump, is_marimo
-from nbmodule.live.run_data.control import RECEIPT, Command, CommandQueue
+from nbmodule.live.run_data.control import CommandQueue
 from nbmodule.live.run_data.progress import ENDED, Meter, StepCount
 from nbmodule.live.run_data.state import RunState
+
+if TYPE_CHECKING:
+    from nbmodule.live.replay.keeper import StepKeeper
 
 T = TypeVar("T")
 LOOK_EVERY = 0.05
 """Seconds between two checks for messages."""
 _LOOK_WHILE_PAUSED = 0.03
+_RECEIPTS = ("ack", "bye")
+"""Messages of a page that change nothing a view shows."""
 
 
 def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
@@ -48,19 +53,6 @@ def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
     return Loop().run(iterable, epochs=epochs)
 
 
-class Recall(Protocol):
-    """Gives the items of a loop in which steps may be made again."""
-
-    def take(self, iterator: Iterator[Any]) -> Any:
-        """Return the next item, of the iterator or of a step to be made again."""
-
-    def begin(self, number: int, epoch: int) -> None:
-        """Note that the iteration of the last item begins."""
-
-    def end(self) -> None:
-        """Note that the loop is over."""
-
-
 def _nothing(*_: object) -> None:
     """Do nothing, where nobody listens."""
 
@@ -75,16 +67,16 @@ class Loop:
     def __init__(self, count: StepCount | None = None) -> None:
         self.count = StepCount() if count is None else count
         self.commands = CommandQueue()
-        self.on_begin: Callable[[int], None] | None = None
+        self.on_begin: Callable[[int], None] = _nothing
         """Called with its number before every step."""
-        self.on_step: Callable[[], None] | None = None
+        self.on_step: Callable[[], None] = _nothing
         """Called at every boundary after a step; keep both very cheap."""
         self.on_look: Callable[[float, bool], None] = _nothing
         """Called at boundaries, at most every `LOOK_EVERY` seconds and while paused, with the time
-        and with whether more than a measurement is due: a command came, or `tell_every` is over.
+        and with whether more than a measurement is due: a message came, or `tell_every` is over.
         """
-        self.on_command: Callable[[Command], None] = _nothing
-        """Called with each command that is not the loop's own."""
+        self.on_command: Callable[[dict[str, Any]], None] = _nothing
+        """Called with each message that is not for the loop itself."""
         self.await_steps: Callable[[], None] = _nothing
         """Waits until the steps that were begun are computed; called before a pause."""
         self.in_flight: Callable[[], int] = int
@@ -93,14 +85,12 @@ class Loop:
         """Returns a context for work that is not the training's."""
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
-        self.recall: Recall | None = None
+        self.recall: StepKeeper | None = None
         """Gives the items, where steps may be made again."""
         self.tasks: deque[Callable[[], None]] = deque()
         """Long work for the next boundary: an interrupt may end it, unlike `on_look`."""
         self.tell_every = 0.0
         """Least seconds between two calls of `on_look` at which all is due."""
-        self.last_thread = ""
-        """The thread that delivered the last command."""
         self.pump = CommPump()
         self.has_begun = False
         """True once this loop has run a step."""
@@ -136,15 +126,15 @@ class Loop:
 
     def pause(self) -> None:
         """Hold the loop at the next boundary; from any thread."""
-        self.commands.put("pause")
+        self.commands.put({"kind": "pause"})
 
     def resume(self) -> None:
         """Go on after a pause; from any thread."""
-        self.commands.put("resume")
+        self.commands.put({"kind": "resume"})
 
     def stop(self, reason: str = "") -> None:
         """End the loop at the next boundary; from any thread."""
-        self.commands.put("stop", reason=reason)
+        self.commands.put({"kind": "stop", "reason": reason})
 
     def leave_out(self, count: int, then: Callable[[Any], None]) -> None:
         """Skip the first items, then call `then` with the last of them."""
@@ -244,8 +234,7 @@ class Loop:
             self.item = item
             if self.recall is not None:
                 self.recall.begin(count.done + 1, count.epoch)
-            if self.on_begin is not None:
-                self.on_begin(count.done + 1)
+            self.on_begin(count.done + 1)
             count.is_in_step = True
             around, self.around = self.around, None
             try:
@@ -260,8 +249,7 @@ class Loop:
             count.done += 1
             self._taken += 1
             count.is_in_step = False
-            if self.on_step is not None:
-                self.on_step()
+            self.on_step()
             if count.done == self._first:  # it compiles
                 count.meter.restart(count.done - self.in_flight(), time.monotonic())
                 self.look_soon()
@@ -322,9 +310,9 @@ class Loop:
             self.pump.look()
             self.count.meter.update(self.count.done - self.in_flight(), clock)
             is_due = clock >= self._next_tell
-            for command in self.commands.take():
-                self._apply(command)
-                is_due = is_due or command.kind != RECEIPT
+            for message in self.commands.take():
+                self._apply(message)
+                is_due = is_due or message.get("kind") not in _RECEIPTS
             next_tell = self._next_tell
             self._next_look = self._next_tell = math.inf  # the listener may ask to be called soon
             self.on_look(clock, is_due)
@@ -332,19 +320,19 @@ class Loop:
             self._next_look = min(self._next_look, now + LOOK_EVERY)
             self._next_tell = min(self._next_tell, now + self.tell_every if is_due else next_tell)
 
-    def _apply(self, command: Command) -> None:
-        self.last_thread = command.thread
-        if command.kind == "pause":
+    def _apply(self, message: dict[str, Any]) -> None:
+        kind = message.get("kind")
+        if kind == "pause":
             self._pause_after = self.count.done
-        elif command.kind == "resume":
+        elif kind == "resume":
             self._pause_after = None
-        elif command.kind == "step":
+        elif kind == "step":
             self._pause_after = max(self._pause_after or 0, self.count.done) + 1
-        elif command.kind == "stop":
+        elif kind == "stop":
             if self.count.stop_reason is None:
-                self.count.stop_reason = str(command.content.get("reason", ""))
+                self.count.stop_reason = message["reason"]
         else:
-            self.on_command(command)
+            self.on_command(message)
 
     @property
     def _is_pausing(self) -> bool:
@@ -377,9 +365,8 @@ class Loop:
 
     def obey(self) -> None:
         """Apply commands that have come, outside of any step."""
-        with shield():
-            for command in self.commands.take():
-                self._apply(command)
+        if self.commands:
+            self._look(time.monotonic())
 
     def go_back(self, done: int, epoch: int = 0) -> None:
         """Count from `done` steps, in an epoch if it is given."""

@@ -1,7 +1,7 @@
 """Compile beside the training: one task at a time, in a thread of low priority.
 
-A task that has not begun can be dropped. The exit of Python waits for the task that runs and drops
-the others: jaxlib 0.10 aborts a process that ends while a thread compiles.
+A task that has not begun can be cancelled. The exit of Python waits for the task that runs and
+drops the others: jaxlib 0.10 aborts a process that ends while a thread compiles.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any
 
 import jax
@@ -19,8 +22,8 @@ import jax
 _NICE = 10
 
 
-class CompileTask:
-    """A result that a background thread computes.
+def compile_in_background(begin: Callable[[], Any], finish: Callable[[Any], Any]) -> Future[Any]:
+    """Return the future result of a task in a background thread.
 
     Args:
         begin: First part, run at normal priority because it holds Python's lock. Its return is the
@@ -28,84 +31,64 @@ class CompileTask:
         finish: Long part, which releases Python's lock.
 
     Example:
-        >>> square = CompileTask(lambda: 3, lambda x: x * x)
-        >>> square.wait()
+        >>> compile_in_background(lambda: 3, lambda x: x * x).result()
         9
     """
+    future: Future[Any] = Future()
+    with _queue.lock:
+        _queue.waiting.append((future, begin, finish))
+        if _queue.thread is None:
+            _queue.begin_next()
+    return future
 
-    def __init__(self, begin: Callable[[], Any], finish: Callable[[Any], Any]) -> None:
-        self.error: BaseException | None = None
-        """The exception that ended it, if it failed."""
-        self._work: tuple[Callable[[], Any], Callable[[Any], Any]] | None = (begin, finish)
-        self._result: Any = None
-        self._done = threading.Event()
-        thread = threading.Thread(target=self._run, name="nbmodule-compile", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # Python is shutting down, or the system has no thread left
-            self._end()
 
-    @property
-    def is_done(self) -> bool:
-        """True if it ended, with a result, an error, or by `cancel`."""
-        return self._done.is_set()
+class _Queue:
+    """The tasks that wait, and the thread of the one that runs."""
 
-    @property
-    def result(self) -> Any:
-        """The result; None while it is computed.
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting: deque[tuple[Future[Any], Callable[[], Any], Callable[[Any], Any]]] = deque()
+        self.thread: threading.Thread | None = None
+        self.seconds = 0.0
+        """CPU time of the tasks that have ended, at most; until a run counts it as its cost."""
 
-        Raises:
-            BaseException: The exception that ended the task.
+    def begin_next(self) -> None:
+        """Begin the next task, if there is one; called with the lock.
+
+        Each has a thread of its own, which cannot raise its priority again.
         """
-        if self.error is not None:
-            raise self.error
-        return self._result
+        self.thread = None
+        while self.waiting and self.thread is None:
+            task = self.waiting.popleft()
+            if task[0].set_running_or_notify_cancel():
+                self.thread = threading.Thread(
+                    target=self._run, args=task, name="nbmodule-compile", daemon=True
+                )
+                self.thread.start()
 
-    def wait(self) -> Any:
-        """Wait for the result."""
-        self._done.wait()
-        return self.result
-
-    def cancel(self) -> None:
-        """Drop the task if it has not begun."""
-        with _turns.changed:
-            if _turns.running is not self:
-                self._end()
-                _turns.changed.notify_all()
-
-    def _run(self) -> None:
-        turns = _turns
-        with turns.changed:
-            turns.changed.wait_for(lambda: turns.running is None or self.is_done)
-            if self.is_done or turns.are_over:
-                self._end()
-                return
-            turns.running = self
-        work, started, busy = self._work, time.perf_counter(), time.process_time()
-        assert work is not None
+    def _run(
+        self, future: Future[Any], begin: Callable[[], Any], finish: Callable[[Any], Any]
+    ) -> None:
+        started, busy = time.perf_counter(), time.process_time()
         try:
-            begun = work[0]()
+            begun = begin()
             _lower_priority()
-            self._result = work[1](begun)
+            future.set_result(finish(begun))
         except BaseException as error:  # noqa: BLE001 - `result` raises it
-            self.error = error
-        finally:
-            seconds = min(time.perf_counter() - started, time.process_time() - busy)
-            with turns.changed:
-                turns.running = None
-                # XLA compiles in threads of its own
-                turns.seconds += seconds
-                self._end()
-                turns.changed.notify_all()
+            future.set_exception(error)
+        # XLA compiles in threads of its own
+        seconds = min(time.perf_counter() - started, time.process_time() - busy)
+        with self.lock:
+            self.seconds += seconds
+            self.begin_next()
 
-    def _end(self) -> None:
-        self._work = None
-        self._done.set()
+
+_queue = _Queue()
 
 
 def take_compile_seconds() -> float:
     """Return the CPU time of the tasks that have ended since the last call."""
-    seconds, _turns.seconds = _turns.seconds, 0.0
+    seconds, _queue.seconds = _queue.seconds, 0.0
     return seconds
 
 
@@ -116,39 +99,27 @@ def is_computed(tree: object) -> bool:
     return all(array.is_deleted() or array.is_ready() for array in arrays)
 
 
-class _Turns:
-    """Lets one task run at a time; others wait, each in its own thread."""
-
-    def __init__(self) -> None:
-        self.changed = threading.Condition()
-        self.running: CompileTask | None = None
-        self.are_over = False
-        self.seconds = 0.0
-        """CPU time of the tasks that have ended, at most; until a run counts it as its cost."""
-
-    def close(self) -> None:
-        """Drop the waiting tasks and wait for the running one."""
-        with self.changed:
-            self.are_over = True
-            self.changed.wait_for(lambda: self.running is None)
-
-
-_turns = _Turns()
-
-
 def _lower_priority() -> None:
-    """Lower the priority of this thread, on systems that can do so for one thread."""
-    with contextlib.suppress(AttributeError, OSError):
-        if os.uname().sysname == "Linux":
+    """Lower the priority of this thread, on the system that can do so for one thread."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
 
 
-def _renew_turns() -> None:
+def _wait_for_thread() -> None:
+    with _queue.lock:
+        _queue.waiting.clear()
+        thread = _queue.thread
+    if thread is not None:
+        thread.join()
+
+
+def _renew_queue() -> None:
     """Forget the tasks of the parent process: a forked child has none of its threads."""
-    global _turns
-    _turns = _Turns()
+    global _queue
+    _queue = _Queue()
 
 
-atexit.register(lambda: _turns.close())
+atexit.register(_wait_for_thread)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_turns)
+    os.register_at_fork(after_in_child=_renew_queue)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -23,7 +24,6 @@ import numpy as np
 
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.jax_names import is_jit_being_traced
-from nbmodule.base.kinds import Shaped
 from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.choice import Choice
 from nbmodule.calls.reduction import read_statistics, reduce_tree
@@ -35,7 +35,7 @@ from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.live.diagnosis.examine import Examiner
-from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
+from nbmodule.live.monitors.compile_queue import compile_in_background, is_computed
 from nbmodule.live.run_data.sources import trained_module
 from nbmodule.live.run_data.strips import MOST_ROWS, Sample, grouped, one_each
 
@@ -82,9 +82,9 @@ class ReturnsWatcher:
         self._pictures: dict[str, Any] = {}
         self._watched: dict[int, tuple[Any, Any]] = {}
         """By the `id` of the Python function: that function, and its watched compiled form."""
-        self._compiled: dict[Any, CompileTask] = {}
+        self._compiled: dict[Any, Future[Any]] = {}
         """By signature."""
-        self._met: dict[Any, tuple[Any, Any, Any, Any]] = {}
+        self._met: dict[Any, tuple[Any, Any, Any]] = {}
         """By signature: functions first called in the watched step, with arguments as shapes."""
         self._blind = 0
         self._has_seen_call = self._has_failed = False
@@ -93,7 +93,7 @@ class ReturnsWatcher:
     @property
     def is_preparing(self) -> bool:
         """True if something is being compiled."""
-        return not all(task.is_done for task in self._compiled.values())
+        return not all(task.done() for task in self._compiled.values())
 
     def request(self, step: int) -> AbstractContextManager[Any] | None:
         """Return a context in which the step after this one is watched, None if it cannot be."""
@@ -183,17 +183,16 @@ class ReturnsWatcher:
 
     def _try_beside(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         watched = self._watched_form(function)
-        shapes = _shapes_of((args, kwargs))
-        signature = (watched.program_for(args, kwargs), shapes)
+        # as shapes, because the step may donate its arguments
+        structs = jax.tree.map(_struct_of, (args, kwargs), is_leaf=is_stateful)
+        signature = _signature_of(watched, *structs)
         task = self._compiled.get(signature)
         if task is None:
-            # as shapes, because the step may donate its arguments
-            structs = jax.tree.map(_struct_of, (args, kwargs), is_leaf=is_stateful)
-            self._met[signature] = (watched, shapes, *structs)
-        elif not task.is_done:
+            self._met[signature] = (watched, *structs)
+        elif not task.done():
             self.about = _COMPILING
-        elif task.error is not None:
-            self._fail(task.error)
+        elif (error := task.exception()) is not None:
+            self._fail(error)
         else:
             self.about = ""
             framed(lambda _: watched(*args, **kwargs), log=self._steps)
@@ -224,17 +223,19 @@ class ReturnsWatcher:
                 raise
             self._fail(error)
 
-    def _compile(self, watched: Any, shapes: object, args: Any, kwargs: Any) -> None:
+    def _compile(self, watched: Any, args: Any, kwargs: Any) -> None:
         if len(self._compiled) >= _MOST_SIGNATURES:
             self.about = _TOO_MANY
             return
         with self._tracker(self._new_steps()):
             lowered = watched.lower(*args, **kwargs)
-            signature = (watched.program_for(args, kwargs), shapes)
+            signature = _signature_of(watched, args, kwargs)
         if signature not in self._compiled:
             # JAX keeps the executable, and the next call of the function finds it
-            task = CompileTask(lambda: lowered, lambda lowered: bool(lowered.compile()))
-            self._compiled[signature], self.about = task, _COMPILING
+            self.about = _COMPILING
+            self._compiled[signature] = compile_in_background(
+                lambda: lowered, lambda lowered: bool(lowered.compile())
+            )
 
     def _fail(self, error: BaseException) -> None:
         self._has_failed = True
@@ -299,19 +300,18 @@ def _corner(x: Any) -> Any:
     return jax.lax.stop_gradient(small).astype(jnp.float32)
 
 
-def _shapes_of(arguments: object) -> Any:
-    leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
-    return tree, tuple(map(_signature_of, leaves))
+def _signature_of(watched: Any, args: Any, kwargs: Any) -> Any:
+    """Return what decides whether a call is traced again."""
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
+    return watched.program_for(args, kwargs), tree, tuple(map(_kind_of, leaves))
 
 
-def _signature_of(leaf: Shaped) -> Any:
-    """Return the part of an argument that decides whether a compiled function traces again."""
-    if not is_stateful(leaf) and hasattr(leaf, "shape") and hasattr(leaf, "dtype"):
-        options = (getattr(leaf, "weak_type", False), getattr(leaf, "sharding", None))
-        return (leaf.shape, leaf.dtype, *options)
+def _kind_of(leaf: object) -> Any:
+    if isinstance(leaf, (np.ndarray, np.generic)):
+        return leaf.shape, leaf.dtype
     if isinstance(leaf, (bool, int, float, complex)):
         return type(leaf)
-    return leaf if isinstance(leaf, (str, type(None))) else id(leaf)
+    return leaf if isinstance(leaf, (str, type(None), jax.ShapeDtypeStruct)) else id(leaf)
 
 
 def _struct_of(leaf: object) -> Any:

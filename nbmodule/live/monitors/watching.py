@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import rest_after
 from nbmodule.live.run_data.sources import named_arrays, source_of, trained_module, why_not
 from nbmodule.live.run_data.state import RunState
-from nbmodule.live.run_data.strips import FIELDS, Sample, Strips, Watcher
+from nbmodule.live.run_data.strips import FIELDS, Sample, Strips
 
 LEVELS = ("all", "weights")
 """What may be watched: weights, gradients and returns, or the weights alone."""
@@ -131,7 +132,7 @@ class Sampling:
         """Note that the work at this boundary is over: the user's step follows."""
         self._mark = self._run.cost.busy()
 
-    def _watchers(self) -> list[Watcher]:
+    def _watchers(self) -> list[Any]:
         run = self._run
         if run.watchers is None:
             found = watch_weights(run.model, self._level), watch_steps(run.model, self._level)
@@ -201,7 +202,7 @@ class Sampling:
             measure = getattr(watcher, "measure_last", None)
             for sample in measure(done) if measure is not None and done else ():
                 strips = self._run.watched.get(sample.quantity)
-                if strips is None or self._run.step_of(done) not in strips.steps[-1:]:
+                if strips is None or strips.last_step != self._run.step_of(done):
                     self._keep(sample)
 
     def close(self) -> None:
@@ -250,29 +251,28 @@ def _describe_nonfinite(sample: Sample, values: Any, bad: list[int]) -> str:
     return f"{count:,} {quantity}s of {paths[first] or 'the model'} are not finite"
 
 
-class _Guarded:
+class _Guarded(contextlib.ExitStack):
     """Contexts of a step; one that fails is reported, and the step runs without it."""
 
     def __init__(self, run: RunState, contexts: list[Any]) -> None:
-        self._run, self.contexts, self._open = run, contexts, []
+        super().__init__()
+        self._run, self.contexts = run, contexts
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> _Guarded:
         for context in self.contexts:
-            _, failure = guard("watching", context.__enter__)
-            if failure is None:
-                self._open.append(context)
-            else:
+            _, failure = guard("watching", self.enter_context, context)
+            if failure is not None:
                 self._run.messages.add_failure(self._run.step, failure)
+        return self
 
-    def __exit__(self, *raised: object) -> None:
-        if raised[0] is GeneratorExit:  # the loop was left by `break`
-            raised = (None, None, None)
-        while self._open:
-            try:
-                self._open.pop().__exit__(*raised)
-            except BaseException as error:
-                if error is raised[1]:
-                    continue  # a context raises what it was handed
-                if not isinstance(error, Exception):
-                    raise
-                self._run.messages.add_failure(self._run.step, describe_caught("watching", error))
+    def __exit__(self, kind: Any, raised: BaseException | None, tb: Any) -> None:
+        if kind is GeneratorExit:  # the loop was left by `break`
+            kind = raised = tb = None
+        try:
+            super().__exit__(kind, raised, tb)
+        except BaseException as error:
+            if error is raised:
+                return  # a context raises what it was handed
+            if not isinstance(error, Exception):
+                raise
+            self._run.messages.add_failure(self._run.step, describe_caught("watching", error))

@@ -10,6 +10,7 @@ one before anything has been compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -24,7 +25,7 @@ from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.reduction import WHOLE, read_statistics, reduce_tree
 from nbmodule.core.structure.walk import is_module
-from nbmodule.live.monitors.compile_queue import CompileTask, is_computed
+from nbmodule.live.monitors.compile_queue import compile_in_background, is_computed
 from nbmodule.live.run_data.sources import source_of
 from nbmodule.live.run_data.strips import Sample, grouped, groups_of, norm, owner_of
 from nbmodule.tree.leaf import without_torch
@@ -73,12 +74,12 @@ class WeightWatch:
         self._variables: Callable[[], Mapping[str, Any]] | None = variables
         self._before: tuple[int, dict[str, Any]] | None = None
         self._running: tuple[int, dict[str, Any]] | None = None
-        self._compiled: dict[Any, CompileTask] = {}
+        self._compiled: dict[Any, Future[Any]] = {}
 
     @property
     def is_preparing(self) -> bool:
         """True if something is being compiled."""
-        return not all(task.is_done for task in self._compiled.values())
+        return not all(task.done() for task in self._compiled.values())
 
     def request(self, step: int) -> None:
         """Remember the arrays as they are before the step, if what measures them is compiled."""
@@ -140,7 +141,7 @@ class WeightWatch:
             old = before.get(name)
             if old is None or old is new or old.is_deleted() or _type_of(old) != _type_of(new):
                 old = None  # a step puts a new array for each that it writes
-            measure = _measure_on_host if on_host else self._compiled[_type_of(new)].result
+            measure = _measure_on_host if on_host else self._compiled[_type_of(new)].result()
             reduced, change = measure(new, new if old is None else old)
             results[name] = (reduced, None if old is None else change)
         self._running = (step, results)
@@ -158,8 +159,8 @@ class WeightWatch:
             if key not in self._compiled:
                 spec = jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=array.sharding)
                 begin = partial(jax.jit(_measure).lower, spec, spec)
-                self._compiled[key] = CompileTask(begin, compiled_ahead)
-        return all(self._compiled[_type_of(array)].result for array in arrays.values())
+                self._compiled[key] = compile_in_background(begin, compiled_ahead)
+        return all(self._compiled[_type_of(array)].done() for array in arrays.values())
 
     def _samples(self, step: int, found: dict[str, tuple[Statistics, Any]]) -> list[Sample]:
         """Return rows for each submodule: of its weights, and of the norm of their change over

@@ -162,10 +162,10 @@ class StepKeeper:
         """Compare with what was expected, and keep steps whose loss stands out; at boundaries."""
         if self._expected:
             self._compare_with_first_time()
-        for step in self.outliers.look(self._run.history):
-            recorded = self.tape.iteration(self._run.iteration_of(step))
+        for outlier in self.outliers.look(self._run.history):
+            recorded = self.tape.iteration(self._run.iteration_of(outlier.step))
             if recorded is not None and recorded.segment is not None:
-                self.outliers.keep(step, recorded.item if recorded.refilled() is None else None)
+                self.outliers.keep(outlier, recorded.item if recorded.refilled() is None else None)
                 self._pin(recorded.segment)
 
     def _compare_with_first_time(self) -> None:

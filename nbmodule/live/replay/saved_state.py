@@ -54,12 +54,8 @@ class StateSaver:
     def __init__(self, run: RunState, loop: Loop) -> None:
         self._run, self._loop = run, loop
         self._roots = list(stateful_roots(run))
-        self._newest: SavedState | None = None
-
-    def offer_if(self, is_due: bool) -> None:
-        """Copy the state if a snapshot is due and none waits to be written."""
-        if is_due and self._newest is None:
-            self.offer()
+        self.newest: SavedState | None = None
+        """The newest state, until it is taken."""
 
     def offer(self) -> None:
         """Copy the state; called between two steps, in the thread of the loop."""
@@ -79,16 +75,16 @@ class StateSaver:
             "controls": {c.name: c.value for c in self._run.controls if c.name not in NOT_TRAINING},
         }
         if nbytes > MOST_BYTES:
-            self._newest = SavedState(step, {}, notes, nbytes)
+            self.newest = SavedState(step, {}, notes, nbytes)
             return
         variables["random/state"] = random.default.state.value
         arrays = dict(zip(variables, copies_of(list(variables.values())), strict=True))
         arrays["random/made"] = np.int64(random.default._made)
-        self._newest = SavedState(step, arrays, notes, nbytes)
+        self.newest = SavedState(step, arrays, notes, nbytes)
 
     def take(self) -> SavedState | None:
         """Return the newest state that was not taken yet; in any thread."""
-        newest, self._newest = self._newest, None
+        newest, self.newest = self.newest, None
         return newest
 
 

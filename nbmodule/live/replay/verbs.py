@@ -24,6 +24,7 @@ ROOM = 64 * 2**20
 """Bytes that a run keeps of values, and as many of batches; of a large model one set of values."""
 EVERY = 50
 RATES = (0.3, 1.0, 3.0)
+_MOST_RATES = 5
 _MOST_LEFT_BEHIND = 5
 _CHANGE_IN_PLACE = ("torch", "keras", "nnx", "flax_nnx")
 
@@ -99,7 +100,7 @@ class ReplayVerbs:
             text += f": steps {format_count(int(step))} to {last} can no longer be repeated"
             self._state.messages.add(int(step), "note", text)
         else:
-            self._loop.commands.put("page", message={"kind": "rewind", "step": int(step)})
+            self._loop.commands.put({"kind": "rewind", "step": int(step)})
 
     def values_at(self: Any, step: int) -> dict[str, Any]:
         """Return the arguments of the first compiled call of a step, by name, as they were.
@@ -218,7 +219,7 @@ class ReplayVerbs:
         count = len(self._state.branches)
         if not 0 <= number < count:
             raise ArgumentError(f"there is no branch {number}: live.what_if() returned {count}.")
-        self._loop.commands.put("page", message={"kind": "take", "branch": number})
+        self._loop.commands.put({"kind": "take", "branch": number})
 
     def repeatable(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Make calls of a function repeatable that is no `nb.jit`: a `jax.jit`, or plain code on
@@ -278,11 +279,18 @@ class ReplayVerbs:
             raise ArgumentError(f"{verb} needs what the run keeps of its steps: {reason}.")
         return self._keeper
 
-    # -- called at boundaries --
+    # -- called at boundaries, in the thread of the loop, with the message of a page --
 
-    def _rewind_now(self: Any, step: int) -> None:
-        """Rewind at a boundary, in the thread of the loop."""
-        keeper = self._kept_steps("live.rewind")
+    def _what_if_now(self: Any, message: dict[str, Any]) -> None:
+        """Run branches with the factors of the rate in a message, otherwise the usual ones."""
+        rates = message.get("rates")
+        if rates is not None:
+            rates = [float(rate) for rate in rates[:_MOST_RATES] if rate > 0]
+        self.what_if(int(message.get("steps", 20)), rates=rates)
+
+    def _rewind_now(self: Any, message: dict[str, Any]) -> None:
+        """Rewind."""
+        keeper, step = self._kept_steps("live.rewind"), int(message["step"])
         last = self._state.step_of(self._state.count.done)
         self._log_queue.settle(None)
         lost = keeper.batches_lost(step)
@@ -294,10 +302,11 @@ class ReplayVerbs:
             text += f"; {format_count(lost)} of the later batches are no longer kept, so the loop "
             text += "does not get them again"
         self._state.messages.add(step, "note", text, mark="rewound")
+        self._boundary.tell_pages()
 
-    def _take_now(self: Any, number: int) -> None:
-        """Make the change of a branch, at a boundary."""
-        keeper = self._kept_steps("live.take")
+    def _take_now(self: Any, message: dict[str, Any]) -> None:
+        """Make the change of a branch."""
+        keeper, number = self._kept_steps("live.take"), int(message["branch"])
         branches = self._state.branches
         if 0 <= number < len(branches):
             keeper.forget_branches()
@@ -328,7 +337,6 @@ class ReplayVerbs:
         else:
             self._journal.cut(step, forget)
         self._boundary.alarmed.clear()
-        self._log_queue.newest.clear()
 
 
 def _native_object(function: Any) -> Any:

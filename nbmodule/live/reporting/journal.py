@@ -1,8 +1,9 @@
 """Write a run to disk while it goes on, so that nothing is lost when its kernel dies, and read it.
 
-A journal is a file to which records are only added: a head, names of series, points, statistics,
-and how far the run is. Each record has a length and a checksum, so that one that is damaged or was
-cut off when the process died ends the reading there and not before.
+A journal is a file to which records are only added: a head, points of series, statistics, media,
+and how far the run is. A record is a description in JSON and the bytes of its arrays, after a
+length and a checksum, so that one that is damaged or was cut off when the process died ends the
+reading there and not before.
 
 A thread writes changes about once a second. If the disk is full, the view reports it, the write is
 tried again, and the training goes on. A record is in the file whole or not at all, and noted as
@@ -23,7 +24,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,10 +36,9 @@ from nbmodule.base.notebook import running_shell
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError
 from nbmodule.live.run_data.state import RunState, origin
-from nbmodule.live.run_data.strips import Sample
 
 if TYPE_CHECKING:
-    from nbmodule.live.replay.saved_state import SavedState
+    from nbmodule.live.replay.saved_state import SavedState, StateSaver
 
 FOLDER = ".nbmodule_runs"
 SUFFIX, NOTES = ".nbrun", ".notes.json"
@@ -51,13 +51,11 @@ MOST_RUNS = 1000
 """Journals that stay in a folder; the oldest go first."""
 _MOST_SNAPSHOTS = 30
 """Journals of a folder that keep their snapshots."""
-_MAGIC = b"nbrun\x002\n"
-_FRAME = struct.Struct("<cII")
-"""Kind, length, checksum."""
-_POINTS = struct.Struct("<IIc")
-"""Number of the series, how many points, NumPy's code of the values' dtype."""
-BEAT = struct.Struct("<dqq")
-"""Time, steps that are done, step as the curves count."""
+_MAGIC = b"nbrun\x003\n"
+_FRAME = struct.Struct("<II")
+"""Length and checksum of a record."""
+_LENGTH = struct.Struct("<I")
+"""Length of the description of a record."""
 _SNAPSHOT_EVERY = 5.0
 _MOST_MEDIA = 2**25
 """Bytes of samples, texts and pictures that a journal keeps; later ones are left out."""
@@ -75,7 +73,7 @@ class Journal:
         run: The run.
         folder: The folder; it is created if it does not exist.
         read: Reads computed values of the log queue into the history.
-        take_state: Returns the newest training state that was not taken yet; None if there is none.
+        saver: Copies the training state.
     """
 
     def __init__(
@@ -84,9 +82,9 @@ class Journal:
         folder: Path,
         *,
         read: Callable[[], object],
-        take_state: Callable[[], SavedState | None],
+        saver: StateSaver,
     ) -> None:
-        self._run, self._read, self._take_state = run, read, take_state
+        self._run, self._read, self.saver = run, read, saver
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._is_closed = False
@@ -103,11 +101,9 @@ class Journal:
         drop_oldest(folder)
         self.path = folder / f"{time.strftime(_STAMP)}-{run.run_id}{SUFFIX}"
         self._process = os.getpid()
-        self._numbers: dict[str, int] = {}
-        """Number of each series."""
         self._written: dict[str, int] = {}
         """How many points of each series are in records."""
-        self._samples: dict[str, int] = {}
+        self._samples: dict[str, int | None] = {}
         """Step of the newest sample that is in a record, by quantity."""
         self._settings = dict(run.settings)
         self._media: dict[str, int] = {}
@@ -122,7 +118,7 @@ class Journal:
             "parent": run.parent,
             **origin(),
         }
-        self._pending = _MAGIC + _framed(b"H", json.dumps(head).encode())
+        self._pending = _MAGIC + _record("run", head)
         """Records that are not in the file yet."""
         self._size = 0
         """Bytes of the file that are whole records."""
@@ -176,8 +172,8 @@ class Journal:
     def _report(self, kind: str, text: str) -> None:
         self._run.messages.add(self._run.step, kind, text)
 
-    def _add(self, record_type: bytes, payload: bytes) -> None:
-        self._pending += _framed(record_type, payload)
+    def _add(self, record: str, head: dict[str, Any], data: bytes = b"") -> None:
+        self._pending += _record(record, head, data)
 
     def _collect(self) -> None:
         """Make records of what has changed."""
@@ -186,25 +182,23 @@ class Journal:
         for series in run.history:
             name, begin = series.name, self._written.get(series.name, 0)
             steps, values = series.since(begin)
-            if not len(values):
-                continue
-            if name not in self._numbers:
-                self._numbers[name] = len(self._numbers)
-                self._add(b"N", json.dumps(name).encode())
-            self._written[name] = begin + len(values)
-            self._add(b"P", _pack_points(self._numbers[name], steps, values))
+            if len(values):
+                self._written[name] = begin + len(values)
+                head = {"name": name, "count": len(values), "dtype": values.dtype.str}
+                self._add("points", head, steps.tobytes() + values.tobytes())
         for quantity, strips in list(run.watched.items()):
-            newest, step = strips.newest, max(strips.steps, default=-1)
+            newest, step = strips.newest, strips.last_step
             if newest is not None and self._samples.get(quantity) != step:
                 self._samples[quantity] = step
-                self._add(b"S", _pack_sample(quantity, int(step), strips.paths, newest))
+                head = {"quantity": quantity, "step": step, "paths": strips.paths}
+                self._add("statistics", head | {"shape": newest.shape}, newest.tobytes())
         if run.settings != self._settings:
             self._settings = dict(run.settings)
-            self._add(b"U", json.dumps(self._settings).encode())
+            self._add("settings", {"settings": self._settings})
         self._collect_media()
-        self._add(b"B", BEAT.pack(time.time(), run.count.done, run.step))
+        self._add("beat", {"time": round(time.time(), 3), "step": run.step})
         if self._end:
-            self._add(b"E", json.dumps(self._end | {"time": time.time()}).encode())
+            self._add("end", self._end)
 
     def _collect_media(self) -> None:
         """Make records of the media and texts logged since the last time."""
@@ -216,7 +210,7 @@ class Journal:
                 self._media_bytes += len(data)
                 if self._media_bytes <= _MOST_MEDIA:
                     head = {"name": name, "step": item.step, "kind": item.kind}
-                    self._add(b"M", _with_head(head, data))
+                    self._add("media", head, data)
             self._media[name] = items[-1].step
 
     def cut(self, step: int, forget: Callable[[], object]) -> None:
@@ -228,7 +222,7 @@ class Journal:
             forget()
             self._samples.clear()
             self._media = {name: min(last, step - 1) for name, last in self._media.items()}
-            self._add(b"C", struct.pack("<q", step))
+            self._add("cut", {"step": step})
 
     def close(self, state: str, reason: str) -> None:
         """Write the remaining changes and how the run ended."""
@@ -244,10 +238,11 @@ class Journal:
             self._is_closed = True
             self._file.close()
 
-    @property
-    def wants_state(self) -> bool:
-        """True if a snapshot is due at the next write."""
-        return time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
+    def offer_state(self) -> None:
+        """Copy the training state if a snapshot is due at the next write and has none yet."""
+        is_due = time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
+        if is_due and self.saver.newest is None:
+            self.saver.offer()
 
     def _begin_snapshot(self) -> None:
         """Start to write the newest training state, if it is time."""
@@ -261,7 +256,7 @@ class Journal:
     def _write_snapshot(self) -> None:
         """Write the newest training state, whole or not at all."""
         try:
-            state = self._take_state()
+            state = self.saver.take()
             if state is None:
                 return
             if not state.arrays:
@@ -290,11 +285,12 @@ class Journal:
             )
 
 
-def read_records(path: Path) -> tuple[list[tuple[bytes, bytes]], bool]:
-    """Return type and content of the records of a journal that are whole, and whether all are.
+def read_records(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
+    """Return an iterator over description and data of the records of a journal; it raises at a
+    record that is damaged or cut off.
 
     Raises:
-        FileFormatError: If it cannot be read, or is another file.
+        FileFormatError: If the file cannot be read, or is no journal.
     """
     try:
         data = path.read_bytes()
@@ -302,16 +298,20 @@ def read_records(path: Path) -> tuple[list[tuple[bytes, bytes]], bool]:
         raise FileFormatError(f"{path} cannot be read: {error.strerror}.") from error
     if not data.startswith(_MAGIC):
         raise FileFormatError(f"{path} is no journal of a run: it does not begin as one.")
-    records, start = [], len(_MAGIC)
-    while start + _FRAME.size <= len(data):
-        record_type, length, check = _FRAME.unpack_from(data, start)
-        end = start + _FRAME.size + length
-        payload = data[start + _FRAME.size : end]
-        if len(payload) < length or zlib.crc32(record_type + payload) != check:
-            break
-        records.append((record_type, payload))
-        start = end
-    return records, start == len(data)
+    return _records_in(data[len(_MAGIC) :])
+
+
+def _records_in(data: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
+    start = 0
+    while start < len(data):
+        length, check = _FRAME.unpack_from(data, start)
+        start += _FRAME.size
+        record = data[start : start + length]
+        if zlib.crc32(record) != check:
+            raise FileFormatError("a record is damaged or cut off.")
+        end = _LENGTH.size + _LENGTH.unpack_from(record)[0]
+        yield json.loads(record[_LENGTH.size : end]), record[end:]
+        start += length
 
 
 def folders_of(folder: object = None) -> list[Path]:
@@ -381,43 +381,11 @@ def unpack_state(file: dict[str, Any]) -> dict[str, Any]:
     return state | notes
 
 
-def _framed(record_type: bytes, payload: bytes) -> bytes:
-    check = zlib.crc32(record_type + payload)
-    return _FRAME.pack(record_type, len(payload), check) + payload
+def _record(kind: str, head: dict[str, Any], data: bytes = b"") -> bytes:
+    """Return a record: its description and data, after their length and checksum."""
+    described = json.dumps({"record": kind, **head}).encode()
+    return _framed(_LENGTH.pack(len(described)) + described + data)
 
 
-def _pack_points(number: int, steps: Any, values: Any) -> bytes:
-    code = "f" if values.dtype == np.float32 else "d"
-    header = _POINTS.pack(number, len(values), code.encode())
-    return header + steps.astype("<i8").tobytes() + values.astype(f"<{code}").tobytes()
-
-
-def unpack_points(payload: bytes) -> tuple[int, Any, Any]:
-    """Return the number of a series, steps and values."""
-    number, count, code = _POINTS.unpack_from(payload)
-    steps = np.frombuffer(payload, "<i8", count, _POINTS.size)
-    values = np.frombuffer(payload, f"<{code.decode()}", count, _POINTS.size + steps.nbytes)
-    return number, steps, values
-
-
-def _pack_sample(quantity: str, step: int, paths: tuple[str, ...], values: Any) -> bytes:
-    head = {"quantity": quantity, "step": step, "paths": paths, "shape": values.shape}
-    return _with_head(head, values.astype("<f4").tobytes())
-
-
-def unpack_sample(payload: bytes) -> Sample:
-    """Return statistics of submodules."""
-    head, data = split_head(payload)
-    values = np.frombuffer(data, "<f4").reshape(head["shape"])
-    return Sample(head["step"], head["quantity"], tuple(head["paths"]), values)
-
-
-def _with_head(head: dict[str, Any], data: bytes) -> bytes:
-    packed = json.dumps(head).encode()
-    return struct.pack("<I", len(packed)) + packed + data
-
-
-def split_head(payload: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the description before the data of a record, and the data."""
-    (length,) = struct.unpack_from("<I", payload)
-    return json.loads(payload[4 : 4 + length]), payload[4 + length :]
+def _framed(record: bytes) -> bytes:
+    return _FRAME.pack(len(record), zlib.crc32(record)) + record

@@ -298,5 +298,5 @@ def _strip_lines(run: RunState) -> list[str]:
         figures = f"{format_number(mean, 3)} ± {format_number(std, 3)}"
         figures += f"  <- non-finite {bad:,.0f}" if bad else ""
         rows.append([strips.paths[row] or "model", "—" if math.isnan(bad) else figures])
-    head = ("module", f"weight @{format_count(int(strips.steps[-1]))}")
+    head = ("module", f"weight @{format_count(strips.last_step or 0)}")
     return text_table(head, rows).splitlines()

@@ -28,7 +28,6 @@ from nbmodule.live.reporting.payload import (
 )
 from nbmodule.live.run_data.history import MOST_SERIES
 from nbmodule.live.run_data.state import RunState
-from nbmodule.live.run_data.strips import Strips
 
 _LEAST_ROOM = 800
 _MOST_MEDIA_BYTES = 8_000
@@ -63,19 +62,13 @@ class Stream:
         """Return the whole run for one page; the cursors move to the end, so call `tick` for the
         others before.
         """
-        self.skip()
+        self._sent.clear()  # a rewind has cut series
+        self.tick(0)
         record = record_of(self._run)
         return {"kind": "snapshot", "page": page, "t": self._clock(), "record": record}
 
     def _clock(self) -> float:
         return round(time.monotonic() - self._begun, 3)
-
-    def skip(self) -> None:
-        """Move all cursors to the end."""
-        run = self._run
-        self._sent = {series.name: len(series) for series in run.history}
-        self._strips = {q: (_newest_step(s), s.paths) for q, s in run.watched.items() if len(s)}
-        self._changed()
 
     def _new_points(self, room: int, parts: list[np.ndarray]) -> list[dict[str, Any]]:
         drawn = list(self._run.history)[:MOST_SERIES]
@@ -97,12 +90,11 @@ class Stream:
         entries = []
         for quantity, strips in self._run.watched.items():
             step, paths = self._strips.get(quantity, (None, ()))
-            newest = _newest_step(strips)
-            if newest is None or newest == step or strips.newest is None:
+            if strips.newest is None or strips.last_step == step:
                 continue
             values = strips.newest[:STRIP_ROWS]
             parts.append(to_float32(values).ravel())
-            entry: dict[str, Any] = {"quantity": quantity, "step": newest}
+            entry: dict[str, Any] = {"quantity": quantity, "step": strips.last_step}
             entry["shape"] = list(values.shape)
             if strips.paths != paths:
                 entry["paths"] = [plain(path) for path in strips.paths[:STRIP_ROWS]]
@@ -111,7 +103,7 @@ class Stream:
             if bins is not None:
                 entry["bins"] = base64_of(heights_of(bins[:STRIP_ROWS]), "u1")
             entries.append(entry)
-            self._strips[quantity] = (newest, strips.paths)
+            self._strips[quantity] = (strips.last_step, strips.paths)
         return entries
 
     def _changed(self) -> dict[str, Any]:
@@ -123,8 +115,6 @@ class Stream:
         states = {**parts, "messages": run.messages.version, "media": media}
         before, self._parts = self._parts, states
         changed = {name for name, state in states.items() if before.get(name) != state}
-        if run.pale_curves:  # a page keeps those that it began with
-            changed.discard("earlier")
         if "messages" in changed:
             parts["messages"] = run.messages.describe()[-_MOST_MESSAGES:]
         if "media" in changed:
@@ -142,7 +132,3 @@ def _small_media(run: RunState) -> list[dict[str, Any]]:
             break
         items.append(item)
     return items
-
-
-def _newest_step(strips: Strips) -> int | None:
-    return int(strips.steps[-1]) if len(strips) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.live.run_data.messages import Message
-from nbmodule.live.run_data.progress import Progress
+from nbmodule.live.run_data.progress import ENDED, Progress
 from nbmodule.views.renderers.text_layout import cut_end
 
 LOG_EVERY = 60.0
@@ -35,28 +35,20 @@ class ProgressLine:
     def show(
         self, progress: Progress, numbers: dict[str, float], messages: Iterable[Message] = ()
     ) -> None:
-        """Write new messages, and progress and the newest numbers if it is time."""
-        self._report(messages)
-        clock = time.monotonic()
-        tenth = 10 * progress.done // progress.total if progress.total else 0
-        every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY
-        if clock - self._at >= every or (tenth > self._tenth and not self._is_terminal):
-            self._tenth, self._at = tenth, clock
-            self._write(one_line(progress, numbers), "" if self._is_terminal else "\n")
-
-    def close(
-        self, progress: Progress, numbers: dict[str, float], messages: Iterable[Message] = ()
-    ) -> None:
-        """Write how it ended."""
-        self._report(messages)
-        self._write(one_line(progress, numbers), "\n")
-
-    def _report(self, messages: Iterable[Message]) -> None:
+        """Write new messages, and progress and the newest numbers if it is time or the end."""
         for message in messages:
             if message.number > self._reported and message.kind != "note":
                 text = f"step {format_count(message.step)}: {plain(message.text, 600)}"
                 self._write(f"{message.kind}, {text}", "\n")
             self._reported = max(self._reported, message.number)
+        clock, is_over = time.monotonic(), progress.state in ENDED
+        tenth = 10 * progress.done // progress.total if progress.total else 0
+        every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY
+        is_next_tenth = tenth > self._tenth and not self._is_terminal
+        if is_over or is_next_tenth or clock - self._at >= every:
+            self._tenth, self._at = tenth, clock
+            end = "" if self._is_terminal and not is_over else "\n"
+            self._write(one_line(progress, numbers), end)
 
     def _write(self, text: str, end: str) -> None:
         if self._is_terminal:

@@ -136,8 +136,7 @@ class NotebookView:
         if self._link is None or not self.sender.may_send(clock):
             return
         run = self._run
-        versions = run.controls.version, run.messages.version, run.route.kind
-        state = (run.count.state, run.step, *versions, run.notes())
+        state = (run.count.state, run.step, run.controls.version, run.messages.version)
         if state == self._sent_state and clock - self._sent_at < _HEARTBEAT:
             return
         self._sent_state, self._sent_at = state, clock
@@ -149,23 +148,26 @@ class NotebookView:
         if action == "hello":
             if self.sender.awake(clock):
                 self._send_tick(clock)
-            self.sender.hello(page, clock)
+            self.sender.hello(page)
             self._send_run(page)
         elif action == "ack" and isinstance(message.get("n"), int):
-            self.sender.acknowledge(page, message["n"], clock)
+            self.sender.acknowledge(page, message["n"])
         elif action == "bye":
             self.sender.leave(page)
+        elif action == "at":
+            self._show_step(message.get("step"), page)
         elif action == "detail":
             path, quantity = message.get("path", ""), message.get("quantity", "weight")
             self._send(self._detail(page, str(path), str(quantity)), [])
 
-    def tell_all(self, clock: float) -> None:
+    def tell_all(self) -> None:
         """Send the whole run to all pages, after a rewind."""
         for page in list(self.sender.pages):
             self._send_run(page)
 
-    def show_step(self, step: int, page: str) -> None:
+    def _show_step(self, step: object, page: str) -> None:
         """Repeat a step and send it, or the error, to the page that asked."""
+        step = int(step) if isinstance(step, (int, float)) and step == step else 0
         answer: dict[str, Any] = {"kind": "replay", "page": page, "step": step}
         try:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
@@ -175,14 +177,8 @@ class NotebookView:
 
     def hear_after(self, message: dict[str, Any]) -> None:
         """Act on a message of a page after the run, when no cell runs."""
-        _call_when_idle(self._loop, guard, "answering a page", self._answer, message)
-
-    def _answer(self, message: dict[str, Any]) -> None:
-        action, page = message.get("kind"), str(message.get("page", ""))[:64]
-        if action == "at":
-            self.show_step(_whole(message.get("step")), page)
-        elif action in ("hello", "detail"):
-            self.hear(message, time.monotonic())
+        clock = time.monotonic()
+        _call_when_idle(self._loop, guard, "answering a page", self.hear, message, clock)
 
     def close(self, clock: float) -> None:
         """Send the last changes, and leave the static form in the output."""
@@ -265,10 +261,6 @@ def _call_when_idle(loop: Any, act: Callable[..., object], *arguments: object) -
         return
     with contextlib.suppress(RuntimeError):  # the loop is closed: the kernel is going down
         loop.add_callback(act, *arguments)
-
-
-def _whole(step: Any) -> int:
-    return int(step) if isinstance(step, (int, float)) and step == step else 0
 
 
 class MarimoView(NotebookView):

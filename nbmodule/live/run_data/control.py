@@ -1,6 +1,6 @@
 """Commands from a view, and the values a reader may change while a model trains.
 
-A click may arrive in any thread. It only puts a command in the queue; the loop applies the queue
+A click may arrive in any thread. It only puts its message in the queue; the loop acts on the queue
 between two steps, in its own thread, so that no step sees a change in its middle. A control is data
 (what the view draws) and an optional function that is called with the new value at that boundary.
 """
@@ -18,23 +18,9 @@ from nbmodule.base.format import printable_repr
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 
 _MOST_WAITING = 1000
-"""Commands kept while the loop is in a long step: the newest."""
+"""Messages kept while the loop is in a long step: the newest."""
 RATE, FACTOR = "learning rate", "learning rate factor"
 """Controls of an optimizer: its rate, or a factor of its schedule. Of several, names follow."""
-RECEIPT = "receipt"
-"""A command of a page that changes nothing a view shows."""
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command of a reader: `kind` is 'pause', 'resume', 'step', 'stop', 'set', or that of a
-    message of a page.
-    """
-
-    kind: str
-    content: dict[str, Any] = field(default_factory=dict)
-    thread: str = ""
-    """Name of the thread that delivered it."""
 
 
 @dataclass(frozen=True)
@@ -48,31 +34,39 @@ class Route:
 
 
 class CommandQueue:
-    """Takes commands from any thread and hands them to the loop.
+    """Takes messages of pages and code from any thread and hands them to the loop.
+
+    The `kind` of a message is 'pause', 'resume', 'step' or 'stop', or the loop passes it on.
 
     Example:
         >>> commands = CommandQueue()
-        >>> commands.put("pause")
-        >>> [command.kind for command in commands.take()]
-        ['pause']
+        >>> commands.put({"kind": "pause"})
+        >>> commands.take()
+        [{'kind': 'pause'}]
     """
 
     def __init__(self) -> None:
-        self._commands: deque[Command] = deque(maxlen=_MOST_WAITING)
+        self._messages: deque[dict[str, Any]] = deque(maxlen=_MOST_WAITING)
         self.arrived = threading.Event()
+        self.last_thread = ""
+        """Name of the thread that delivered the last message."""
 
-    def put(self, kind: str, **content: object) -> None:
-        """Add a command; never waits, never raises."""
-        self._commands.append(Command(kind, content, threading.current_thread().name))
+    def put(self, message: dict[str, Any]) -> None:
+        """Add a message; never waits, never raises."""
+        self._messages.append(message)
+        self.last_thread = threading.current_thread().name
         self.arrived.set()
 
-    def take(self) -> list[Command]:
-        """Return all commands that have come, oldest first."""
+    def take(self) -> list[dict[str, Any]]:
+        """Return all messages that have come, oldest first."""
         self.arrived.clear()
-        return [self._commands.popleft() for _ in range(len(self._commands))]
+        return [self._messages.popleft() for _ in range(len(self._messages))]
+
+    def __contains__(self, message: object) -> bool:
+        return message in list(self._messages)  # in one step: other threads take some
 
     def __bool__(self) -> bool:
-        return bool(self._commands)
+        return bool(self._messages)
 
 
 @dataclass

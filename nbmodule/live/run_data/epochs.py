@@ -26,6 +26,8 @@ from nbmodule.views.renderers.text_layout import Line, align
 _MOST_ROWS = 50
 _WIDTH = 10_000
 """Columns of a text table: none is left out."""
+_NUMERIC = "0123456789-−"
+"""First characters of numbers."""
 _PARTS = 10
 """Rows of a run that has no validation series."""
 
@@ -131,12 +133,8 @@ def times_of(beats: Sequence[tuple[float, int]], steps: Any) -> Any:
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return lines with columns of one width; columns of numbers to the right."""
     lines = [Line(tuple(map(printable, row))) for row in (head, *rows)]
-    numeric = [k for k in range(len(head)) if all(map(_is_numeric, (row[k] for row in rows)))]
+    numeric = [k for k in range(len(head)) if all(row[k][:1] in _NUMERIC for row in rows)]
     return "\n".join(align(lines, frozenset(numeric), _WIDTH))
-
-
-def _is_numeric(text: str) -> bool:
-    return not text or text[0].isdigit() or text[0] in "-−"
 
 
 def when(seconds: float) -> str:

@@ -68,11 +68,11 @@ class Media:
 
     def html(self) -> Markup:
         """Return it as HTML that needs no script."""
-        return _HTML[self.form](self)
+        return _FORMS[self.form][0](self)
 
     @printable_repr
     def __repr__(self) -> str:
-        lines = [Line(tuple(row)) for row in _TEXT[self.form](self)]
+        lines = [Line(tuple(row)) for row in _FORMS[self.form][1](self)]
         return "\n".join(align(lines, frozenset(), _WIDTH))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
@@ -98,10 +98,8 @@ class Media:
             with np.load(io.BytesIO(data), allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
             head = json.loads(str(arrays.pop("head")))
-            columns = {str(k): [str(text) for text in v] for k, v in head["columns"].items()}
-            facts = {str(k): float(v) for k, v in head["facts"].items()}
-            media = Media(head["form"], arrays, columns, [*map(str, head["names"])], facts)
-            media.html()  # arrays of another shape than the form has raise here
+            media = Media(head["form"], arrays, head["columns"], head["names"], head["facts"])
+            media._repr_mimebundle_()  # content that does not fit the form raises here
         except Exception as error:
             raise FileFormatError(f"cannot read logged media: {error}.") from error
         return media
@@ -449,13 +447,9 @@ def _points_html(media: Media) -> Markup:
     return tag("div", tag("div", about, style="font-size:12px"), drawing, row)
 
 
-_HTML: dict[str, Callable[[Media], Markup]] = {
-    "samples": _samples_html,
-    "confusion": _confusion_html,
-    "points": _points_html,
+_FORMS: dict[str, tuple[Callable[[Media], Markup], Callable[[Media], list[tuple[str, ...]]]]] = {
+    "samples": (_samples_html, _samples_text),
+    "confusion": (_confusion_html, _confusion_text),
+    "points": (_points_html, _points_text),
 }
-_TEXT: dict[str, Callable[[Media], list[tuple[str, ...]]]] = {
-    "samples": _samples_text,
-    "confusion": _confusion_text,
-    "points": _points_text,
-}
+"""HTML and rows of text of each form."""

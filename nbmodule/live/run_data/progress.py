@@ -307,8 +307,7 @@ class SampledCost:
 
     Example:
         >>> cost = SampledCost(every=4)
-        >>> [cost.next_step() for _ in range(5)]
-        [True, False, False, False, True]
+        >>> cost.next_step()
         >>> begun = cost.begin()
         >>> found = sum(range(1000))
         >>> cost.end(begun)
@@ -323,11 +322,10 @@ class SampledCost:
         self._count = -1
         self._seconds = self._once = 0.0
 
-    def next_step(self) -> bool:
-        """Begin a step; return True if it is measured."""
+    def next_step(self) -> None:
+        """Begin a step."""
         self._count += 1
         self.is_on = not self._count % self.every
-        return self.is_on
 
     def begin(self) -> float:
         """Begin work that is done at every step; return what `end` takes."""

@@ -154,13 +154,6 @@ class Best(NamedTuple):
     state: dict[str, Any]
 
 
-def improves(series: str, value: float, best: Best | None) -> bool:
-    """Return True if a value of a series is better than the best so far; NaN never is."""
-    if math.isnan(value) or best is None:
-        return not math.isnan(value)
-    return value > best.value if is_better_when_higher(series) else value < best.value
-
-
 def no_improvement(
     series: str, *, patience: int = 10, least: float = 0.0
 ) -> Callable[[History], bool]:
@@ -239,8 +232,8 @@ class Outliers:
         >>> for step in range(1, 40):
         ...     history.add(step, {"loss": 50.0 if step == 30 else 1.0 + step % 3 / 10})
         >>> outliers = Outliers()
-        >>> for step in outliers.look(history):
-        ...     outliers.keep(step, "its batch")
+        >>> for outlier in outliers.look(history):
+        ...     outliers.keep(outlier, "its batch")
         >>> outliers
         1 step stands out: Outlier(step 30, loss 50, usual 1.1)
     """
@@ -251,11 +244,10 @@ class Outliers:
         """True when the run is over: the first losses are then judged, however few they are."""
         self._judged = -(2**62)
         """The last step that was judged."""
-        self._unkept: dict[int, tuple[float, float]] = {}
         self._outliers: list[Outlier] = []
 
-    def look(self, history: History) -> list[int]:
-        """Return the steps that stand out among those since the last call.
+    def look(self, history: History) -> list[Outlier]:
+        """Return the steps that stand out among those since the last call, without batches.
 
         Losses are compared in parts of fixed positions, so that the result does not depend on when
         this is called.
@@ -266,7 +258,7 @@ class Outliers:
         steps, values = history[name].since(0)
         if not len(values) or (len(values) < PART and not self.is_over):
             return []
-        new: dict[int, float] = {}
+        new: list[Outlier] = []
         first = int(np.searchsorted(steps, self._judged, "right"))
         for start in range(first - first % PART, len(values), PART):
             begin = max(start, first)
@@ -276,16 +268,13 @@ class Outliers:
             finite = np.isfinite([values[begin - 1] if begin else 0.0, *part])
             # of losses that are not finite only the first: later ones were made from it
             for i in np.flatnonzero((finite[:-1] & ~finite[1:]) | (part > limit)).tolist():
-                step, value = int(steps[begin + i]), float(part[i])
-                self._unkept[step] = (value, usual)
-                new[step] = value - usual if math.isfinite(value) else math.inf
+                new.append(Outlier(int(steps[begin + i]), float(part[i]), usual, None))
         self._judged = int(steps[-1])
-        return sorted(sorted(new, key=lambda step: -new[step])[:MOST_OUTLIERS])
+        return sorted(sorted(new, key=_badness)[:MOST_OUTLIERS])
 
-    def keep(self, step: int, batch: object) -> None:
-        """Keep the batch of a step that stands out, if it is one of the worst."""
-        loss, usual = self._unkept.pop(step)
-        outliers = [*self._outliers, Outlier(step, loss, usual, batch)]
+    def keep(self, outlier: Outlier, batch: object) -> None:
+        """Keep a step that stands out with its batch, if it is one of the worst."""
+        outliers = [*self._outliers, outlier._replace(batch=batch)]
         self._outliers = sorted(outliers, key=_badness)[:MOST_OUTLIERS]
         while len(self._outliers) > 1 and self.nbytes > self._room:
             self._outliers.pop()
@@ -299,7 +288,7 @@ class Outliers:
     def cut(self, step: int) -> None:
         """Forget this step and later ones."""
         self._outliers = [each for each in self._outliers if each.step < step]
-        self._unkept, self._judged = {}, min(self._judged, step - 1)
+        self._judged = min(self._judged, step - 1)
 
     def __iter__(self) -> Iterator[Outlier]:
         return iter(list(self._outliers))

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from nbmodule.base.foreign import FRAMEWORKS_APART, framework_of
-from nbmodule.base.format import plain
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import is_module
@@ -71,27 +70,19 @@ def named_objects(objects: object, prefix: str = "") -> Iterator[tuple[str, Any]
 
 def is_function_of_state(model: object) -> bool:
     """Return True for a function that gives what is trained: `lambda: state.params`."""
-    is_model = framework_of(model) is not None or hasattr(model, "named_parameters")
-    return callable(model) and not is_model
+    return callable(model) and not _is_model(model)
 
 
 def title_of(model: object) -> str:
-    """Return the title of a run without a name: the class of its model, or the names or classes of
-    several models.
+    """Return the title of a run without a name: the class of its model, if that is one object.
 
     Example:
         >>> title_of(None), title_of({"w": 1.0})
         ('training', 'training')
     """
-    if model is None or is_function_of_state(model):
-        return "training"
-    if framework_of(model) is None and isinstance(model, (Mapping, list, tuple)):
-        if isinstance(model, Mapping):
-            names = [str(name) for name, value in model.items() if _is_model(value)]
-        else:
-            names = [type(value).__name__ for value in model if _is_model(value)]
-        return plain(", ".join(names) or "training")
-    return type(model).__name__
+    is_unnamed = model is None or is_function_of_state(model)
+    is_unnamed = is_unnamed or isinstance(model, (dict, list, tuple))
+    return "training" if is_unnamed else type(model).__name__
 
 
 def why_not(model: object) -> str:

@@ -33,7 +33,7 @@ from nbmodule.live.run_data.progress import (
     StepCount,
 )
 from nbmodule.live.run_data.series import Outliers, is_training_loss
-from nbmodule.live.run_data.strips import Strips, Watcher
+from nbmodule.live.run_data.strips import Strips
 
 _LONGEST = 300
 _MOST_CODE = 20_000
@@ -85,17 +85,18 @@ class RunState:
         self.messages = Messages()
         self.route: Route
         """How a click reaches the loop; set before anything is shown."""
-        self.greetings: set[Any] = set()
-        """Pages whose greeting was received and not yet answered."""
         self.updates_per_second = 0.0
         """Recent rate of messages to the pages."""
         # measured of the model
-        self.watchers: list[Watcher] | None = None
-        """None until the model is first watched, and when it is to be watched anew."""
+        self.watchers: list[Any] | None = None
+        """Parts of `monitors` that measure the model; None until it is first watched, and when it
+        is to be watched anew."""
         self.examiner: Any = None
         """Collects evidence for the rules of diagnosis; None where no step can be observed."""
-        self.unwatched = self.unsteered = ""
-        """Why the model is not watched, and the rate not steered; '' if there is no reason."""
+        self.unwatched = ""
+        """Why the model is not watched; '' if there is no reason."""
+        self.unsteered: str | None = None
+        """Why the rate is not steered, likewise; None before that is known."""
         self.watched: dict[str, Strips] = {}
         """Statistics per submodule over the steps, by quantity."""
         self.verdicts: Any = ()
@@ -106,8 +107,6 @@ class RunState:
         self.cost = CostMeter()
         self.each_step = SampledCost()
         """Cost of logging and recording at every step."""
-        self.most_ahead = 0
-        """Steps that may be begun and not yet computed."""
         # replay
         self.earlier: list[EarlierRun] = []
         """Earlier runs of this cell."""

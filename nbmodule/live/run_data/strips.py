@@ -1,14 +1,9 @@
-"""Statistics per submodule: one sample of them, all samples of a run, and who measures them.
-
-`Live` asks a `Watcher` at a boundary to measure the step that follows, and takes the result at
-later ones. A watcher never waits for the device.
-"""
+"""Statistics per submodule: one sample of them, and all samples of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,35 +30,6 @@ class Sample(NamedTuple):
     """`float[rows, fields]`; the columns are `FIELDS`, for 'update' only the ratio."""
     bins: Any = None
     """`float[rows, BINS]`, counts of equal intervals from `low` to `high` of each row."""
-
-
-class Watcher(Protocol):
-    """Measures a model while it trains."""
-
-    about: str
-    """What is not watched and why; '' if there is nothing to say."""
-
-    @property
-    def is_preparing(self) -> bool:
-        """True if something is still being compiled: measurements made now are not typical."""
-        ...
-
-    def request(self, step: int) -> AbstractContextManager[Any] | None:
-        """Request a measurement of the step after this one, which begins now; return a context in
-        which it is to run, None if there is none.
-        """
-
-    def take(self, step: int) -> Sequence[Sample]:
-        """Return new measurements; called at boundaries, with the steps that are done."""
-        ...
-
-    def picture(self, path: str, quantity: str = "weight") -> Any:
-        """Return an array to draw of a submodule, of its weights or its return; None if there is
-        none.
-        """
-
-    def close(self) -> None:
-        """Release the model."""
 
 
 # -- rows of a sample --
@@ -157,6 +123,11 @@ class Strips:
     def steps(self) -> NDArray[np.int64]:
         """The steps of the samples."""
         return np.array([sample.step for sample in self._samples.items], np.int64)
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the last sample, None before there is one."""
+        return self._samples.items[-1].step if len(self) else None
 
     @property
     def values(self) -> NDArray[np.float32]:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import json
 import os
-import struct
 import time
 import warnings
 from collections import Counter
@@ -28,21 +27,17 @@ from nbmodule.errors import (
 from nbmodule.live.diagnosis.evidence import Evidence, logged_curves, number_or_none
 from nbmodule.live.diagnosis.judge import Diagnosis, judge
 from nbmodule.live.reporting.journal import (
-    BEAT,
     NOTES,
     folders_of,
     journals_in,
     read_records,
-    split_head,
-    unpack_points,
-    unpack_sample,
     unpack_state,
 )
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.in_memory import KeptRun, branch_of, rewound
 from nbmodule.live.run_data.media import Media
-from nbmodule.live.run_data.strips import Strips
+from nbmodule.live.run_data.strips import Sample, Strips
 
 
 class RecordedRun:
@@ -80,44 +75,41 @@ class RecordedRun:
         self.branches: list[KeptRun] = []
         self._tags: tuple[str, ...] = ()
         self._beats: list[tuple[float, int]] = []
-        self._names: list[str] = []
-        is_running = is_held(path)
-        records, self.is_whole = read_records(path)
+        self.is_whole, is_running, records = True, is_held(path), read_records(path)
         try:
-            for record_type, payload in records:
-                self._take(record_type, payload)
+            for head, data in records:
+                self._take(head, data)
         except Exception:  # noqa: BLE001 - a crafted or damaged record ends the reading there
             self.is_whole = False
         if self.state == "died" and is_running:
             self.state, self.is_whole = "running", True  # its last record may be on its way
 
-    def _take(self, record_type: bytes, payload: bytes) -> None:
+    def _take(self, head: dict[str, Any], data: bytes) -> None:
         """Read one record."""
-        if record_type == b"H":
-            self._take_head(json.loads(payload))
-        elif record_type == b"N":
-            self._names.append(str(json.loads(payload)))
-        elif record_type == b"P":
-            number, steps, values = unpack_points(payload)
-            self.history.extend(self._names[number], steps, values)
-        elif record_type == b"S":
-            sample = unpack_sample(payload)
-            self.watched.setdefault(sample.quantity, Strips(sample.quantity)).add(sample)
-        elif record_type == b"M":
-            head, data = split_head(payload)
+        record = head["record"]
+        if record == "run":
+            self._take_head(head)
+        elif record == "points":
+            steps = np.frombuffer(data, "<i8", head["count"])
+            values = np.frombuffer(data, head["dtype"], head["count"], steps.nbytes)
+            self.history.extend(str(head["name"]), steps, values)
+        elif record == "statistics":
+            quantity, values = str(head["quantity"]), np.frombuffer(data, "<f4")
+            values = values.reshape(head["shape"])
+            sample = Sample(int(head["step"]), quantity, tuple(head["paths"]), values)
+            self.watched.setdefault(quantity, Strips(quantity)).add(sample)
+        elif record == "media":
             value = data.decode() if head["kind"] == "text" else Media.from_bytes(data)
             self.history.media.put(str(head["name"]), int(head["step"]), value)
-        elif record_type == b"B":
-            self.seen, _, self.step = BEAT.unpack(payload)
-        elif record_type == b"C":
-            self._cut(*struct.unpack("<q", payload))
-        elif record_type == b"U":
-            self._take_settings(json.loads(payload))
-        elif record_type == b"E":
-            ended = json.loads(payload)
-            self.state, self.reason = str(ended["state"]), str(ended["reason"])
-            self.seen = float(ended["time"])
-        if record_type in (b"H", b"B", b"E"):
+        elif record == "beat":
+            self.seen, self.step = float(head["time"]), int(head["step"])
+        elif record == "cut":
+            self._cut(int(head["step"]))
+        elif record == "settings":
+            self._take_settings(head["settings"])
+        elif record == "end":
+            self.state, self.reason = str(head["state"]), str(head["reason"])
+        if record in ("run", "beat"):
             self._beats.append((self.seen, self.step))
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
