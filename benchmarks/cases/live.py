@@ -24,6 +24,7 @@ import nbmodule as nb
 from benchmarks.models import Transformer
 from benchmarks.timing import Row, Table, interleave
 from nbmodule.live.reporting.view import NotebookView
+from nbmodule.live.runs.cell_comparison import CellComparison
 
 READY = {"weight", "update", "return", "gradient"}
 PATIENCE = 240.0
@@ -186,14 +187,14 @@ class Page:
 
     def __init__(self, live: Any) -> None:
         self._live = live
-        view = NotebookView(live._state, hear=live._hear, at=live.at)
+        view = NotebookView(live._state, at=live.at, cell=CellComparison(""))
         view._link, view._handle = self, self
         view.hear({"kind": "hello", "page": "bench"}, time.monotonic())
         live._boundary._view = view
 
     def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         if "n" in content:
-            self._live._hear({"kind": "ack", "n": content["n"], "page": "bench"})
+            self._live._state.commands.put({"kind": "ack", "n": content["n"], "page": "bench"})
 
     def update(self, bundle: Any, raw: bool) -> None:
         """The output is replaced, as it is now and then while a page answers."""

@@ -50,7 +50,6 @@ class Boundary:
         log_queue: Its logged values.
         returns: None if the model is not to be watched.
         recorder: Records the steps of the run; None for none.
-        hear: Takes a message of a page, in any thread.
         at: Repeats a step, for a page that opens it.
     """
 
@@ -62,23 +61,21 @@ class Boundary:
         returns: str | None,
         recorder: object,
         *,
-        hear: Callable[[dict[str, Any]], None],
         at: Callable[[int], ReplayedStep],
     ) -> None:
-        self._run, self._loop, self._log_queue = run, loop, log_queue
-        self._hear, self._at = hear, at
-        self.watching = Sampling(run, loop, returns, recorder, alarm=self.sound_alarm)
+        self._run, self._loop, self._log_queue, self._at = run, loop, log_queue, at
+        self.watching = Sampling(run, loop, returns, recorder)
         self.keeper: StepKeeper | None = None
         """Records the steps; None where nothing is kept."""
         self.journal: Journal | None = None
         """Takes copies of the training state; None where no journal is written."""
         self._conditions: list[tuple[str, Callable[[], Any]]] = []
         """Conditions that end the loop, with names."""
-        self.alarmed: set[str] = set()
-        """Quantities that were reported as not finite."""
         self._compiled: dict[int, float] = {}
         """Seconds of compiling that were reported, by thread."""
         self._view: Any = None
+        self._failed_view: Any = None
+        """A view that is left out, whose buttons still work."""
         self._line: Any = None
         self._failures = 0
         self.find_route()
@@ -119,7 +116,7 @@ class Boundary:
         from nbmodule.live.runs.cell_comparison import cell_comparison
 
         cell = cell_comparison()
-        self._view = view(self._run, kernel, hear=self._hear, at=self._at, cell=cell)
+        self._view = view(self._run, kernel, at=self._at, cell=cell)
         self._guarded("the view", self._view.open, time.monotonic())
 
     def close_view(self) -> None:
@@ -130,12 +127,6 @@ class Boundary:
             self._show_line()
         self._run.updates_per_second = 0.0
         self._conditions.clear()
-
-    def hear_after(self, message: dict[str, Any]) -> None:
-        """Act on a message of a page when the run is over."""
-        if self._view is not None:
-            self._log_queue.drain()
-            self._view.hear_after(message)
 
     def look(self, clock: float, is_due: bool = True) -> None:
         """Do all that is due, or go on with a measurement alone; called by the loop."""
@@ -153,7 +144,6 @@ class Boundary:
         run.cost.note(take_compile_seconds())
         if run.unsteered is None and run.count.done:
             self._guarded("controls", self._add_late_controls)
-        self._log_queue.drain()
         self.check_numbers()
         if self.keeper is not None:
             self._guarded("keeping steps", self.keeper.notice)
@@ -199,7 +189,7 @@ class Boundary:
         """End the loop if a condition is true."""
         run = self._run
         with run.cost.counted():
-            self._log_queue.drain()
+            run.drain()
             for name, condition in self._conditions:
                 if self._tried(name, condition):
                     self._loop.stop(f"{name} after step {format_count(run.count.done)}")
@@ -231,8 +221,6 @@ class Boundary:
 
     def pass_to_view(self, message: dict[str, Any]) -> None:
         """Let the view act on a message of a page."""
-        if message.get("kind") == "hello":
-            self._log_queue.drain()
         if self._view is not None:
             self._guarded("the view", self._view.hear, message, time.monotonic())
 
@@ -249,24 +237,7 @@ class Boundary:
             first = series.first_nonfinite
             if first is not None and is_training_loss(series.name):
                 text = f"{series.name} is {first[1]} at step {format_count(first[0])}"
-                self.sound_alarm(series.name, text)
-
-    def sound_alarm(self, quantity: str, text: str) -> None:
-        """Report once that a quantity is not finite; end the loop where that is wanted."""
-        run = self._run
-        if run.nonfinite == "ignore" or quantity in self.alarmed:
-            return
-        self.alarmed.add(quantity)
-        step = run.first_bad_step() or run.step_of(run.count.done)
-        bad, cause = run.bad_input(step), ""
-        if bad is not None:
-            cause = f"; {bad[1]} at step {format_count(bad[0])}"
-        elif run.can_repeat:
-            cause = f"; live.at({step}) shows where it began"
-        text = f"{text} (seen after step {format_count(run.count.done)}){cause}"
-        run.messages.add(run.count.done, "error", text, mark="not finite")
-        if run.nonfinite == "stop" and not run.count.is_stopping:
-            self._loop.stop(text)
+                self._run.sound_alarm(series.name, text)
 
     def compiled_since(self) -> float:
         """Return the seconds that this thread has spent in compiling since the last call."""
@@ -299,5 +270,5 @@ class Boundary:
         self._run.messages.add_failure(self._run.step, failure)
         self._failures += 1
         if self._failures >= _MOST_VIEW_FAILURES:
-            self._view = self._line = None
+            self._failed_view, self._view, self._line = self._view, None, None
             self.watching.switch_off()

@@ -8,7 +8,6 @@ what was logged, `monitors` measure the model, `reporting` shows the run, `repla
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -150,11 +149,9 @@ class Live(ReplayVerbs):
         """The data of the run, which its parts share."""
         self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
-        self._loop = Loop(run.count)
+        self._loop = Loop(run)
         self._log_queue = LogQueue(run)
-        self._boundary = Boundary(
-            run, self._loop, self._log_queue, returns, recorder, hear=_weakly(self), at=self.at
-        )
+        self._boundary = Boundary(run, self._loop, self._log_queue, returns, recorder, at=self.at)
         self._loop.on_command = self._act
         self._watching = self._boundary.watching
         self._best_of: str | None = None
@@ -269,7 +266,7 @@ class Live(ReplayVerbs):
         begun = cost.begin()
         try:
             logged = {**values, **named} if values else named
-            if at is None and not self._loop.has_begun:
+            if at is None and not self._state.count.has_begun:
                 self._begin_step(logged)
             if at is None and self._resumed is not None:
                 logged = self._resumed.unlogged(logged)
@@ -433,9 +430,7 @@ class Live(ReplayVerbs):
                 "this Live already runs a loop in the background; wait for it or stop it first."
             )
         self._boundary.open_in_background()
-        self._background = BackgroundRun(
-            self._state, function, steps, stop=self.stop, finish=self._finish
-        )
+        self._background = BackgroundRun(self._state, function, steps, finish=self._finish)
         self._background.start()
         return self._background
 
@@ -481,7 +476,6 @@ class Live(ReplayVerbs):
     @property
     def history(self) -> History:
         """All logged values that have been computed."""
-        self._log_queue.drain()
         return self._state.history
 
     @property
@@ -498,20 +492,16 @@ class Live(ReplayVerbs):
         from nbmodule.live.replay.saved_state import StateSaver
         from nbmodule.live.reporting.journal import Journal, folders_of
 
-        read, saver = self._log_queue.drain, StateSaver(self._state, self._loop)
-        failure: Any = None
-        for path in folders_of(folder):
-            try:
-                journal = Journal(self._state, path, read=read, saver=saver)
-            except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-                failure = failure or error
-                continue
-            self._journal = self._boundary.journal = journal
-            self._kept.has_journal = True
+        run, saver = self._state, StateSaver(self._state)
+        try:
+            journal = Journal(run, folders_of(folder)[0], saver)
+        except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
+            reason = getattr(error, "strerror", None) or error
+            where = getattr(error, "filename", None) or folder
+            run.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
             return
-        reason = getattr(failure, "strerror", None) or failure
-        where = getattr(failure, "filename", None) or folder
-        self._state.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
+        self._journal = self._boundary.journal = journal
+        self._kept.has_journal = True
 
     @property
     def progress(self) -> Progress:
@@ -548,7 +538,6 @@ class Live(ReplayVerbs):
         """
         from nbmodule.live.reporting.verdicts import diagnose
 
-        self._log_queue.drain()
         return diagnose(self._state)
 
     @property
@@ -564,7 +553,6 @@ class Live(ReplayVerbs):
         """
         from nbmodule.live.reporting.verdicts import findings_of
 
-        self._log_queue.drain()
         return findings_of(self._state)
 
     @property
@@ -672,7 +660,6 @@ class Live(ReplayVerbs):
     def __repr__(self) -> str:
         from nbmodule.live.reporting.payload import text_form
 
-        self._log_queue.drain()
         return text_form(self._state)
 
     _draws_itself = True
@@ -680,22 +667,9 @@ class Live(ReplayVerbs):
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from nbmodule.live.reporting.view import bundle_of
 
-        self._log_queue.drain()
         return bundle_of(self._state)
 
     # -- called by its parts --
-
-    def _hear(self, message: dict[str, Any]) -> None:
-        """Take a message of a page, in any thread, and act on it at the next boundary; after the
-        run when no cell runs.
-        """
-        kind, commands = message.get("kind"), self._loop.commands
-        if self.has_ended:
-            self._boundary.hear_after(message)
-        elif kind == "stop":
-            self.stop(f"by button after step {format_count(self.step)}")
-        elif isinstance(kind, str) and not (kind == "hello" and message in commands):
-            commands.put(message)
 
     def _act(self, message: dict[str, Any]) -> None:
         """Act on a message of a page, or of a method of this class, between two steps."""
@@ -748,15 +722,3 @@ def _check_arguments(
     if not isinstance(journal, bool | str | os.PathLike | None):
         got = type(journal).__name__
         raise ArgumentTypeError(f"journal must be a folder, True or False, got {got}.")
-
-
-def _weakly(live: Live) -> Callable[[dict[str, Any]], None]:
-    """Return a function that hands messages to a run while the run exists."""
-    reference = weakref.ref(live)
-
-    def hear(message: dict[str, Any]) -> None:
-        run = reference()
-        if run is not None:
-            run._hear(message)
-
-    return hear

@@ -149,7 +149,7 @@ def test_a_condition_that_raises_is_shown_with_its_line_and_the_loop_goes_on():
 def test_messages_that_make_no_sense_do_no_harm(message):
     with quiet() as live:
         for _ in live.steps(range(3)):
-            live._hear(message)
+            live._loop.commands.put(message)
     assert live.progress.state == "done"
 
 

@@ -17,11 +17,8 @@ def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch
     shown = []
 
     class Widget:
-        def __init__(self, run, hear, shown):
+        def __init__(self, run, hear, is_drawn):
             self.hear, self.record, self.sent, self.closed = hear, record_of(run), [], False
-
-        def show(self, display):
-            display(self)
 
         def send(self, content, buffers):
             self.sent.append(content)
@@ -35,7 +32,7 @@ def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch
         output=types.SimpleNamespace(append=shown.append),
     )
     monkeypatch.setitem(sys.modules, "marimo", marimo)
-    monkeypatch.setattr("nbmodule.live.reporting.view.RunLink", Widget)
+    monkeypatch.setattr("nbmodule.live.reporting.view.run_link", Widget)
     with Live(name="run") as live:
         run = live.run(
             lambda i: (time.sleep(0.005), live.log(loss=i)), range(10**6), background=True

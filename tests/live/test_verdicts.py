@@ -84,7 +84,7 @@ def test_updates_of_arrays_that_are_too_large_offer_a_smaller_rate_and_the_butto
                 (found,) = verdicts_of(live._state)
                 assert found.text.startswith("updates are 0.45 of the weights at step 7")
                 assert found.button.label == "learning rate → 0.0044"
-                live._hear(dict(found.button.message))
+                live._loop.commands.put(dict(found.button.message))
             if k == 8:
                 assert float(optimizer.lr) == pytest.approx(0.0044)
     changes = [m.text for m in live._state.messages if m.mark == "changed"]

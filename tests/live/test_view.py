@@ -31,7 +31,7 @@ def quiet(**options) -> Live:
 
 def view_of(live: Live, kernel: object = None) -> NotebookView:
     cell = CellComparison("")
-    return NotebookView(live._state, kernel, hear=live._hear, at=live.at, cell=cell)
+    return NotebookView(live._state, kernel, at=live.at, cell=cell)
 
 
 def floats(text: str, dtype: str = "<f4") -> list[float]:
@@ -170,17 +170,14 @@ def test_new_samples_of_submodules_are_sent_once():
 class Line:
     """Stands for the widget; pages answer as they are told to."""
 
-    def __init__(self, run, hear, shown=None):
+    def __init__(self, run, hear, is_drawn):
         self.hear, self.sent, self.bytes, self.shows = hear, [], 0, 0
-        self.is_shown, self.closed = bool(shown), False
+        self.closed = False
         Line.last = self
 
     def send(self, content, buffers):
         self.bytes += len(json.dumps(content)) + sum(map(len, buffers))
         self.sent = [*self.sent[-50:], content]
-
-    def show(self):
-        self.shows += 1
 
     def close(self):
         self.closed = True
@@ -201,9 +198,15 @@ def notebook(monkeypatch):
     monkeypatch.setattr(
         importlib.import_module("nbmodule.views.display.show"), "in_notebook", lambda: True
     )
-    monkeypatch.setattr("nbmodule.live.reporting.view.RunLink", Line)
+    monkeypatch.setattr("nbmodule.live.reporting.view.run_link", Line)
     monkeypatch.setattr(view_module, "LINK_AFTER", 0.0)
-    monkeypatch.setattr("IPython.display.display", lambda *_, **__: handle)
+
+    def display(shown, **_):
+        if isinstance(shown, Line):
+            shown.shows += 1
+        return handle
+
+    monkeypatch.setattr("IPython.display.display", display)
     return handle
 
 

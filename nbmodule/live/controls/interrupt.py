@@ -14,7 +14,6 @@ from __future__ import annotations
 import inspect
 import signal
 import threading
-from collections.abc import Callable
 from types import FrameType
 from typing import Any, ClassVar
 
@@ -32,8 +31,8 @@ class shield:
     __slots__ = ("_counts",)
     depth: ClassVar[int] = 0
     """Number of shields around the main thread."""
-    waiting: ClassVar[Callable[[], None] | None] = None
-    """The interrupt that waits for their end."""
+    waiting: ClassVar[Any] = None
+    """The function for the interrupt that waits for their end; None for none."""
 
     def __enter__(self) -> None:
         self._counts = threading.current_thread() is threading.main_thread()

@@ -118,6 +118,7 @@ class LogQueue:
         self._array: type | None = None
         self._copies = False
         self._draining = threading.Lock()
+        run.drain = self.drain
 
     def put(self, step: int, values: Mapping[Any, Any], *, exactly: bool = False) -> None:
         """Keep values to be read later; report and leave out what cannot be logged.

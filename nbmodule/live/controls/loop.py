@@ -13,9 +13,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from nbmodule.base.format import format_count
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.notebook import running_kernel
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -61,12 +62,12 @@ class Loop:
     """One or several loops over steps, with one count of steps and one queue of commands.
 
     Args:
-        count: The count to update; a new one if not given.
+        run: The run, whose count is updated and whose commands are applied; None for no run.
     """
 
-    def __init__(self, count: StepCount | None = None) -> None:
-        self.count = StepCount() if count is None else count
-        self.commands = CommandQueue()
+    def __init__(self, run: RunState | None = None) -> None:
+        self.count = StepCount() if run is None else run.count
+        self.commands = CommandQueue() if run is None else run.commands
         self.on_begin: Callable[[int], None] = _nothing
         """Called with its number before every step."""
         self.on_step: Callable[[], None] = _nothing
@@ -92,10 +93,6 @@ class Loop:
         self.tell_every = 0.0
         """Least seconds between two calls of `on_look` at which all is due."""
         self.pump = CommPump()
-        self.has_begun = False
-        """True once this loop has run a step."""
-        self.item: Any = None
-        """The item of the last step."""
         self._is_running = False
         self._start = self._taken = self._first = 0
         self._left_out = 0
@@ -145,7 +142,7 @@ class Loop:
         """Return True if the last step is all that was begun: no iterable has begun another pass,
         for which it may have drawn random numbers.
         """
-        return self._taken > 0 or not self.has_begun
+        return self._taken > 0 or not self.count.has_begun
 
     def look_soon(self) -> None:
         """Do all that is due at the next boundary, whatever the time."""
@@ -231,7 +228,7 @@ class Loop:
                 item = next(iterator) if self.recall is None else self.recall.take(iterator)
             except StopIteration:
                 return
-            self.item = item
+            count.item = item
             if self.recall is not None:
                 self.recall.begin(count.done + 1, count.epoch)
             self.on_begin(count.done + 1)
@@ -277,17 +274,19 @@ class Loop:
         self.count.done += self.count.was_left
         self.count.was_left = False
 
-    def _begin(self, iterable: Iterable[Any], epochs: int) -> None:
+    def _begin(self, iterable: Any, epochs: int) -> None:
         count = self.count
         self._settle()
-        length = _length_of(iterable)
+        length = None
+        with suppress(TypeError, NotImplementedError, ValueError):
+            length = len(iterable)
         left = epochs
         if count.outer is not None:
             left, epochs = epochs * (count.outer[1] - count.outer[0] + 1), count.outer[1]
         total = None if length is None else count.done + length * left
         count.meter = Meter(total, time.monotonic(), count.done)
         count.epochs, self._first, self._start = epochs, count.done + 1, count.done
-        self.has_begun, self._taken = True, 0
+        count.has_begun, self._taken = True, 0
         if not count.is_stopping:
             self._change("running")
 
@@ -330,7 +329,8 @@ class Loop:
             self._pause_after = max(self._pause_after or 0, self.count.done) + 1
         elif kind == "stop":
             if self.count.stop_reason is None:
-                self.count.stop_reason = message["reason"]
+                button = f"by button after step {format_count(self.count.step)}"
+                self.count.stop_reason = str(message.get("reason", button))
         else:
             self.on_command(message)
 
@@ -386,13 +386,6 @@ class Loop:
         self.look_soon()
 
 
-def _length_of(iterable: Any) -> int | None:
-    try:
-        return len(iterable)
-    except (TypeError, NotImplementedError, ValueError):
-        return None
-
-
 class BackgroundRun:
     """A run that goes on after its cell has ended.
 
@@ -400,7 +393,6 @@ class BackgroundRun:
         run: The run.
         function: Called with each item.
         steps: The items.
-        stop: Requests the end of the loop.
         finish: Ends the run, with the exception that ended the loop if there was one.
     """
 
@@ -410,11 +402,10 @@ class BackgroundRun:
         function: Callable[[Any], Any],
         steps: Iterator[Any],
         *,
-        stop: Callable[[], None],
         finish: Callable[[BaseException | None], None],
     ) -> None:
         self._run, self._function, self._steps = run, function, steps
-        self._stop, self._finish = stop, finish
+        self._finish = finish
         self._over = threading.Event()
         self.error: BaseException | None = None
         """The exception that ended it, if any."""
@@ -431,7 +422,7 @@ class BackgroundRun:
 
     def stop(self) -> None:
         """Request the end at the next step boundary."""
-        self._stop()
+        self._run.commands.put({"kind": "stop", "reason": ""})
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, and raise what ended it; return False if the time (in seconds) ran

@@ -23,9 +23,8 @@ from typing import Any
 from nbmodule.live.controls.interrupt import shield
 from nbmodule.live.run_data.control import Route
 
-_WIDGET = frozenset({"comm_open", "comm_msg", "comm_close"})
-_RELOAD = frozenset({"kernel_info_request", "comm_info_request"})
-_HANDLED = _WIDGET | _RELOAD
+_HANDLED = ("comm_open", "comm_msg", "comm_close", "kernel_info_request", "comm_info_request")
+"""Messages of widgets, and the requests of a reloaded page."""
 _MOST_PER_LOOK = 200
 """Messages handled at once: a front end that floods the kernel cannot stop the loop."""
 

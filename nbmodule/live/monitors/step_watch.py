@@ -335,7 +335,9 @@ def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict
         is_new = call.path and call.path not in returns and len(returns) < MOST_ROWS
         if is_new and isinstance(call.statistics, Statistics):
             returns[call.path] = call.statistics
-            pictures[call.path] = _first_picture(call.values.get("corner"))
+            # of the pictures that `vmap` and `scan` have stacked the first
+            stacked = np.asarray(call.values["corner"])
+            pictures[call.path] = stacked.reshape(-1, *stacked.shape[-2:])[0]
     samples = [one_each(number, "return", returns)] if returns else []
     gradients = {
         name: s
@@ -347,14 +349,6 @@ def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict
         ordered = sorted(gradients, key=lambda name: order.get(name, len(order)))
         samples.append(grouped(number, "gradient", ordered, [gradients[name] for name in ordered]))
     return samples, pictures
-
-
-def _first_picture(picture: object) -> Any:
-    """Return the first of the pictures that `vmap` and `scan` have stacked."""
-    if picture is None:
-        return None
-    picture = np.asarray(picture)
-    return picture.reshape(-1, *picture.shape[-2:])[0]
 
 
 def watch_steps(model: object, level: str | None) -> ReturnsWatcher | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -44,7 +43,6 @@ class Sampling:
         loop: Its loop, which runs a step in a context, and calls again at the next boundary.
         returns: None if the model is not to be watched.
         recorder: An `nb.Recorder`, which records each `every`-th step; None for none.
-        alarm: Called with a quantity that is not finite, and a sentence.
     """
 
     def __init__(
@@ -53,11 +51,9 @@ class Sampling:
         loop: Loop,
         returns: str | None,
         recorder: Any,
-        *,
-        alarm: Callable[[str, str], None],
     ) -> None:
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
-        self._alarm, self._recorder = alarm, recorder
+        self._recorder = recorder
         if recorder is not None:
             self._first_recorded, loop.on_begin = int(recorder.next), self._record
         self._around = _Guarded(run, [])
@@ -146,7 +142,7 @@ class Sampling:
             for watcher in run.watchers:
                 run.examiner = getattr(watcher, "examiner", run.examiner)
             if run.examiner is not None:
-                run.examiner.item = lambda: self._loop.item
+                run.examiner.item = lambda: run.count.item
         return run.watchers
 
     def _continue(self, begun: float, done: int) -> None:
@@ -233,7 +229,7 @@ class Sampling:
             return
         bad = [int(i) for i in np.flatnonzero(values[:, _BAD] > 0) if i < len(sample.paths)]
         if bad:
-            self._alarm(f"{sample.quantity}s", _describe_nonfinite(sample, values, bad))
+            self._run.sound_alarm(f"{sample.quantity}s", _describe_nonfinite(sample, values, bad))
 
 
 def _describe_nonfinite(sample: Sample, values: Any, bad: list[int]) -> str:

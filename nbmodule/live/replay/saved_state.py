@@ -7,7 +7,7 @@ of their `state_dict()`, the default random stream, the controls, and how many i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,9 +18,6 @@ from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.live.replay.copies import OnHost, copies_of, digest_of
 from nbmodule.live.run_data.sources import named_objects
 from nbmodule.live.run_data.state import RunState
-
-if TYPE_CHECKING:
-    from nbmodule.live.controls.loop import Loop
 
 MOST_BYTES = 256 * 2**20
 """Bytes of variables above which no state is saved."""
@@ -48,11 +45,10 @@ class StateSaver:
 
     Args:
         run: The run, with model and optimizer.
-        loop: Its loop, which knows the last item.
     """
 
-    def __init__(self, run: RunState, loop: Loop) -> None:
-        self._run, self._loop = run, loop
+    def __init__(self, run: RunState) -> None:
+        self._run = run
         self._roots = list(stateful_roots(run))
         self.newest: SavedState | None = None
         """The newest state, until it is taken."""
@@ -70,8 +66,8 @@ class StateSaver:
         step, nbytes = self._run.step_of(self._run.count.done), _nbytes(variables.values())
         notes = {
             "items": self._run.count.done,
-            "digest": digest_of_item(self._loop.item),
-            "counts_from_one": self._loop.has_begun,
+            "digest": digest_of_item(self._run.count.item),
+            "counts_from_one": self._run.count.has_begun,
             "controls": {c.name: c.value for c in self._run.controls if c.name not in NOT_TRAINING},
         }
         if nbytes > MOST_BYTES:

@@ -336,7 +336,7 @@ class ReplayVerbs:
             forget()
         else:
             self._journal.cut(step, forget)
-        self._boundary.alarmed.clear()
+        run.alarmed.clear()
 
 
 def _native_object(function: Any) -> Any:

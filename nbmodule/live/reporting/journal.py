@@ -45,8 +45,6 @@ SUFFIX, NOTES = ".nbrun", ".notes.json"
 """Endings of a journal, and of the file with tags and note that a user has set."""
 EVERY = 1.0
 """Seconds between two writes."""
-TRY_AGAIN = 5.0
-"""Seconds after which a failed write is tried again."""
 MOST_RUNS = 1000
 """Journals that stay in a folder; the oldest go first."""
 _MOST_SNAPSHOTS = 30
@@ -72,19 +70,11 @@ class Journal:
     Args:
         run: The run.
         folder: The folder; it is created if it does not exist.
-        read: Reads computed values of the log queue into the history.
         saver: Copies the training state.
     """
 
-    def __init__(
-        self,
-        run: RunState,
-        folder: Path,
-        *,
-        read: Callable[[], object],
-        saver: StateSaver,
-    ) -> None:
-        self._run, self._read, self.saver = run, read, saver
+    def __init__(self, run: RunState, folder: Path, saver: StateSaver) -> None:
+        self._run, self.saver = run, saver
         self._lock = threading.RLock()
         self._over = threading.Event()
         self._is_closed = False
@@ -140,7 +130,7 @@ class Journal:
         self._pending = b""
 
     def _work(self) -> None:
-        while not self._over.wait(TRY_AGAIN if self._failed else EVERY):
+        while not self._over.wait(EVERY):
             with self._run.cost.counted():
                 self.write()
 
@@ -177,7 +167,6 @@ class Journal:
 
     def _collect(self) -> None:
         """Make records of what has changed."""
-        self._read()
         run = self._run
         for series in run.history:
             name, begin = series.name, self._written.get(series.name, 0)

@@ -1,10 +1,10 @@
 """A run in a notebook: its output, the pages that show it, and the pace of messages to them.
 
-The output begins and ends as static HTML; in between the pages get changes through a `RunLink`. If
+The output begins and ends as static HTML; in between the pages get changes through a widget. If
 no page ever answers (a run by nbclient, a front end without widgets) the HTML itself is replaced
 now and then.
 
-A `RunLink` is an anywidget that is itself never shown. Its script finds the views of its run in the
+The widget is itself never shown. Its script finds the views of its run in the
 page and connects them to the kernel, so that a saved notebook never holds a widget view, and an
 exported page never goes blank. Where outputs and widgets are in separate documents (VS Code, Colab)
 the widget is a second output that draws the view.
@@ -73,7 +73,6 @@ class NotebookView:
     Args:
         run: The run.
         kernel: The kernel that the cell runs in; None if unknown.
-        hear: Called with each message of a page, in any thread. The connection holds it while open.
         at: Repeats a step, for a page that opens it.
         cell: The comparison of the runs of the cell.
     """
@@ -83,17 +82,17 @@ class NotebookView:
         run: RunState,
         kernel: object = None,
         *,
-        hear: Hear,
         at: Callable[[int], ReplayedStep],
         cell: Any,
     ) -> None:
         self.sender = Sender()
-        self._run, self._hear, self._at = run, hear, at
+        self._run, self._at = run, at
         self._stream = Stream(run)
         self._loop = getattr(kernel, "io_loop", None)
         self._handle: Any = None
         self._cell = cell
         self._link: Any = None
+        self._is_drawn = False
         self._link_at: float | None = None
         self._sent_state: Any = None
         self._sent_at = 0.0
@@ -109,19 +108,21 @@ class NotebookView:
         if chosen_form() == "auto":
             self._link_at = clock + LINK_AFTER
 
-    def _join(self, shown: bool | None = None) -> None:
-        """Open the connection to the pages."""
-        self._link = RunLink(self._run, self._hear, shown)
-        if self._link.is_shown:
-            self._link.show()
+    def _join(self, is_drawn: bool) -> None:
+        """Open the connection to the pages; show the widget if it draws."""
+        self._link, self._is_drawn = run_link(self._run, _receiver(self), is_drawn), is_drawn
+        if is_drawn:
+            self.show_widget()
 
     def show_widget(self) -> None:
         """Draw the run as a widget, which is then the connection to all pages."""
-        if self._link is not None and self._link.is_shown:
-            self._link.show()
+        from IPython.display import display
+
+        if self._is_drawn:
+            display(self._link)
             return
         before, self._link_at = self._link, None
-        self._join(shown=True)
+        self._join(is_drawn=True)
         if before is not None:
             before.close()
 
@@ -129,7 +130,7 @@ class NotebookView:
         """Send changes to the pages, if they keep up and the budget allows it."""
         if self._link_at is not None and clock >= self._link_at:
             self._link_at = None
-            self._in_main(self._join)
+            self._in_main(lambda: self._join(needs_second_output()))
         self._refresh_output(clock)
         self._in_main(lambda: self._cell.update(clock))
         self._run.updates_per_second = self.sender.rate(clock)
@@ -175,10 +176,15 @@ class NotebookView:
             answer["error"] = plain(str(error), 600)
         self._send(answer, [])
 
-    def hear_after(self, message: dict[str, Any]) -> None:
-        """Act on a message of a page after the run, when no cell runs."""
-        clock = time.monotonic()
-        _call_when_idle(self._loop, guard, "answering a page", self.hear, message, clock)
+    def receive(self, message: dict[str, Any]) -> None:
+        """Take a message of a page, in any thread: for the loop, or after the run to act on it when
+        no cell runs.
+        """
+        if self._run.has_ended:
+            clock = time.monotonic()
+            _call_when_idle(self._loop, guard, "answering a page", self.hear, message, clock)
+        else:
+            self._run.commands.put(message)
 
     def close(self, clock: float) -> None:
         """Send the last changes, and leave the static form in the output."""
@@ -270,8 +276,8 @@ class MarimoView(NotebookView):
         """Put the widget into the output of the cell."""
         import marimo  # pyright: ignore[reportMissingImports]
 
-        self._link = RunLink(self._run, self._hear, shown=True)
-        self._link.show(marimo.output.append)
+        self._link = run_link(self._run, _receiver(self), is_drawn=True)
+        marimo.output.append(self._link)
 
     def show_widget(self) -> None:
         """Do nothing: the widget is shown already."""
@@ -282,6 +288,18 @@ class MarimoView(NotebookView):
 
 
 # -- the connection to the pages --
+def _receiver(view: NotebookView) -> Hear:
+    """Return a function that hands messages to a view while it exists: the connection holds it."""
+    reference = weakref.ref(view)
+
+    def hear(message: dict[str, Any]) -> None:
+        alive = reference()
+        if alive is not None:
+            alive.receive(message)
+
+    return hear
+
+
 _DRAW = """
 const show = ({ model, el }) => {
   const page = globalThis;
@@ -302,30 +320,13 @@ def _widget_class(shown: bool) -> type:
     return link_class(f"{module}\n{body}\n{_DRAW}\nexport default {{ ...joined, render: show }};")
 
 
-class RunLink:
-    """Messages to and from the views of one run.
+def run_link(run: RunState, hear: Hear, is_drawn: bool) -> Any:
+    """Return a widget that carries messages to and from the views of one run.
 
     Args:
         run: The run.
         hear: Called with each message of a page, in any thread; it must only store it.
-        shown: Whether the widget itself draws; where this is needed if not given.
+        is_drawn: Whether the widget itself draws.
     """
-
-    def __init__(self, run: RunState, hear: Hear, shown: bool | None = None) -> None:
-        self.is_shown = needs_second_output() if shown is None else shown
-        record = json.dumps(record_of(run)) if self.is_shown else ""
-        self._widget: Any = _widget_class(self.is_shown)(hear, run=run.run_id, record=record)
-
-    def show(self, display: Callable[[Any], object] | None = None) -> None:
-        """Display the widget, with IPython's function if none is given."""
-        if display is None:
-            from IPython.display import display
-        display(self._widget)
-
-    def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
-        """Send a message to all pages."""
-        self._widget.send(content, buffers)
-
-    def close(self) -> None:
-        """Close the connection; the views keep what they have."""
-        self._widget.close()
+    record = json.dumps(record_of(run)) if is_drawn else ""
+    return _widget_class(is_drawn)(hear, run=run.run_id, record=record)

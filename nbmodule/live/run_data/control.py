@@ -52,8 +52,9 @@ class CommandQueue:
         """Name of the thread that delivered the last message."""
 
     def put(self, message: dict[str, Any]) -> None:
-        """Add a message; never waits, never raises."""
-        self._messages.append(message)
+        """Add a message; a page that greets again before it has an answer is not heard twice."""
+        if message.get("kind") != "hello" or message not in list(self._messages):
+            self._messages.append(message)
         self.last_thread = threading.current_thread().name
         self.arrived.set()
 
@@ -61,9 +62,6 @@ class CommandQueue:
         """Return all messages that have come, oldest first."""
         self.arrived.clear()
         return [self._messages.popleft() for _ in range(len(self._messages))]
-
-    def __contains__(self, message: object) -> bool:
-        return message in list(self._messages)  # in one step: other threads take some
 
     def __bool__(self) -> bool:
         return bool(self._messages)

@@ -293,9 +293,7 @@ def json_number(value: float | None) -> float | str | None:
         >>> json_number(0.5), json_number(float("nan")), json_number(float("-inf"))
         (0.5, 'NaN', '-Infinity')
     """
-    if value is None or math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value if value is None or math.isfinite(value) else json.dumps(value)
 
 
 def load_extra(module: str, needed_by: str) -> Any:

@@ -132,6 +132,10 @@ class StepCount:
         """Steps that are finished."""
         self.is_in_step = self.was_left = False
         """True while a step runs, and if the last step was left before its end."""
+        self.has_begun = False
+        """True once a loop over `live.steps` has begun."""
+        self.item: object = None
+        """The item of the last step."""
         self.epoch, self.epochs = 0, 1
         self.outer: tuple[int, int] | None = None
         """Number and count of epochs, where they are a loop of their own."""

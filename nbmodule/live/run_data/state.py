@@ -12,17 +12,18 @@ import os
 import subprocess
 import uuid
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
+from nbmodule.base.format import format_count
 from nbmodule.base.notebook import names_of_notebook, running_shell
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.live.run_data.branches import Branch, EarlierRun
-from nbmodule.live.run_data.control import Controls, Route
+from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
 from nbmodule.live.run_data.messages import Messages
 from nbmodule.live.run_data.progress import (
@@ -78,7 +79,11 @@ class RunState:
         """Identifier of the notebook cell."""
         # counted and logged
         self.count = StepCount()
-        self.history = History()
+        self.commands = CommandQueue()
+        """Messages of pages and of code, which the loop acts on between two steps."""
+        self._history = History()
+        self.drain: Callable[[], None] = bool
+        """Moves logged values that are computed into the history."""
         self.scanned = ScannedSteps()
         # controls and reports
         self.controls = Controls()
@@ -118,7 +123,15 @@ class RunState:
         self.no_calls = ""
         """Why no call of its steps is seen, and what to do."""
         self._input_faults: dict[int, str] = {}
+        self.alarmed: set[str] = set()
+        """Quantities that were reported as not finite."""
         self.branches: list[Branch] = []
+
+    @property
+    def history(self) -> History:
+        """All logged values that have been computed."""
+        self.drain()
+        return self._history
 
     @property
     def share(self) -> float:
@@ -181,6 +194,23 @@ class RunState:
         """Return the step, this or the one before, with inputs that are not finite, and where."""
         faults = ((number, self.nonfinite_input(number)) for number in (step - 1, step))
         return next(((number, fault) for number, fault in faults if fault), None)
+
+    def sound_alarm(self, quantity: str, text: str) -> None:
+        """Report once that a quantity is not finite; end the loop where that is wanted."""
+        if self.nonfinite == "ignore" or quantity in self.alarmed:
+            return
+        self.alarmed.add(quantity)
+        done = self.count.done
+        step = self.first_bad_step() or self.step_of(done)
+        bad, cause = self.bad_input(step), ""
+        if bad is not None:
+            cause = f"; {bad[1]} at step {format_count(bad[0])}"
+        elif self.can_repeat:
+            cause = f"; live.at({step}) shows where it began"
+        text = f"{text} (seen after step {format_count(done)}){cause}"
+        self.messages.add(done, "error", text, mark="not finite")
+        if self.nonfinite == "stop" and not self.count.is_stopping:
+            self.commands.put({"kind": "stop", "reason": text})
 
     def step_of(self, iteration: int) -> int:
         """Return the step that curves show for an iteration, which may make several steps."""
