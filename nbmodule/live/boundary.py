@@ -78,7 +78,6 @@ class Boundary:
         """A view that is left out, whose buttons still work."""
         self._line: Any = None
         self._failures = 0
-        self.find_route()
         self._most_ahead = steps_ahead(None)
         """Steps that may be begun and not yet computed."""
         loop.on_look, loop.on_step = self.look, self._after_step
@@ -144,6 +143,7 @@ class Boundary:
         run.cost.note(take_compile_seconds())
         if run.unsteered is None and run.count.done:
             self._guarded("controls", self._add_late_controls)
+        run.drain()
         self.check_numbers()
         if self.keeper is not None:
             self._guarded("keeping steps", self.keeper.notice)
@@ -182,17 +182,12 @@ class Boundary:
         self._log_queue.hold_back(run.count.done, self._most_ahead)
         cost.end(begun)
         if self._conditions:
-            self._check_conditions()
+            with run.cost.counted():
+                run.drain()
+                for name, condition in self._conditions:
+                    if self._tried(name, condition):
+                        self._loop.stop(f"{name} after step {format_count(run.count.done)}")
         cost.next_step()
-
-    def _check_conditions(self) -> None:
-        """End the loop if a condition is true."""
-        run = self._run
-        with run.cost.counted():
-            run.drain()
-            for name, condition in self._conditions:
-                if self._tried(name, condition):
-                    self._loop.stop(f"{name} after step {format_count(run.count.done)}")
 
     def _add_late_controls(self) -> None:
         """Add the rate of an optimizer of optax, which has none before the first step."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -233,12 +232,9 @@ class Live(ReplayVerbs):
         self._require_open("epochs")
         if not is_whole(count) or count < 0:
             raise ArgumentError(f"epochs must be an integer of at least 0, got {count!r}.")
-        return self._epochs(int(count))
-
-    def _epochs(self, count: int) -> Iterator[int]:
         try:
             for epoch in range(count):
-                self._state.count.outer = (epoch + 1, count)
+                self._state.count.outer = (epoch + 1, int(count))
                 yield epoch
                 self._loop.obey()
                 if self.stopped:
@@ -476,7 +472,13 @@ class Live(ReplayVerbs):
     @property
     def history(self) -> History:
         """All logged values that have been computed."""
-        return self._state.history
+        return self._drained.history
+
+    @property
+    def _drained(self) -> RunState:
+        """The data of the run, with all logged values that have been computed."""
+        self._state.drain()
+        return self._state
 
     @property
     def step(self) -> int:
@@ -538,7 +540,7 @@ class Live(ReplayVerbs):
         """
         from nbmodule.live.reporting.verdicts import diagnose
 
-        return diagnose(self._state)
+        return diagnose(self._drained)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -553,7 +555,7 @@ class Live(ReplayVerbs):
         """
         from nbmodule.live.reporting.verdicts import findings_of
 
-        return findings_of(self._state)
+        return findings_of(self._drained)
 
     @property
     def cost(self) -> float:
@@ -594,15 +596,10 @@ class Live(ReplayVerbs):
         run.cost.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, tb: object) -> None:
         if self._background is None:
             self._finish(error)
-        elif kind is not None:
+        elif error is not None:
             self.stop("the cell that began it failed")
 
     def _finish(self, error: BaseException | None = None) -> None:
@@ -660,14 +657,14 @@ class Live(ReplayVerbs):
     def __repr__(self) -> str:
         from nbmodule.live.reporting.payload import text_form
 
-        return text_form(self._state)
+        return text_form(self._drained)
 
     _draws_itself = True
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         from nbmodule.live.reporting.view import bundle_of
 
-        return bundle_of(self._state)
+        return bundle_of(self._drained)
 
     # -- called by its parts --
 
@@ -685,7 +682,7 @@ class Live(ReplayVerbs):
         elif kind == "set":
             boundary.set(str(message.get("name", "")), message.get("value"))
         elif kind == "clear":  # draw the earlier runs of this cell no more
-            self._state.earlier, self._state.left_behind = [], []
+            self._state.earlier = []
             forget_earlier(self._state.cell)
         else:
             boundary.pass_to_view(message)

@@ -12,7 +12,14 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.live.controls.knobs import add_knobs
-from nbmodule.live.run_data.control import Controls
+from nbmodule.live.run_data.control import CommandQueue, Controls
+
+
+def test_a_page_that_greets_again_before_it_has_an_answer_is_heard_once():
+    commands = CommandQueue()
+    for page in "aab":
+        commands.put({"kind": "hello", "page": page})
+    assert [message["page"] for message in commands.take()] == ["a", "b"]
 
 
 def test_controls_describe_themselves_as_json():

@@ -186,7 +186,7 @@ def test_a_rewound_run_makes_the_same_steps_again_and_goes_on_as_it_would_have()
     assert losses == [*straight[:39], *straight[21:]]
     np.testing.assert_array_equal(live.history.loss.values, np.float32(straight))
     assert live.history.loss.steps.tolist() == list(range(1, 61))
-    (behind,) = live._state.left_behind
+    behind = live._state.earlier[-1]
     assert behind.curves["loss"].steps.tolist() == list(range(22, 40))
     assert any(m.mark == "rewound" and m.step == 22 for m in live._state.messages)
     assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))

@@ -12,7 +12,6 @@ from nbmodule.live.run_data.state import RunState
 
 def test_a_run_is_told_from_what_is_known_of_it_without_any_loop():
     run = RunState("by hand")
-    run.route = Live(display=False)._state.route
     run.count.state, run.count.done = "running", 2
     run.controls.slider("learning rate", 0.1, low=0.01, high=1.0)
     stream = Stream(run)

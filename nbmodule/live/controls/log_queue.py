@@ -1,8 +1,8 @@
 """Queue logged values without waiting for the device, and read them once they are computed.
 
 `log` only keeps references and, off the CPU, starts the copy to the host. `drain`, called between
-steps, reads values whose computation is over, in order; it stops at the first that is not, so that
-no step ever waits for a number.
+steps, moves values whose computation is over into the history, in order; it stops at the first that
+is not, so that no step ever waits for a number.
 
 Nothing that is logged raises: a number is no reason to lose a training. What cannot be kept is
 reported once for each name.
@@ -16,7 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.core
@@ -59,13 +59,6 @@ def steps_ahead(rate: float | None, before: int = _LEAST_AHEAD) -> int:
     if rate is None:
         return min(before, _FEW_AHEAD)
     return min(max(int(rate * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)
-
-
-class Scanned(NamedTuple):
-    """Values of steps that were made in one call, as `nb.scan` gives them."""
-
-    first: int
-    values: Any
 
 
 def logged_values(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
@@ -114,7 +107,8 @@ class LogQueue:
         self._ahead: deque[tuple[int, Any]] = deque()
         """Iterations that may not be computed yet, each with an array of its own."""
         self._first: int | None = None
-        self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
+        self._waiting: deque[tuple[int, dict[str, Any], bool]] = deque()
+        """Step, values by name, and True for a vector whose numbers begin at the step."""
         self._array: type | None = None
         self._copies = False
         self._draining = threading.Lock()
@@ -149,12 +143,14 @@ class LogQueue:
                 self._first = step
             if newest is not None:
                 self._ahead.append((iteration, newest))
-        self._waiting.append((step, flat))
+        self._waiting.append((step, flat, False))
         if len(self._waiting) % _READ_EVERY == 0:
             self.drain()
 
     def _flat(self, step: int, values: Mapping[Any, Any], exactly: bool) -> dict[str, Any]:
-        """Return the values under flat names, each as it will still be when it is read."""
+        """Return the values under flat names, each as it will still be when it is read; keep those
+        of several steps.
+        """
         flat: dict[str, Any] = {}
         vectors = [name for name, value in values.items() if not _is_one_number(value)]
         has_loss = any(isinstance(name, str) and is_training_loss(name) for name in vectors)
@@ -164,9 +160,11 @@ class LogQueue:
             try:
                 for name, leaf in logged_values(key, value):
                     accepted = self._accept(name, leaf)
-                    flat[name] = (
-                        self._spread(name, step, accepted, exactly) if may_spread else accepted
-                    )
+                    first = self._first_step(name, step, accepted, exactly) if may_spread else None
+                    if first is None:
+                        flat[name] = accepted
+                    else:
+                        self._waiting.append((first, {name: accepted}, True))
             except Exception as error:  # whatever was logged: the training goes on
                 if is_of_signal(error):
                     raise
@@ -174,13 +172,12 @@ class LogQueue:
                 self.report(f"{name} {key!r}" if isinstance(key, str) else name, str(error))
         return flat
 
-    def _spread(self, name: str, step: int, value: Any, exactly: bool) -> Any:
-        """Assign several numbers of one iteration to as many steps."""
+    def _first_step(self, name: str, step: int, value: Any, exactly: bool) -> int | None:
+        """Return the first of the steps that the numbers of a vector belong to; None if to one."""
         if getattr(value, "ndim", None) != 1 or value.size < 2 or value.dtype.kind not in "fV":
-            return value
+            return None
         may_begin = self._first is None or self._first == step
-        first = step if exactly else self.scanned.first(name, step, value.size, may_begin=may_begin)
-        return value if first is None else Scanned(first, value)
+        return step if exactly else self.scanned.first(name, step, value.size, may_begin=may_begin)
 
     def report(self, topic: str, text: str) -> None:
         """Report something that could not be kept, the first time."""
@@ -240,14 +237,13 @@ class LogQueue:
         points: dict[str, tuple[list[int], list[float]]] = {}
         wide = set()
         while self._waiting and self._all_ready(self._waiting[0][1]):
-            step, values = self._waiting.popleft()
+            step, values, is_vector = self._waiting.popleft()
             for name, value in values.items():
-                numbers, is_narrow = self._read(name, step, value)
+                numbers, is_narrow = self._read(name, step, value, is_vector)
                 if not numbers:
                     continue
-                first = value.first if type(value) is Scanned else step
                 steps, known = points.setdefault(name, ([], []))
-                steps.extend(range(first, first + len(numbers)))
+                steps.extend(range(step, step + len(numbers)))
                 known.extend(numbers)
                 if not is_narrow:
                     wide.add(name)
@@ -256,25 +252,22 @@ class LogQueue:
             self.history.extend(name, steps, np.array(numbers, dtype))
 
     def _all_ready(self, values: dict[str, Any]) -> bool:
-        arrays = (v.values if type(v) is Scanned else v for v in values.values())
-        return all(_is_ready(array) for array in arrays if type(array) is self._array)
+        return all(_is_ready(v) for v in values.values() if type(v) is self._array)
 
-    def _read(self, name: str, step: int, value: Any) -> tuple[list[float], bool]:
+    def _read(self, name: str, step: int, value: Any, is_vector: bool) -> tuple[list[float], bool]:
         """Return the numbers, and True if they are float32 or smaller; put anything else into
         media.
         """
         try:
             if type(value) in _NUMBERS:
                 return [float(value)], False
-            is_scanned = type(value) is Scanned
-            array = value.values if is_scanned else value
-            if type(array) is self._array:
-                array = np.asarray(array)
-            is_numeric = isinstance(array, np.ndarray) and array.dtype.kind in "biufV"
-            if is_numeric and (is_scanned or array.size == 1):
-                is_narrow = array.dtype.kind in "fV" and array.dtype.itemsize <= 4
-                return array.astype(np.float64).ravel().tolist(), is_narrow
-            self.history.media.put(name, step, array)
+            if type(value) is self._array:
+                value = np.asarray(value)
+            is_numeric = isinstance(value, np.ndarray) and value.dtype.kind in "biufV"
+            if is_numeric and (is_vector or value.size == 1):
+                is_narrow = value.dtype.kind in "fV" and value.dtype.itemsize <= 4
+                return value.astype(np.float64).ravel().tolist(), is_narrow
+            self.history.media.put(name, step, value)
         except Exception as error:  # one value must not take the others with it
             if is_of_signal(error):
                 raise
@@ -299,9 +292,7 @@ class LogQueue:
             return self._accept_array(value)
         if type(value) in _NUMBERS:
             return value
-        if hasattr(value, "detach") and hasattr(value, "cpu"):
-            value = without_torch(value)
-        return normalize_media(name, value)[1]
+        return normalize_media(name, without_torch(value))[1]
 
     def _accept_array(self, value: Any) -> Any:
         if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from nbmodule.base.format import format_count
 from nbmodule.base.kinds import is_whole
@@ -25,9 +25,6 @@ from nbmodule.live.controls.pump import CommPump, is_marimo
 from nbmodule.live.run_data.control import CommandQueue
 from nbmodule.live.run_data.progress import ENDED, Meter, StepCount
 from nbmodule.live.run_data.state import RunState
-
-if TYPE_CHECKING:
-    from nbmodule.live.replay.keeper import StepKeeper
 
 T = TypeVar("T")
 LOOK_EVERY = 0.05
@@ -86,8 +83,8 @@ class Loop:
         """Returns a context for work that is not the training's."""
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
-        self.recall: StepKeeper | None = None
-        """Gives the items, where steps may be made again."""
+        self.recall: Any = None
+        """The `StepKeeper` that gives the items, where steps may be made again."""
         self.tasks: deque[Callable[[], None]] = deque()
         """Long work for the next boundary: an interrupt may end it, unlike `on_look`."""
         self.tell_every = 0.0

@@ -135,7 +135,9 @@ class ReturnsWatcher:
         (number, watched), self._unread = self._unread, None
         if not isinstance(watched.values, Parcel):
             watched.values = [_reduced_on_host(value) for value in watched.values]
-        samples, self._pictures = _read(number, watched, self._parameter_names())
+        model = self._choice.model
+        places = () if model is None else plan_of(model).places.values()
+        samples, self._pictures = _read(number, watched, [place.name for place in places])
         return samples
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
@@ -157,11 +159,6 @@ class ReturnsWatcher:
     def _tracker(self, steps: Steps) -> Tracker:
         wants = self._choice.wants
         return Tracker(wants, _keep, self._key, keep_gradient=_keep_gradient, log=steps)
-
-    def _parameter_names(self) -> list[str]:
-        """Return the names of the model's variables, in the order of their definition."""
-        model = self._choice.model
-        return [] if model is None else [place.name for place in plan_of(model).places.values()]
 
     def _run_beside(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Run the watched form of a call on the same arguments, and drop what it writes.

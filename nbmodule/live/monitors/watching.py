@@ -45,13 +45,7 @@ class Sampling:
         recorder: An `nb.Recorder`, which records each `every`-th step; None for none.
     """
 
-    def __init__(
-        self,
-        run: RunState,
-        loop: Loop,
-        returns: str | None,
-        recorder: Any,
-    ) -> None:
+    def __init__(self, run: RunState, loop: Loop, returns: str | None, recorder: Any) -> None:
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
         self._recorder = recorder
         if recorder is not None:

@@ -25,7 +25,7 @@ ROOM = 64 * 2**20
 EVERY = 50
 RATES = (0.3, 1.0, 3.0)
 _MOST_RATES = 5
-_MOST_LEFT_BEHIND = 5
+_MOST_PALE = 10
 _CHANGE_IN_PLACE = ("torch", "keras", "nnx", "flax_nnx")
 
 
@@ -321,7 +321,7 @@ class ReplayVerbs:
             f"left behind at step {format_count(run.step)}", reduced_curves(run.history, step)
         )
         if pale.curves:
-            run.left_behind = [*run.left_behind, pale][-_MOST_LEFT_BEHIND:]
+            run.earlier = [*run.earlier, pale][-_MOST_PALE:]
         if self._journal is None:
             keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
         else:  # whose file keeps the points that it cuts off

@@ -60,8 +60,9 @@ _MOST_MEDIA = 2**25
 _SNAPSHOT_SHARE = 0.01
 """Share of the time that writing snapshots may take."""
 _STAMP = "%Y%m%d-%H%M%S"
-_STEP, _DTYPES, _STATE = "//step", "//dtypes", "//notes"
-"""Entries of a snapshot beside the variables."""
+_NOTES = "//notes"
+"""Entry of a snapshot beside the variables: its step, dtypes that NumPy lacks, and the notes of the
+state, as JSON."""
 
 
 class Journal:
@@ -168,6 +169,7 @@ class Journal:
     def _collect(self) -> None:
         """Make records of what has changed."""
         run = self._run
+        run.drain()
         for series in run.history:
             name, begin = series.name, self._written.get(series.name, 0)
             steps, values = series.since(begin)
@@ -346,22 +348,16 @@ def _packed_values(state: SavedState) -> dict[str, Any]:
         name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
         for name, array in arrays.items()
     }
-    return {
-        _STEP: np.int64(state.step),
-        _DTYPES: np.str_(json.dumps(dtypes)),
-        _STATE: np.str_(json.dumps(state.notes)),
-        **values,
-    }
+    notes = {"step": state.step, "dtypes": dtypes, **state.notes}
+    return {_NOTES: np.str_(json.dumps(notes)), **values}
 
 
 def unpack_state(file: dict[str, Any]) -> dict[str, Any]:
     """Return a training state with its variables by part, and by model where there are several."""
-    state: dict[str, Any] = {"model": {}, "optimizer": {}, "step": int(file[_STEP])}
-    dtypes = json.loads(str(file.get(_DTYPES, "{}")))
-    notes = json.loads(str(file.get(_STATE, "{}")))
-    for key in file:
-        if key in (_STEP, _DTYPES, _STATE):
-            continue
+    state: dict[str, Any] = {"model": {}, "optimizer": {}}
+    notes = dict(json.loads(str(file[_NOTES])))
+    dtypes = notes.pop("dtypes")
+    for key in (key for key in file if key != _NOTES):
         prefix, _, name = key.partition("/")
         part, _, model = prefix.partition(":")
         values = state.setdefault(part, {})

@@ -1,8 +1,8 @@
 """`RunState`: the data of one run, which its parts share, and its origin.
 
-`Live` makes it and hands it to the parts; each reads what it needs and writes what it finds out. A
-part that has to *do* something is given the function for it. So no part knows `Live`, and a view
-can be made of the state alone.
+`Live` makes it and hands it to the parts; each reads what it needs, writes what it finds out, and
+puts messages for the loop in its queue. So no part knows `Live`, and a view can be made of the
+state alone.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import os
 import subprocess
 import uuid
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from nbmodule.base.format import format_count
 from nbmodule.base.notebook import names_of_notebook, running_shell
+from nbmodule.base.trees import flat
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentTypeError
@@ -81,15 +82,15 @@ class RunState:
         self.count = StepCount()
         self.commands = CommandQueue()
         """Messages of pages and of code, which the loop acts on between two steps."""
-        self._history = History()
-        self.drain: Callable[[], None] = bool
+        self.history = History()
+        self.drain: Callable[[], object] = bool
         """Moves logged values that are computed into the history."""
         self.scanned = ScannedSteps()
         # controls and reports
         self.controls = Controls()
         self.messages = Messages()
-        self.route: Route
-        """How a click reaches the loop; set before anything is shown."""
+        self.route = Route("none", "")
+        """How a click reaches the loop; found when the run begins."""
         self.updates_per_second = 0.0
         """Recent rate of messages to the pages."""
         # measured of the model
@@ -114,9 +115,7 @@ class RunState:
         """Cost of logging and recording at every step."""
         # replay
         self.earlier: list[EarlierRun] = []
-        """Earlier runs of this cell."""
-        self.left_behind: list[EarlierRun] = []
-        """Curves that rewinds left behind."""
+        """Earlier runs of this cell, and parts of this one that rewinds left behind."""
         self.tape: Any = None
         """Recorded steps (`replay/tape.py`); None where nothing is kept."""
         self.outliers: Outliers | None = None
@@ -126,12 +125,6 @@ class RunState:
         self.alarmed: set[str] = set()
         """Quantities that were reported as not finite."""
         self.branches: list[Branch] = []
-
-    @property
-    def history(self) -> History:
-        """All logged values that have been computed."""
-        self.drain()
-        return self._history
 
     @property
     def share(self) -> float:
@@ -173,11 +166,6 @@ class RunState:
             return "its steps are not kept (keep=False)"
         is_fine = self.count.done < 2 or self.tape.functions
         return self.tape.refusal or ("" if is_fine else self.no_calls)
-
-    @property
-    def pale_curves(self) -> list[EarlierRun]:
-        """Curves of earlier runs of this cell, and those that rewinds left behind."""
-        return [*self.earlier, *self.left_behind]
 
     def nonfinite_input(self, step: int) -> str:
         """Return where the inputs of a step hold NaN or Inf; '' if nowhere, or not kept."""
@@ -255,7 +243,7 @@ def describe_settings(
     """
     if config is not None and not isinstance(config, Mapping):
         raise ArgumentTypeError(f"config must be a dict of settings, got {type(config).__name__}.")
-    settings = dict(_flat(config or {}))
+    settings = {".".join(chain): _plain(value) for chain, value in flat(config or {})}
     if model is not None:
         settings.setdefault("model", type(model).__name__)
         if is_module(model):
@@ -269,15 +257,6 @@ def describe_settings(
     if seed[0] == 0:  # the first word of a key is 0 where `nb.seed` was given a whole number
         settings.setdefault("seed", int(seed[1]))
     return settings
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{name}.")
-        else:
-            yield name, _plain(value)
 
 
 def _plain(value: Any) -> Any:

@@ -157,12 +157,6 @@ class Strips:
         last = next((s for s in reversed(self._samples.items) if s.bins is not None), None)
         return None if last is None else _table([(last.paths, last.bins)], self.paths)[0]
 
-    @property
-    def nbytes(self) -> int:
-        """Host memory held, in bytes."""
-        arrays = [a for s in self._samples.items for a in (s.values, s.bins) if a is not None]
-        return sum(array.nbytes for array in arrays)
-
     def __len__(self) -> int:
         return len(self._samples.items)
 
