@@ -55,13 +55,9 @@ def main() -> int:
         try:
             result |= judge_run(case.training if kind == "fault" else case)
         except Exception as error:
-            result |= {
-                "error": f"{type(error).__name__}: {error}",
-                "rules": [],
-                "alarms": [],
-                "text": [],
-                "came": {},
-            }
+            text = f"{type(error).__name__}: {error}"
+            result |= {"error": text, "rules": [], "alarms": [], "text": [], "came": {}}
+        mark = ""
         if kind == "fault":
             seen = set(result["rules"])
             result |= {
@@ -69,17 +65,10 @@ def main() -> int:
                 "named": bool(seen & case.rules),
                 "detected": bool(seen & (case.rules | case.near)),
             }
+            words = [word for word in ("named", "detected") if result[word]] or ["MISSED"]
+            mark = f"{words[0]} "
         results.append(result)
         verdict = result.get("error") or ", ".join(result["rules"]) or "-"
-        mark = (
-            ""
-            if kind == "healthy"
-            else "named "
-            if result["named"]
-            else "detected "
-            if result["detected"]
-            else "MISSED "
-        )
         print(f"{kind:8}{name:45}{mark}{verdict}", flush=True)
         if options.json:
             options.json.write_text(json.dumps(results, indent=1))

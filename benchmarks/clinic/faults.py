@@ -60,14 +60,6 @@ def with_data(
     return lambda rng: change(rng, *(np.array(part) for part in task.data(rng)))
 
 
-def _each_input(change: Callable[[Array], Array]) -> Callable[..., tuple[Array, ...]]:
-    return lambda rng, x, y, xv, yv: (change(x), y, change(xv), yv)
-
-
-def _each_target(change: Callable[[Array], Array]) -> Callable[..., tuple[Array, ...]]:
-    return lambda rng, x, y, xv, yv: (x, change(y), xv, change(yv))
-
-
 def _set(x: Array, place: Any, value: float) -> Array:
     x = x.copy()
     x[place] = value
@@ -227,53 +219,51 @@ def _loss_on_column(prediction: Array, target: Array) -> Array:
     return jnp.mean((prediction - target) ** 2)
 
 
-def _faults() -> Iterator[Fault]:
-    def fault(
-        name: str,
-        category: str,
-        rules: str,
-        task: Training,
-        near: str = "",
-        twin: Training | None = None,
-        **changes: Any,
-    ) -> Fault:
-        start = twin or task
-        return Fault(
-            name,
-            category,
-            frozenset(rules.split()),
-            frozenset(near.split()),
-            start.but(**changes),
-            start,
-        )
+def _fault(
+    category: str,
+    name: str,
+    rules: str,
+    task: Training,
+    near: str = "",
+    *,
+    change: Callable[..., tuple[Array, ...]] | None = None,
+    inputs: Callable[[Array], Array] = lambda x: x,
+    targets: Callable[[Array], Array] = lambda y: y,
+    **changes: Any,
+) -> Fault:
+    """Return a fault: a task with other knobs, or with all data, inputs or targets changed."""
 
+    def each(rng: Any, x: Array, y: Array, xv: Array, yv: Array) -> tuple[Array, ...]:
+        return inputs(x), targets(y), inputs(xv), targets(yv)
+
+    changes["data"] = with_data(task, change or each)
+    expected = frozenset(rules.split()), frozenset(near.split())
+    return Fault(name, category, *expected, task.but(**changes), task)
+
+
+def _faults() -> Iterator[Fault]:
     lost = "does-not-learn chance-accuracy"
     wild = "diverges large-update nonfinite-loss oscillates"
     low = "small-update learns-slowly no-update"
-    # -- curve --
+    fault = functools.partial(_fault, "curve")
     yield fault(
         "labels shuffled, rings",
-        "curve",
         lost,
         RINGS,
         "overfits plateau",
-        data=with_data(
-            RINGS, lambda rng, x, y, xv, yv: (x, rng.permutation(y), xv, rng.permutation(yv))
-        ),
+        change=lambda rng, x, y, xv, yv: (x, rng.permutation(y), xv, rng.permutation(yv)),
     )
     yield fault(
         "labels of other rows, images",
-        "curve",
         lost,
         IMAGES,
         "overfits",
-        data=with_data(IMAGES, lambda rng, x, y, xv, yv: (x, np.roll(y, 1), xv, np.roll(yv, 1))),
+        change=lambda rng, x, y, xv, yv: (x, np.roll(y, 1), xv, np.roll(yv, 1)),
     )
-    yield fault("rate far too small, rings", "curve", low, RINGS, lost, optimizer=sgd(1e-6))
-    yield fault("rate far too small, text", "curve", low, TEXT, lost, optimizer=adam(1e-7))
+    yield fault("rate far too small, rings", low, RINGS, lost, optimizer=sgd(1e-6))
+    yield fault("rate far too small, text", low, TEXT, lost, optimizer=adam(1e-7))
     yield fault(
         "rate too large, table",
-        "curve",
         wild,
         TABLE,
         lost + " dead-units collapse nonfinite-return",
@@ -281,7 +271,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "rate too large, SGD, table",
-        "curve",
         wild,
         TABLE,
         lost + " dead-units collapse nonfinite-return",
@@ -289,83 +278,61 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "rate too large, text",
-        "curve",
         wild,
         TEXT,
         lost + " dead-units collapse nonfinite-return",
         optimizer=adam(0.5),
     )
     yield fault(
-        "rate too large, images",
-        "curve",
-        wild,
-        IMAGES,
-        lost + " dead-units collapse",
-        optimizer=adam(2.0),
+        "rate too large, images", wild, IMAGES, lost + " dead-units collapse", optimizer=adam(2.0)
     )
     yield fault(
-        "rate grows, rings",
-        "curve",
-        wild,
-        RINGS,
-        lost,
-        optimizer=adam(lambda step: 1e-3 * 1.05**step),
+        "rate grows, rings", wild, RINGS, lost, optimizer=adam(lambda step: 1e-3 * 1.05**step)
     )
     yield fault(
         "overfits, rings",
-        "curve",
         "overfits",
         RINGS,
-        "",
-        data=with_data(RINGS, _few),
+        change=_few,
         model=functools.partial(perceptron, 2, 4, 256),
         batch=20,
         steps=400,
     )
     yield fault(
         "overfits, table, eval_loss",
-        "curve",
         "overfits",
         TABLE,
-        "",
-        data=with_data(TABLE, _few),
+        change=_few,
         batch=20,
         steps=400,
         names=("loss", "eval_loss", "acc"),
     )
     yield fault(
         "overfits, sequences, val/loss",
-        "curve",
         "overfits",
         SEQUENCES,
-        "",
-        data=with_data(SEQUENCES, _few),
+        change=_few,
         batch=20,
         steps=400,
         names=("train/loss", "val/loss", "val/acc"),
     )
     yield fault(
         "one broken sample, images",
-        "curve",
         "spikes",
         IMAGES,
         "input-scale return-scale",
         model=functools.partial(Convolutional, False),
-        data=with_data(
-            IMAGES, lambda rng, x, y, xv, yv: (_set(x, (37, 3, 3, 0), 900.0), y, xv, yv)
-        ),
+        change=lambda rng, x, y, xv, yv: (_set(x, (37, 3, 3, 0), 900.0), y, xv, yv),
     )
     yield fault(
         "one broken target, table",
-        "curve",
         "spikes",
         TABLE,
         "target-scale",
-        data=with_data(TABLE, lambda rng, x, y, xv, yv: (x, _set(y, 37, 500.0), xv, yv)),
+        change=lambda rng, x, y, xv, yv: (x, _set(y, 37, 500.0), xv, yv),
     )
     yield fault(
         "too little capacity, rings",
-        "curve",
         "plateau",
         RINGS,
         lost + " validation-better",
@@ -373,220 +340,143 @@ def _faults() -> Iterator[Fault]:
         steps=500,
     )
     yield fault(
-        "sign of the gradient, sequences",
-        "curve",
-        wild,
-        SEQUENCES,
-        lost,
-        gradient=lambda g: -1.0 * g,
+        "sign of the gradient, sequences", wild, SEQUENCES, lost, gradient=lambda g: -1.0 * g
     )
     yield fault(
         "momentum 0.99 and a large rate, rings",
-        "curve",
         wild,
         RINGS,
         lost,
         optimizer=sgd(1.5, momentum=0.99),
     )
-    # -- data --
+    fault = functools.partial(_fault, "data")
     yield fault(
         "NaN in an input, table",
-        "data",
         "nonfinite-data",
         TABLE,
-        data=with_data(TABLE, _each_input(lambda x: _set(x, (slice(None, None, 7), 4), np.nan))),
+        inputs=lambda x: _set(x, (slice(None, None, 7), 4), np.nan),
     )
     yield fault(
         "NaN in images",
-        "data",
         "nonfinite-data",
         IMAGES,
-        data=with_data(
-            IMAGES,
-            lambda rng, x, y, xv, yv: (_set(x, (slice(None, None, 9), 0, 0, 0), np.nan), y, xv, yv),
+        change=lambda rng, x, y, xv, yv: (
+            _set(x, (slice(None, None, 9), 0, 0, 0), np.nan),
+            y,
+            xv,
+            yv,
         ),
     )
     yield fault(
         "Inf in targets, table",
-        "data",
         "nonfinite-data",
         TABLE,
-        data=with_data(
-            TABLE, lambda rng, x, y, xv, yv: (x, _set(y, slice(None, None, 9), np.inf), xv, yv)
-        ),
+        change=lambda rng, x, y, xv, yv: (x, _set(y, slice(None, None, 9), np.inf), xv, yv),
     )
     yield fault(
         "0 to 255, images",
-        "data",
         "input-scale",
         IMAGES,
-        data=with_data(
-            IMAGES, _each_input(lambda x: np.round(255 * np.clip(x, 0, 1)).astype(np.float32))
-        ),
+        inputs=lambda x: np.round(255 * np.clip(x, 0, 1)).astype(np.float32),
     )
-    yield fault(
-        "inputs times 1000, table",
-        "data",
-        "input-scale",
-        TABLE,
-        data=with_data(TABLE, _each_input(lambda x: x * 1000)),
-    )
-    yield fault(
-        "inputs plus 300, sequences",
-        "data",
-        "input-scale",
-        SEQUENCES,
-        data=with_data(SEQUENCES, _each_input(lambda x: x + 300)),
-    )
+    yield fault("inputs times 1000, table", "input-scale", TABLE, inputs=lambda x: x * 1000)
+    yield fault("inputs plus 300, sequences", "input-scale", SEQUENCES, inputs=lambda x: x + 300)
     yield fault(
         "one column times 1e5, table",
-        "data",
         "column-scale input-scale",
         TABLE,
-        data=with_data(TABLE, _each_input(lambda x: _column(x, 3, 1e5))),
+        inputs=lambda x: _column(x, 3, 1e5),
     )
     yield fault(
         "one column times 5,000, copies",
-        "data",
         "column-scale input-scale target-scale",
         COPIES,
-        data=with_data(COPIES, _each_input(lambda x: _column(x, 5, 5e3))),
+        inputs=lambda x: _column(x, 5, 5e3),
     )
     yield fault(
         "a constant column, table",
-        "data",
         "constant-column",
         TABLE,
-        data=with_data(TABLE, _each_input(lambda x: _set(x, (slice(None), 6), 7.0))),
+        inputs=lambda x: _set(x, (slice(None), 6), 7.0),
     )
     yield fault(
         "a column twice, table",
-        "data",
         "constant-column",
         TABLE,
-        data=with_data(TABLE, _each_input(lambda x: np.concatenate([x[:, :7], x[:, :1]], 1))),
+        inputs=lambda x: np.concatenate([x[:, :7], x[:, :1]], 1),
     )
-    yield fault(
-        "imbalance, rings", "data", "class-imbalance", RINGS, data=with_data(RINGS, _imbalanced)
-    )
-    yield fault(
-        "imbalance, images", "data", "class-imbalance", IMAGES, data=with_data(IMAGES, _imbalanced)
-    )
+    yield fault("imbalance, rings", "class-imbalance", RINGS, change=_imbalanced)
+    yield fault("imbalance, images", "class-imbalance", IMAGES, change=_imbalanced)
     yield fault(
         "a missing class, images",
-        "data",
         "missing-class",
         IMAGES,
-        data=with_data(IMAGES, lambda rng, x, y, xv, yv: _keep(rng, x, y, y != 3, xv, yv)),
+        change=lambda rng, x, y, xv, yv: _keep(rng, x, y, y != 3, xv, yv),
     )
     yield fault(
         "a class too many in the head, rings",
-        "data",
         "missing-class",
         RINGS,
         model=functools.partial(perceptron, 2, 5),
     )
+    yield fault("labels from 1, rings", "labels-out-of-range", RINGS, targets=lambda y: y + 1)
     yield fault(
-        "labels from 1, rings",
-        "data",
-        "labels-out-of-range",
-        RINGS,
-        data=with_data(RINGS, _each_target(lambda y: y + 1)),
+        "labels from 1, sequences", "labels-out-of-range", SEQUENCES, targets=lambda y: y + 1
     )
+    yield fault("sorted by class, images", "sorted-batches", IMAGES, order=in_order_of_class)
+    yield fault("sorted by class, rings", "sorted-batches", RINGS, order=in_order_of_class)
+    yield fault("the same batch each time, table", "same-batch", TABLE, "overfits", same_item=True)
     yield fault(
-        "labels from 1, sequences",
-        "data",
-        "labels-out-of-range",
-        SEQUENCES,
-        data=with_data(SEQUENCES, _each_target(lambda y: y + 1)),
+        "the same batch each time, images", "same-batch", IMAGES, "overfits", same_item=True
     )
-    yield fault(
-        "sorted by class, images", "data", "sorted-batches", IMAGES, order=in_order_of_class
-    )
-    yield fault("sorted by class, rings", "data", "sorted-batches", RINGS, order=in_order_of_class)
-    yield fault(
-        "the same batch each time, table", "data", "same-batch", TABLE, "overfits", same_item=True
-    )
-    yield fault(
-        "the same batch each time, images", "data", "same-batch", IMAGES, "overfits", same_item=True
-    )
-    yield fault(
-        "targets times 1e4, table",
-        "data",
-        "target-scale",
-        TABLE,
-        data=with_data(TABLE, _each_target(lambda y: y * 1e4)),
-    )
-    yield fault(
-        "targets plus 1e5, table",
-        "data",
-        "target-scale",
-        TABLE,
-        data=with_data(TABLE, _each_target(lambda y: y + 1e5)),
-    )
+    yield fault("targets times 1e4, table", "target-scale", TABLE, targets=lambda y: y * 1e4)
+    yield fault("targets plus 1e5, table", "target-scale", TABLE, targets=lambda y: y + 1e5)
     yield fault(
         "the target among the inputs, table",
-        "data",
         "target-among-inputs",
         TABLE,
         model=functools.partial(perceptron, 9, 1),
-        data=with_data(
-            TABLE,
-            lambda rng, x, y, xv, yv: (
-                np.concatenate([x, 3 * y + 1], 1),
-                y,
-                np.concatenate([xv, 3 * yv + 1], 1),
-                yv,
-            ),
+        change=lambda rng, x, y, xv, yv: (
+            np.concatenate([x, 3 * y + 1], 1),
+            y,
+            np.concatenate([xv, 3 * yv + 1], 1),
+            yv,
         ),
     )
     yield fault(
         "the target as a difference of two columns, table",
-        "data",
         "target-among-inputs",
         TABLE,
         model=functools.partial(perceptron, 10, 1),
-        data=with_data(
-            TABLE,
-            lambda rng, x, y, xv, yv: (_with_parts(rng, x, y), y, _with_parts(rng, xv, yv), yv),
-        ),
+        change=lambda rng, x, y, xv, yv: (_with_parts(rng, x, y), y, _with_parts(rng, xv, yv), yv),
     )
     yield fault(
         "each row sixteen times, table",
-        "data",
         "duplicate-rows",
         TABLE,
-        data=with_data(
-            TABLE,
-            lambda rng, x, y, xv, yv: (
-                np.repeat(x[: len(x) // 16], 16, 0)[: len(x)],
-                np.repeat(y[: len(y) // 16], 16, 0)[: len(y)],
-                xv,
-                yv,
-            ),
+        change=lambda rng, x, y, xv, yv: (
+            np.repeat(x[: len(x) // 16], 16, 0)[: len(x)],
+            np.repeat(y[: len(y) // 16], 16, 0)[: len(y)],
+            xv,
+            yv,
         ),
     )
     yield fault(
         "the label among the inputs, rings",
-        "data",
         "target-among-inputs",
         RINGS,
         model=functools.partial(perceptron, 3, 4),
-        data=with_data(
-            RINGS,
-            lambda rng, x, y, xv, yv: (
-                np.c_[x, y].astype(np.float32),
-                y,
-                np.c_[xv, yv].astype(np.float32),
-                yv,
-            ),
+        change=lambda rng, x, y, xv, yv: (
+            np.c_[x, y].astype(np.float32),
+            y,
+            np.c_[xv, yv].astype(np.float32),
+            yv,
         ),
     )
-    # -- model --
+    fault = functools.partial(_fault, "model")
     for task, build in ((RINGS, perceptron), (IMAGES, Convolutional), (SEQUENCES, Recurrent)):
         yield fault(
             f"softmax before cross-entropy, {build.__name__}",
-            "model",
             "double-softmax",
             task,
             "plateau",
@@ -594,7 +484,6 @@ def _faults() -> Iterator[Fault]:
         )
     yield fault(
         "softmax over the batch, rings",
-        "model",
         "softmax-axis",
         RINGS,
         lost,
@@ -602,7 +491,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "no activation, table",
-        "model",
         "no-activation",
         TABLE,
         "plateau does-not-learn",
@@ -610,7 +498,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "identity as activation, rings",
-        "model",
         "no-activation",
         RINGS,
         "plateau",
@@ -618,16 +505,14 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "[n, 1] against [n], table",
-        "model",
         "loss-broadcasts",
         TABLE,
         "does-not-learn",
         loss=_loss_on_column,
-        data=with_data(TABLE, _each_target(lambda y: y[:, 0])),
+        targets=lambda y: y[:, 0],
     )
     yield fault(
         "[n] against [n, 1], table",
-        "model",
         "loss-broadcasts",
         TABLE,
         "does-not-learn",
@@ -636,7 +521,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "reshape mixes the batch, table",
-        "model",
         "row-leak",
         TABLE,
         lost,
@@ -644,7 +528,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "reshape mixes the batch, rings",
-        "model",
         "row-leak",
         RINGS,
         lost,
@@ -652,14 +535,12 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "no causal mask, text",
-        "model",
         "causal-mask",
         TEXT,
         model=functools.partial(Transformer, mask="none"),
     )
     yield fault(
         "inverted causal mask, text",
-        "model",
         "causal-mask",
         TEXT,
         lost,
@@ -667,7 +548,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "trained in eval mode, images",
-        "model",
         "mode",
         IMAGES,
         model=functools.partial(Convolutional, True, 0.3),
@@ -675,7 +555,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "trained in eval mode, rings",
-        "model",
         "mode",
         RINGS,
         model=lambda: dropped(nb.Dropout, 0.3),
@@ -683,7 +562,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "batch norm of two rows, rings",
-        "model",
         "small-batch-norm",
         RINGS,
         lost,
@@ -694,31 +572,23 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "a forgotten layer, rings",
-        "model",
         "unused-layer",
         RINGS,
         model=lambda: WithUnused(perceptron(), nb.Linear(2, 8)),
     )
     yield fault(
         "a forgotten layer, images",
-        "model",
         "unused-layer",
         IMAGES,
         model=lambda: WithUnused(Convolutional(), nb.Conv2d(1, 4, 3)),
     )
-    yield fault("a stopped gradient, rings", "model", "frozen-in-part", RINGS, model=Stopped)
-    # -- inside --
+    yield fault("a stopped gradient, rings", "frozen-in-part", RINGS, model=Stopped)
+    fault = functools.partial(_fault, "inside")
     yield fault(
-        "ten sigmoid layers, rings",
-        "inside",
-        "vanishing-gradient",
-        RINGS,
-        lost,
-        model=deep(10, nb.Sigmoid),
+        "ten sigmoid layers, rings", "vanishing-gradient", RINGS, lost, model=deep(10, nb.Sigmoid)
     )
     yield fault(
         "small initial weights, table",
-        "inside",
         "vanishing-gradient return-scale",
         TABLE,
         "does-not-learn",
@@ -727,7 +597,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "large initial weights, rings",
-        "inside",
         "return-scale exploding-gradient",
         RINGS,
         wild,
@@ -736,7 +605,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "dead units, rings",
-        "inside",
         "dead-units",
         RINGS,
         lost + " no-update frozen-in-part collapse",
@@ -744,7 +612,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "dead units, images",
-        "inside",
         "dead-units",
         IMAGES,
         lost + " collapse",
@@ -753,7 +620,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "saturated tanh, rings",
-        "inside",
         "saturated",
         RINGS,
         "return-scale",
@@ -762,7 +628,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "saturated sigmoid, table",
-        "inside",
         "saturated",
         TABLE,
         "large-update",
@@ -771,7 +636,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "equal initial weights, rings",
-        "inside",
         "symmetric-units",
         RINGS,
         lost,
@@ -779,7 +643,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "equal initial weights, table",
-        "inside",
         "symmetric-units",
         TABLE,
         "does-not-learn",
@@ -787,7 +650,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "all weights zero, rings",
-        "inside",
         "symmetric-units",
         RINGS,
         lost + " no-update",
@@ -795,17 +657,15 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "same answer for all, images",
-        "inside",
         "collapse",
         IMAGES,
         lost,
         model=lambda: Beginning(lambda x: 0 * x, Convolutional(False)),
     )
-    yield fault("optimizer on a copy, rings", "inside", "no-update", RINGS, lost, update=_on_a_copy)
-    yield fault("everything frozen, images", "inside", "no-update", IMAGES, lost, before=_freeze)
+    yield fault("optimizer on a copy, rings", "no-update", RINGS, lost, update=_on_a_copy)
+    yield fault("everything frozen, images", "no-update", IMAGES, lost, before=_freeze)
     yield fault(
         "clipped to nothing, table",
-        "inside",
         low,
         TABLE,
         "does-not-learn",
@@ -813,16 +673,14 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "schedule over, rings",
-        "inside",
         "no-update",
         RINGS,
         lost,
         optimizer=adam(lambda step: jnp.where(step < 4, 3e-3, 0.0)),
     )
-    yield fault("rate 0, sequences", "inside", "no-update", SEQUENCES, lost, optimizer=sgd(0.0))
+    yield fault("rate 0, sequences", "no-update", SEQUENCES, lost, optimizer=sgd(0.0))
     yield fault(
         "weight decay far too strong, rings",
-        "inside",
         "weights-shrink",
         RINGS,
         lost,
@@ -830,7 +688,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "weight decay far too strong, text",
-        "inside",
         "weights-shrink",
         TEXT,
         lost,
@@ -838,7 +695,6 @@ def _faults() -> Iterator[Fault]:
     )
     yield fault(
         "one dropout mask for ever, rings",
-        "inside",
         "same-dropout-mask",
         RINGS,
         model=lambda: dropped(FixedDropout, 0.5),

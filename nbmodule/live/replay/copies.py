@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections.abc import Iterable
 from typing import Any
@@ -47,44 +46,17 @@ def copy_input(leaf: Any) -> Any:
     return leaf.copy() if is_refillable(leaf) else leaf
 
 
-def copies_of(values: list[Any]) -> list[Any]:
-    """Return copies that no call overwrites; away from the CPU a thread moves them to the host."""
-    copies = jax.device_put(values, may_alias=False)
+def copies_of(values: list[Any], *, memory: str = "pinned_host") -> list[Any]:
+    """Return copies that no call overwrites; away from the CPU in this memory: that of the host, or
+    that of the `device`.
+    """
     if jax.default_backend() == "cpu":
-        return copies
-    moving = [OnHost(copy) for copy in copies]
-    threading.Thread(
-        target=lambda: [copy.fetch() for copy in moving], name="nbmodule-keep", daemon=True
-    ).start()
-    return moving
-
-
-class OnHost:
-    """An array that moves to host memory, and can return to its device."""
-
-    __slots__ = ("_array", "_host", "_lock", "_sharding")
-
-    def __init__(self, array: Any) -> None:
-        self._array, self._host, self._sharding = array, None, array.sharding
-        self._lock = threading.Lock()
-
-    def fetch(self) -> None:
-        """Copy it to the host, and release the array on the device."""
-        with self._lock:
-            if self._array is not None:
-                self._host, self._array = np.asarray(self._array), None
-
-    def on_host(self) -> Any:
-        """Return the array on the host."""
-        self.fetch()
-        return self._host
-
-    def back(self) -> Any:
-        """Return a new array on the device."""
-        return jax.device_put(self.on_host(), self._sharding)
+        return jax.device_put(values, may_alias=False)
+    placements = [value.sharding.with_memory_kind(memory) for value in values]
+    return jax.device_put(values, placements, may_alias=False)
 
 
 def as_arrays(values: list[Any], *, copied: bool) -> list[Any]:
     """Return recorded values as arrays for variables; as copies where a call overwrites them."""
-    arrays = [value.back() if isinstance(value, OnHost) else value for value in values]
-    return jax.device_put(arrays, may_alias=False) if copied else arrays
+    is_away = jax.default_backend() != "cpu"
+    return copies_of(values, memory="device") if copied or is_away else values

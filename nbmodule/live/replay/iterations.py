@@ -38,18 +38,6 @@ class Freezing:
             self.obj.requires_grad_(not self._is_frozen)
 
 
-class Mode:
-    """The mode of a module, to be restored."""
-
-    def __init__(self, module: Any, training: bool) -> None:
-        self.obj, self.training = module, training
-
-    def put_back(self) -> None:
-        """Restore the mode of the module, and of none below it."""
-        if self.obj.training != self.training:
-            self.obj.train(self.training, recursive=False)
-
-
 Setting: TypeAlias = ObjectState | Freezing
 """State beside values that decides what a call does."""
 
@@ -96,12 +84,6 @@ class Write(NamedTuple):
     value: Any
 
 
-class Switch(NamedTuple):
-    """Settings of modules, optimizers or variables changed."""
-
-    settings: list[Setting] | list[Mode]
-
-
 class Iteration:
     """One iteration of the loop: its item, what was done in it, and what was logged."""
 
@@ -111,7 +93,7 @@ class Iteration:
         self.segment: Segment | None = None
         """The recorded segment that it belongs to."""
         self.controls = _NO_CONTROLS
-        self.actions: list[RecordedCall | Write | Switch] = []
+        self.actions: list[RecordedCall | Write | Setting] = []
         self.logged = NOT_LOGGED
         """Outputs of calls by the names under which they were logged."""
         self.nbytes = 0

@@ -285,7 +285,11 @@ class StepKeeper:
         return ReplayedStep(
             step,
             iteration.item,
-            inputs=list(self._inputs_of(iteration)),
+            inputs=[
+                (name, value)
+                for name, value in iteration.named_inputs()
+                if not (isinstance(value, jax.Array) and value.is_deleted())
+            ],
             run=run,
             previous=previous,
             ran=ran,
@@ -297,12 +301,6 @@ class StepKeeper:
             distance=f"{steps} repeated from step {format_count(first)}",
             fault=fault,
         )
-
-    def _inputs_of(self, iteration: Iteration) -> Iterator[tuple[str, Any]]:
-        """Yield the arrays that a step was given from outside of variables, by name."""
-        for name, value in iteration.named_inputs():
-            if not (isinstance(value, jax.Array) and value.is_deleted()):
-                yield name, value
 
     def _recorded(self, repeat: Repeat, model: Any) -> tuple[TrackedStep, dict[str, float]]:
         """Repeat the next iteration under a tracker, and go back."""
@@ -371,14 +369,17 @@ class StepKeeper:
         with self._lock, recording_paused():
             repeat.go_back(mark)
             random.default._go_to(random.default._making.key, iteration.made)
-        self._set_controls(iteration.controls)
+        controls = self._run.controls
+        for name, value in iteration.controls.items():
+            if name in controls and controls[name].value != value:
+                controls.set(name, value)
         self.tape.steer(None)
         cut = self.tape.cut(number)
         self.tape.ask_again()
         self._coming = deque([*cut, *self._coming])
         self._expected = {later.number: later for later in cut if later.calls}
         self.outliers.cut(step)
-        self.forget_branches()
+        self._run.branches = []
         return iteration
 
     def values_at(self, step: int) -> dict[str, Any]:
@@ -410,12 +411,6 @@ class StepKeeper:
                 control.again.settle()
         if values is None:
             self._steered.clear()
-
-    def _set_controls(self, values: dict[str, Any]) -> None:
-        controls = self._run.controls
-        for name, value in values.items():
-            if name in controls and controls[name].value != value:
-                controls.set(name, value)
 
     def what_if(self, attempts: Sequence[Attempt], steps: int) -> list[Branch]:
         """Run the next steps once for each change, and leave the run as it is."""
@@ -454,10 +449,6 @@ class StepKeeper:
             if type(making._count) is int:
                 making._count -= iteration.drawn
         return [iteration.item for iteration in list(self._coming)[:count]]
-
-    def forget_branches(self) -> None:
-        """Drop the branches."""
-        self._run.branches = []
 
     def _check_thread(self, action: str) -> None:
         """Refuse while a step runs in another thread, which would find its variables changed."""

@@ -14,18 +14,13 @@ import numpy as np
 from nbmodule.base.format import format_array
 from nbmodule.core.compiled.call_record import record_call, recording_paused
 from nbmodule.core.numbers import random
+from nbmodule.core.structure.copying import ObjectState
+from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.variables.commit import commit
 from nbmodule.core.variables.variable import Variable
 from nbmodule.live.replay.copies import as_arrays
-from nbmodule.live.replay.iterations import (
-    Iteration,
-    Mode,
-    Output,
-    RecordedCall,
-    Setting,
-    Switch,
-)
+from nbmodule.live.replay.iterations import Iteration, Output, RecordedCall, Setting, Write
 from nbmodule.live.replay.tape import Tape, leaves_of, overwrites_arguments
 
 
@@ -108,7 +103,7 @@ class RepeatMark(NamedTuple):
 
     next: int
     values: dict[Variable, Any]
-    settings: dict[int, Setting | Mode]
+    settings: dict[int, Setting]
     outputs: tuple[Outputs, Outputs]
 
 
@@ -123,11 +118,13 @@ class Repeat:
         self.tape, self.segment = tape, iteration.segment
         self.next = self.segment.first
         """The iteration that comes next."""
-        self._settings: dict[int, Setting | Mode] = dict(self.segment.settings)
+        self._settings: dict[int, Setting] = dict(self.segment.settings)
         """By the `id` of the object that is set."""
         self._before: Outputs = {}
         """Outputs of the iteration before: they are handed on over one iteration at most."""
         self._outputs: Outputs = {}
+        self._given: Mapping[int, Any] = {}
+        """Arguments in place of recorded ones, by their `id`."""
         self._put(self.segment.values)
         self._apply_settings()
 
@@ -174,18 +171,32 @@ class Repeat:
         for setting in self._settings.values():
             setting.put_back()
 
-    def make(self, iteration: Iteration) -> dict[str, Any]:
-        """Make an iteration, whatever its number; return what it logged, by name."""
+    def make(self, iteration: Iteration, tried: Mapping[int, Any] | None = None) -> dict[str, Any]:
+        """Make an iteration, whatever its number; return what it logged, by name.
+
+        Args:
+            iteration: The iteration.
+            tried: After a change that is tried: the arguments to take in place of recorded ones, by
+                their `id`. Writes of the loop, and settings other than modes, would undo the change
+                and are left out.
+        """
         self._before, self._outputs = self._outputs, {}
+        self._given = tried or {}
+        earlier = self.segment.iteration(iteration.number - 1)
+        if tried and earlier is not None:  # its calls are those of this iteration, made before
+            pairs = zip(earlier.calls, iteration.calls, strict=False)
+            self._before = {call: self._before[again] for call, again in pairs}
         for action in iteration.actions:
             if isinstance(action, RecordedCall):
                 self.call(action)
-            elif isinstance(action, Switch):
-                for setting in action.settings:
-                    self._settings[id(setting.obj)] = setting
-                    setting.put_back()
-            else:
+            elif tried is not None:
+                if isinstance(action, ObjectState) and is_module(action.obj):
+                    action.obj.training = action.training
+            elif isinstance(action, Write):
                 self._put({action.variable: self._resolved(action.value)})
+            else:
+                self._settings[id(action.obj)] = action
+                action.put_back()
         return {name: self._resolved(output) for name, output in iteration.logged.items()}
 
     def _put(self, values: Mapping[Variable, Any]) -> None:
@@ -194,7 +205,7 @@ class Repeat:
     def _resolved(self, value: object) -> Any:
         """Return a recorded value, or the output that it stands for."""
         if type(value) is not Output:
-            return value
+            return self._given.get(id(value), value)
         outputs = self._outputs if value.call in self._outputs else self._before
         return outputs[value.call][value.number]
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nbmodule.base.format import format_count, format_number
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
@@ -135,23 +137,15 @@ class ReplayedStep(Inspection):
         """
         if not self._values:
             return None
-        return all(
-            run == again or (run != run and again != again)
-            for run, again, _ in self._values.values()
-        )
+        logged, repeated, _ = zip(*self._values.values())
+        return np.array_equal(logged, repeated, equal_nan=True)
 
     @property
     def difference(self) -> float:
         """Largest relative difference between the step as it ran and as it was recorded."""
-        pairs = ((again, recorded) for _, again, recorded in self._values.values())
-        return max(
-            (
-                abs(a - b) / max(abs(a), 1e-30)
-                for a, b in pairs
-                if a != b and math.isfinite(a) and math.isfinite(b)
-            ),
-            default=0.0,
-        )
+        pairs = [(repeated, recorded) for _, repeated, recorded in self._values.values()]
+        finite = [(a, b) for a, b in pairs if math.isfinite(a) and math.isfinite(b)]
+        return max((abs(a - b) / max(abs(a), 1e-30) for a, b in finite), default=0.0)
 
     @property
     def comparison(self) -> str:

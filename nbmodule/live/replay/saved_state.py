@@ -15,7 +15,7 @@ import numpy as np
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.live.replay.copies import OnHost, copies_of, digest_of
+from nbmodule.live.replay.copies import copies_of, digest_of
 from nbmodule.live.run_data.sources import named_objects
 from nbmodule.live.run_data.state import RunState
 
@@ -34,10 +34,6 @@ class SavedState(NamedTuple):
     notes: dict[str, Any]
     """JSON values: controls, number of items, digest of the last item."""
     nbytes: int
-
-    def on_host(self) -> dict[str, Any]:
-        """Return the arrays, once they are computed."""
-        return {n: v.on_host() if isinstance(v, OnHost) else v for n, v in self.arrays.items()}
 
 
 class StateSaver:

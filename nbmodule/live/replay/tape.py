@@ -10,8 +10,8 @@ An argument that an earlier call returned is recorded as that output. So a loop 
 state by hand (`params, loss = step(params, x)`) is recorded as cheaply as one whose state is in
 variables.
 
-Values are references where no call donates its arguments; otherwise they are copies, which move to
-host memory in a thread away from the CPU.
+Values are references where no call donates its arguments; otherwise they are copies, away from the
+CPU in host memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ from nbmodule.live.replay.iterations import (
     RecordedCall,
     Segment,
     Setting,
-    Switch,
     Write,
 )
 from nbmodule.live.run_data.progress import SampledCost
@@ -134,8 +133,8 @@ class Tape:
         self._used: dict[Any, tuple[Any, Variable | None]] = {}
         """By function: what it captured, and a small variable that it writes."""
         self._witness: Variable | None = None
-        self._previous: dict[int, Any] = {}
-        self._newest: dict[int, Any] = {}
+        self._previous: dict[int, tuple[weakref.ref[Any], RecordedCall, int]] = {}
+        self._newest: dict[int, tuple[weakref.ref[Any], RecordedCall, int]] = {}
         """Outputs of the last two iterations, by `id`: reference, call, number."""
         self._met: list[Any] = []
         """Modules and optimizers that calls use and that are no roots of the run."""
@@ -261,8 +260,7 @@ class Tape:
 
     def iterations_from(self, number: int) -> list[Iteration]:
         """Return the recorded iterations from this number on, in order."""
-        found = [i for s in self.segments for i in s.iterations if i.number >= number]
-        return sorted(found, key=lambda iteration: iteration.number)
+        return [i for s in self.segments for i in s.iterations if i.number >= number]
 
     def input_fault(self, number: int) -> str:
         """Return where the inputs of an iteration hold NaN or Inf; '' if nowhere, or not kept."""
@@ -274,12 +272,11 @@ class Tape:
     def spans(self) -> list[tuple[int, int]]:
         """Return first and last number of recorded iterations, contiguous ones joined."""
         spans: list[tuple[int, int]] = []
-        for segment in sorted((s for s in self.segments if s.iterations), key=lambda s: s.first):
-            first, last = segment.first, segment.first + len(segment.iterations) - 1
-            if spans and spans[-1][1] + 1 == first:
-                spans[-1] = (spans[-1][0], last)
+        for number in [iteration.number for iteration in self.iterations_from(0)]:
+            if spans and spans[-1][1] + 1 == number:
+                spans[-1] = (spans[-1][0], number)
             else:
-                spans.append((first, last))
+                spans.append((number, number))
         return spans
 
     def cut(self, number: int) -> list[Iteration]:
@@ -297,7 +294,7 @@ class Tape:
         self._meet_attached()
         self._note_values()
         self._note_settings()
-        return sorted(cut, key=lambda iteration: iteration.number)
+        return cut
 
     # -- calls --
 
@@ -428,8 +425,7 @@ class Tape:
 
     def _note_carried(self, iteration: Iteration, leaf: object) -> None:
         """Note an argument that a call of the iteration before returned."""
-        previous = self._previous.get(id(leaf))
-        if previous is not None and previous[0]() is leaf and not iteration.carries_by_hand:
+        if not iteration.carries_by_hand and _output_among(self._previous, leaf) is not None:
             iteration.carries = True
             iteration.carries_by_hand = not any(
                 getattr(variable, "_value", None) is leaf for variable in self.variables
@@ -465,11 +461,7 @@ class Tape:
         iteration = self._current
         if iteration is None:
             return
-        match = self._newest.get(id(value))
-        if match is not None and match[0]() is value:
-            output = Output(match[1], match[2])
-        else:
-            output = _returned_number(iteration, value)
+        output = _output_among(self._newest, value) or _returned_number(iteration, value)
         if output is not None:
             if iteration.logged is NOT_LOGGED:
                 iteration.logged = {}
@@ -504,10 +496,8 @@ class Tape:
 
     def _output(self, value: object, segment: Segment | None) -> Output | None:
         """Return the output of an earlier call in this segment that a value is."""
-        match = self._newest.get(id(value)) or self._previous.get(id(value))
-        if match is not None and match[0]() is value and match[1].segment is segment:
-            return Output(match[1], match[2])
-        return None
+        output = _output_among(self._newest, value) or _output_among(self._previous, value)
+        return output if output is not None and output.call.segment is segment else None
 
     def _add(self, iteration: Iteration, actions: list[Any]) -> None:
         """Add actions to an iteration of the newest segment."""
@@ -533,7 +523,7 @@ class Tape:
         self._plans = [(root, plan_of(root)) for root in self._modules_and_optimizers()]
         self._settings = self.settings()
 
-    def _switches(self) -> list[Switch]:
+    def _switches(self) -> list[Setting]:
         """Return the settings that changed since the last call: modes, layers, frozen variables."""
         if self._is_settled():
             return []
@@ -547,7 +537,7 @@ class Tape:
                 changed.append(setting)
             else:
                 self._settings[key] = previous  # one of two equal ones is enough
-        return [Switch(changed)] if changed else []
+        return changed
 
     def _count(self, iteration: Iteration, segment: Segment, leaves: Iterable[Any]) -> None:
         """Count the bytes of arguments, each array once."""
@@ -559,6 +549,12 @@ class Tape:
             if type(size) is int:
                 iteration.nbytes += size
                 segment.batches += size
+
+
+def _output_among(outputs: Mapping[int, Any], value: object) -> Output | None:
+    """Return the output that a value is; None if it is none of them."""
+    match = outputs.get(id(value))
+    return Output(*match[1:]) if match is not None and match[0]() is value else None
 
 
 def _returned_number(iteration: Iteration, value: object) -> Output | None:

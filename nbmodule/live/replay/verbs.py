@@ -304,12 +304,11 @@ class ReplayVerbs:
         self._state.messages.add(step, "note", text, mark="rewound")
         self._boundary.tell_pages()
 
-    def _take_now(self: Any, message: dict[str, Any]) -> None:
-        """Make the change of a branch."""
-        keeper, number = self._kept_steps("live.take"), int(message["branch"])
+    def _take_now(self: Any, number: int) -> None:
+        """Make the change of a branch, at a boundary."""
         branches = self._state.branches
         if 0 <= number < len(branches):
-            keeper.forget_branches()
+            self._state.branches = []
             branches[number].take()
             text = f"goes on with {plain(branches[number].label)}"
             self._state.messages.add(self.step, "note", text, mark="changed")
@@ -321,11 +320,7 @@ class ReplayVerbs:
             f"left behind at step {format_count(run.step)}", reduced_curves(run.history, step)
         )
         if pale.curves:
-            run.earlier = [*run.earlier, pale][-_MOST_PALE:]
-        if self._journal is None:
-            keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
-        else:  # whose file keeps the points that it cuts off
-            self._journal.write()
+            run.left_behind = [*run.left_behind, pale][-_MOST_LEFT_BEHIND:]
 
         def forget() -> None:
             run.history.cut(step)
@@ -333,8 +328,10 @@ class ReplayVerbs:
                 strips.cut(step)
 
         if self._journal is None:
+            keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
             forget()
-        else:
+        else:  # whose file keeps the points that it cuts off
+            self._journal.write()
             self._journal.cut(step, forget)
         run.alarmed.clear()
 

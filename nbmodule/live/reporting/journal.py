@@ -342,7 +342,7 @@ def _reason(error: Exception) -> str:
 
 def _packed_values(state: SavedState) -> dict[str, Any]:
     """Return arrays of NumPy's dtypes; others, such as bfloat16, as bytes, with their dtypes."""
-    arrays = {name: np.asarray(value) for name, value in state.on_host().items()}
+    arrays = {name: np.asarray(value) for name, value in state.arrays.items()}
     dtypes = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
     values = {
         name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
