@@ -25,7 +25,7 @@ from nbmodule.live.diagnosis.rule import (
     go_back,
     rule,
     scale_rate,
-    short_number,
+    short,
 )
 
 Values = NDArray[np.floating]
@@ -134,10 +134,8 @@ def rate_too_high(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     if not len(bad):
         return None
     step = int(curve.steps[bad[0]])
-    text = (
-        f"the learning rate {short_number(rate)} is too high: {curve.name} is "
-        f"{short_number(values[bad[0]])} at step {step}, {short_number(values[0])} at the start"
-    )
+    levels = f"{short(values[bad[0]])} at step {step}, {short(values[0])} at the start"
+    text = f"the learning rate {short(rate)} is too high: {curve.name} is {levels}"
     message = {"kind": "set", "name": "learning rate", "value": USUAL_RATE}
     code = f'live.set("learning rate", {USUAL_RATE})'
     fixes = [Fix(f"learning rate {USUAL_RATE}", code, message)]
@@ -153,24 +151,20 @@ def does_not_learn(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None
     values, classes = curve.finite, evidence.classes
     head, tail, sigma = _head(values), _tail(values), noise_of(values)
     if np.ptp(values) == 0:
-        text = f"{curve.name} is exactly {short_number(head)} at every step"
+        text = f"{curve.name} is exactly {short(head)} at every step"
         return found(f"{text}: nothing that is trained affects it", "wrong")
     if classes and abs(tail / math.log(classes) - 1) < CHANCE:
         if head < tail * (1 - IMPROVED) or len(values) < 2 * LEAST:
             return None
-        text = (
-            f"{curve.name} stays at {short_number(tail)}, which is ln({classes}): "
-            f"the model guesses among {classes} classes"
-        )
+        cause = f"the model guesses among {classes} classes"
+        text = f"{curve.name} stays at {short(tail)}, which is ln({classes}): {cause}"
         began_with_a_jump = values.max() > 2 * tail  # as under a rate that is too large
         return found(text, fixes=scale_rate(0.1 if began_with_a_jump else 10))
     spread = sigma / math.sqrt(max(len(values) // 4, 1))
     has_fallen = head - tail > max(IMPROVED * abs(head), 3 * spread)
     if has_fallen or tail > head + 4 * sigma or _is_low(evidence, tail):
         return None
-    return found(
-        f"{curve.name} has not fallen: {short_number(head)} at the start, {short_number(tail)} now"
-    )
+    return found(f"{curve.name} has not fallen: {short(head)} at the start, {short(tail)} now")
 
 
 def _is_low(evidence: Evidence, level: float) -> bool:
@@ -198,11 +192,8 @@ def chance_accuracy(evidence: Evidence) -> Iterator[RuleVerdict]:
         if level > 1.5:  # percent
             level /= 100
         if abs(level - 1 / classes) < 0.25 / classes:
-            text = (
-                f"{curve.name} stays at {short_number(level)}: guessing among {classes} "
-                f"classes gives {short_number(1 / classes)}"
-            )
-            yield found(text, evidence=_picture(curve))
+            cause = f"guessing among {classes} classes gives {short(1 / classes)}"
+            yield found(f"{curve.name} stays at {short(level)}: {cause}", evidence=_picture(curve))
 
 
 @of_loss("learns-slowly", needs=("curve", "variables"))
@@ -217,11 +208,9 @@ def learns_slowly(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     usual = float(np.median(ratios))
     if not 0 < usual < 2e-4:
         return None
-    text = (
-        f"{curve.name} falls slowly ({short_number(head)} to {short_number(tail)} in "
-        f"{format_count(len(curve.finite))} steps) "
-        f"and updates are {short_number(usual)} of the weights; about 0.001 is usual"
-    )
+    fall = f"{short(head)} to {short(tail)} in {format_count(len(curve.finite))} steps"
+    update = f"updates are {short(usual)} of the weights; about 0.001 is usual"
+    text = f"{curve.name} falls slowly ({fall}) and {update}"
     return found(text, fixes=scale_rate(10))
 
 
@@ -241,7 +230,7 @@ def oscillates(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     if autocorrelation > -0.45:
         return None
     low, high = np.quantile(half, (0.1, 0.9))
-    text = f"{curve.name} oscillates between {short_number(low)} and {short_number(high)}"
+    text = f"{curve.name} oscillates between {short(low)} and {short(high)}"
     return found(text, fixes=scale_rate(0.1))
 
 
@@ -252,10 +241,8 @@ def diverges(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     """
     values = curve.finite
     if len(values) < len(curve.values) and 0 < 3 * values[0] < values[-1]:
-        text = (
-            f"{curve.name} rises from {short_number(values[0])} to "
-            f"{short_number(values[-1])} and beyond all numbers"
-        )
+        ends = f"from {short(values[0])} to {short(values[-1])}"
+        text = f"{curve.name} rises {ends} and beyond all numbers"
         best_step = int(curve.steps[values.argmin()])
         return found(text, "wrong", fixes=[*go_back(best_step), *scale_rate(0.1)])
     if len(values) < 8:
@@ -267,10 +254,7 @@ def diverges(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     if head <= 0 or tail < max(RISE * head, head + 4 * sigma, 1.5 * best):
         return None
     step = int(curve.finite_steps[medians.argmin()])
-    text = (
-        f"{curve.name} rises: {short_number(head)} at the start, best {short_number(best)}, "
-        f"{short_number(tail)} now"
-    )
+    text = f"{curve.name} rises: {short(head)} at the start, best {short(best)}, {short(tail)} now"
     return found(text, "wrong", step=step, fixes=scale_rate(0.1))
 
 
@@ -290,10 +274,8 @@ def plateau(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     is_of_guessing = abs(late / chance - 1) < CHANCE
     if has_moved or has_never_fallen or is_of_guessing or late < 0.6 * chance:
         return None
-    text = (
-        f"{curve.name} has stayed at {short_number(late)}, "
-        f"{short_number(late / chance)} times the loss of guessing"
-    )
+    times = f"{short(late / chance)} times the loss of guessing"
+    text = f"{curve.name} has stayed at {short(late)}, {times}"
     return found(text, "note", step=int(curve.steps[2 * tenth]))
 
 
@@ -318,10 +300,8 @@ def spikes(evidence: Evidence, curve: LoggedCurve) -> RuleVerdict | None:
     worst = high[apart[high].argmax()]
     step, usual = int(curve.finite_steps[worst]), np.exp(np.nanmedian(before[worst]))
     more = f", and {len(high) - 1} more" if len(high) > 1 else ""
-    text = (
-        f"{curve.name} is {short_number(curve.finite[worst])} at step "
-        f"{format_count(step)}, usually {short_number(usual)}{more}"
-    )
+    level = f"{short(curve.finite[worst])} at step {format_count(step)}"
+    text = f"{curve.name} is {level}, usually {short(usual)}{more}"
     fix = Fix("open that step", f"live.at({step})", {"kind": "open", "step": step})
     return found(text, step=step, fixes=[fix])
 
@@ -363,7 +343,7 @@ def _turned(train: LoggedCurve, held: LoggedCurve, *, sign: int) -> RuleVerdict 
     if _tail(after) >= reached - 0.5 * noise_of(after):
         return None
     word = "rises" if sign > 0 else "falls"
-    change = f"{short_number(sign * level[best])} to {short_number(sign * level[-1])}"
+    change = f"{short(sign * level[best])} to {short(sign * level[-1])}"
     text = f"{held.name} {word} since step {format_count(turn)} ({change}) while {train.name} falls"
     return _overfitting(train, held, turn, text)
 
@@ -375,10 +355,8 @@ def _memorized(train: LoggedCurve, held: LoggedCurve) -> RuleVerdict | None:
     if not is_high or low > min(0.05 * level, 0.3 * _head(train.finite)):
         return None
     turn = int(held.finite_steps[held.finite.argmin()])
-    text = (
-        f"{train.name} is {short_number(low)} and {held.name} stays at {short_number(level)}, "
-        f"best at step {format_count(turn)}"
-    )
+    levels = f"{train.name} is {short(low)} and {held.name} stays at {short(level)}"
+    text = f"{levels}, best at step {format_count(turn)}"
     return _overfitting(train, held, turn, text)
 
 
@@ -398,8 +376,6 @@ def validation_better(evidence: Evidence, train: LoggedCurve) -> RuleVerdict | N
     below = at[half] - held.values[half] > np.maximum(0.3 * np.abs(at[half]), 2 * sigma)
     if below.mean() < 0.8:
         return None
-    text = (
-        f"{held.name} is far better than {train.name}: "
-        f"{short_number(held.finite[-1])} against {short_number(at[-1])}"
-    )
+    levels = f"{short(held.finite[-1])} against {short(at[-1])}"
+    text = f"{held.name} is far better than {train.name}: {levels}"
     return found(text, "note", evidence=_picture(train, held))

@@ -18,7 +18,7 @@ from nbmodule.live.diagnosis.rule import (
     histogram_of,
     of_snapshot,
     rule,
-    short_number,
+    short,
 )
 
 LARGE_INPUT = 50.0
@@ -60,7 +60,7 @@ def _far_from_one(
         values = array.astype(np.float64)
         values = values[np.isfinite(values)]
         if values.size and max(abs(values.mean()), values.std()) > limit:
-            mean, deviation = short_number(values.mean()), short_number(values.std())
+            mean, deviation = short(values.mean()), short(values.std())
             return name, values, f"{name} has mean {mean} and deviation {deviation}"
     return None
 
@@ -87,29 +87,25 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
     """The data itself holds NaN or Inf, so every number computed from it is NaN. Replace missing
     values, or leave those rows out.
     """
-    batches = ((snapshot.step, snapshot.batch) for snapshot in evidence.snapshots)
-    sides = (
-        (step, *side)
-        for step, batch in batches
-        for side in (("input", batch.inputs), ("target", batch.targets))
-    )
-    for step, side, arrays in sides:
-        for name, array in arrays.items():
-            values = np.atleast_1d(array.astype(np.float64)) if _is_float(array) else np.zeros(1)
-            bad = np.argwhere(~np.isfinite(values))
-            if not len(bad):
-                continue
-            word = "NaN" if np.isnan(values[tuple(bad[0])]) else "Inf"
-            rows = len(np.unique(bad[:, :1]))
-            text = (
-                f"{word} in the {side}: {name}[{', '.join(map(str, bad[0]))}], in {rows} of "
-                f"{len(values)} rows"
-            )
-            code = f"np.nan_to_num({name})"
-            picture = histogram_of(f"finite values of {name}", array)
-            fixes = [Fix(f"replace it: {code}", f"{name} = {code}")]
-            yield found(text, "wrong", step=step, evidence=picture, fixes=fixes)
-            return
+    received = [
+        (snapshot.step, side, name, np.atleast_1d(array))
+        for snapshot in evidence.snapshots
+        for side, part in (("input", snapshot.batch.inputs), ("target", snapshot.batch.targets))
+        for name, array in part.items()
+        if _is_float(array)
+    ]
+    for step, side, name, values in received:
+        bad = np.argwhere(~np.isfinite(values))
+        if not len(bad):
+            continue
+        word = "NaN" if np.isnan(values[tuple(bad[0])]) else "Inf"
+        at, rows = ", ".join(map(str, bad[0])), len(np.unique(bad[:, :1]))
+        text = f"{word} in the {side}: {name}[{at}], in {rows} of {len(values)} rows"
+        code = f"np.nan_to_num({name})"
+        picture = histogram_of(f"finite values of {name}", values)
+        fixes = [Fix(f"replace it: {code}", f"{name} = {code}")]
+        yield found(text, "wrong", step=step, evidence=picture, fixes=fixes)
+        return
     if evidence.input_fault is not None:
         step, fault = evidence.input_fault
         yield found(f"{fault} at step {format_count(step)}", "wrong", step=step)
@@ -127,7 +123,7 @@ def input_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     fix, text = _standardize(name, "0"), f"{text}; about 0 and 1 are expected"
     is_byte = values.min() >= 0 and 100 < values.max() <= 255
     if is_byte and np.array_equal(values, np.round(values)):
-        text = f"{name} ranges from 0 to {short_number(values.max())}, as bytes of an image do"
+        text = f"{name} ranges from 0 to {short(values.max())}, as bytes of an image do"
         fix = Fix(f"{name} / 255", f"{name} = {name} / 255")
     yield found(text, evidence=histogram_of(name, values), fixes=[fix])
 
@@ -144,7 +140,7 @@ def column_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
         spread = table.std(axis=0) + np.abs(table.mean(axis=0))
         worst, usual = int(np.argmax(spread)), np.median(spread[spread > 0])
         if spread[worst] > COLUMN_RATIO * usual:
-            ratio = short_number(spread[worst] / usual)
+            ratio = short(spread[worst] / usual)
             text = f"column {worst} of {name} is {ratio} times as large as the others"
             picture = {"size of each column": spread[:100].tolist()}
             yield found(text, evidence=picture, fixes=[_standardize(name, "0")])
@@ -164,7 +160,7 @@ def constant_column(evidence: Evidence) -> Iterator[RuleVerdict]:
         varying = np.flatnonzero(~same)
         if len(constant):
             at = int(constant[0])
-            text = f"column {at} of {name} is {short_number(table[0, at])} in every row"
+            text = f"column {at} of {name} is {short(table[0, at])} in every row"
             picture = {"deviation of each column": table.std(axis=0)[:100].tolist()}
             yield found(text, "note", evidence=picture)
         elif len(varying) < 64 and array.dtype.kind == "f":
@@ -236,10 +232,8 @@ def labels_out_of_range(snapshot: Snapshot) -> RuleVerdict | None:
     low, high = int(labels.min()), int(labels.max())
     if low >= 0 and high < classes:
         return None
-    text = (
-        f"labels run from {low} to {high}, and the model has {classes} outputs: 0 to "
-        f"{classes - 1} are allowed"
-    )
+    allowed = f"the model has {classes} outputs: 0 to {classes - 1} are allowed"
+    text = f"labels run from {low} to {high}, and {allowed}"
     is_from_one = low == 1 and high == classes
     fixes = [Fix("labels - 1", "labels = labels - 1")] if is_from_one else []
     return found(text, "wrong", evidence=histogram_of("labels", labels), fixes=fixes)
@@ -303,24 +297,20 @@ def target_among_inputs(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     batch = evidence.snapshots[0].batch
     tables = [(name, _columns(array)) for name, array in batch.inputs.items()]
-    for target_name, target in batch.targets.items():
-        flat = _single_column(target)
-        for name, table in tables:
-            if flat is None or table is None or len(table) != len(flat):
-                continue
-            columns = _columns_that_make(table, flat)
-            if len(columns) == 1:
-                at = columns[0]
-                text = f"column {at} of {name} is the target {target_name}"
-                fix = Fix(f"drop column {at}", f"{name} = np.delete({name}, {at}, axis=1)")
-                yield found(text, "wrong", fixes=[fix])
-                return
-            if columns:
-                listed = " and ".join(map(str, columns))
-                yield found(
-                    f"the target {target_name} is a sum of columns {listed} of {name}", "note"
-                )
-                return
+    targets = [(name, _single_column(array)) for name, array in batch.targets.items()]
+    for (target, flat), (name, table) in itertools.product(targets, tables):
+        if flat is None or table is None or len(table) != len(flat):
+            continue
+        columns = _columns_that_make(table, flat)
+        if len(columns) == 1:
+            at = columns[0]
+            fix = Fix(f"drop column {at}", f"{name} = np.delete({name}, {at}, axis=1)")
+            yield found(f"column {at} of {name} is the target {target}", "wrong", fixes=[fix])
+            return
+        if columns:
+            listed = " and ".join(map(str, columns))
+            yield found(f"the target {target} is a sum of columns {listed} of {name}", "note")
+            return
 
 
 def _single_column(target: NDArray[Any]) -> NDArray[np.floating] | None:

@@ -14,7 +14,7 @@ import math
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.differentiate import value_and_grad
+from nbmodule.core.transforms.options import argument_names
 from nbmodule.core.variables.frame import framed, take_over
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError
@@ -164,12 +165,9 @@ def _own_variables(module: Any) -> list[Variable]:
 
 def _uncalled(modules: Mapping[str, Any], called: set[int], moved: set[int]) -> tuple[str, ...]:
     """Modules with trainable variables that did not run and of which nothing changed."""
-    paths = []
-    for path, module in modules.items() if moved else ():
-        own = {id(v) for v in _own_variables(module) if v.requires_grad}
-        if path and own and id(module) not in called and own.isdisjoint(moved):
-            paths.append(path)
-    return tuple(paths)
+    paths = [path for path, module in modules.items() if path and id(module) not in called]
+    own = {p: {id(v) for v in _own_variables(modules[p]) if v.requires_grad} for p in paths}
+    return tuple(path for path in paths if moved and own[path] and own[path].isdisjoint(moved))
 
 
 def _modes(modules: Mapping[str, Any]) -> dict[str, bool]:
@@ -208,13 +206,15 @@ def _batch(arrays: dict[str, Array], root: CallEvidence | None) -> Batch:
     return Batch(inputs, targets)
 
 
+def named_arguments(function: Callable[..., Any], args: Sequence[Any]) -> dict[str, Any]:
+    """Return positional arguments by the names of their parameters, otherwise by number."""
+    names = argument_names(inspect.unwrap(function), len(args))
+    texts = [name if isinstance(name, str) else f"argument {name}" for name in names]
+    return dict(zip(texts, args))
+
+
 def _named_arrays(call: StepCall) -> Iterator[tuple[str, Array]]:
-    try:
-        names = list(inspect.signature(inspect.unwrap(call.func)).parameters)
-    except (TypeError, ValueError):
-        names = []
-    names += [f"argument {k}" for k in range(len(names), len(call.args))]
-    for name, arg in [*zip(names, call.args), *call.keywords.items()]:
+    for name, arg in (named_arguments(call.func, call.args) | call.keywords).items():
         if is_stateful(arg) or is_module(arg):
             continue
         for path, leaf in jax.tree_util.tree_leaves_with_path(arg):

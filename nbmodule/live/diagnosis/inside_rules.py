@@ -21,7 +21,7 @@ from nbmodule.live.diagnosis.rule import (
     histogram_of,
     rule,
     scale_rate,
-    short_number,
+    short,
 )
 
 Array = NDArray[Any]
@@ -122,7 +122,7 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     step, chain, sizes, ratio = _gradients_of(evidence)
     if _is_steep(1 / (ratio or 1e-38), len(sizes), 1 / GRADIENT_RATIO):
-        factor = f"1/{short_number(1 / ratio)}" if ratio else "0"
+        factor = f"1/{short(1 / ratio)}" if ratio else "0"
         yield _gradient_verdict(step, chain, sizes, "vanishes", f"{factor} of")
 
 
@@ -134,7 +134,7 @@ def exploding_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     step, chain, sizes, ratio = _gradients_of(evidence)
     if _is_steep(ratio, len(sizes), 1 / GRADIENT_RATIO):
-        yield _gradient_verdict(step, chain, sizes, "explodes", f"{short_number(ratio)} times")
+        yield _gradient_verdict(step, chain, sizes, "explodes", f"{short(ratio)} times")
 
 
 @rule("return-scale", needs=("calls",), category="inside")
@@ -151,7 +151,7 @@ def return_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     if _is_steep(ratio, len(sizes), RETURN_RATIO):
         word = "grow" if sizes[-1] > sizes[0] else "shrink"
         ends = f"from {chain[0].name} to {chain[-1].name}"
-        text = f"returns {word} with depth, {short_number(ratio)} times {ends}"
+        text = f"returns {word} with depth, {short(ratio)} times {ends}"
         picture = _logs("returns", sizes)
         yield found(text, path=chain[-1].path, step=snapshot.step, evidence=picture)
 
@@ -228,15 +228,12 @@ def symmetric_units(evidence: Evidence) -> Iterator[RuleVerdict]:
     snapshot = evidence.snapshots[-1]
     same = [v for v in snapshot.variables if v.trainable and v.rows_equal and v.norm > 0]
     matrices = [v for v in snapshot.variables if v.trainable and len(v.shape) > 1]
-    text, path = "", ""
     if same:
-        path = same[0].path
-        text = f"all rows of {path} are equal: its units compute the same"
+        text = f"all rows of {same[0].path} are equal: its units compute the same"
+        yield found(text, "wrong", same[0].path, step=snapshot.step)
     elif len(matrices) > 1 and not any(v.norm for v in matrices):
-        path = matrices[0].path
-        text = f"all weight matrices are zero, beginning with {path}"
-    if text:
-        yield found(text, "wrong", path, step=snapshot.step)
+        text = f"all weight matrices are zero, beginning with {matrices[0].path}"
+        yield found(text, "wrong", matrices[0].path, step=snapshot.step)
 
 
 @rule("collapse", needs=("calls",), category="inside")
@@ -285,7 +282,7 @@ def small_update(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     ratios = evidence.update_ratios
     if len(ratios) >= 2 and 0 < np.median(ratios) < SMALL_UPDATE and _is_unfinished(evidence):
-        usual = short_number(np.median(ratios))
+        usual = short(np.median(ratios))
         text = f"updates are {usual} of the weights; about 0.001 is usual"
         yield found(text, evidence=_ratios(evidence), fixes=scale_rate(10))
 
@@ -310,10 +307,8 @@ def large_update(evidence: Evidence) -> Iterator[RuleVerdict]:
     if len(large) < max(needed, len(late) / 2):
         return
     ratio = large[-1].update_ratio
-    text = (
-        f"updates are {short_number(ratio)} of the weights at step "
-        f"{format_count(large[-1].step)}; about 0.001 is usual"
-    )
+    level = f"{short(ratio)} of the weights at step {format_count(large[-1].step)}"
+    text = f"updates are {level}; about 0.001 is usual"
     picture, fixes = _ratios(evidence), scale_rate(0.01 / ratio)
     yield found(text, step=large[0].step, evidence=picture, fixes=fixes)
 

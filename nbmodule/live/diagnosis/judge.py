@@ -1,11 +1,15 @@
-"""Judge evidence by all rules: those of the package and those that a user has added."""
+"""Judge evidence by all rules, those of the package and those that a user has added, and show the
+verdicts as HTML that needs no script.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from nbmodule.base.format import printable_repr
+import numpy as np
+
+from nbmodule.base.format import plain, printable_repr
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError
 from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their rules
@@ -15,7 +19,11 @@ from nbmodule.live.diagnosis import (  # noqa: F401 the modules register their r
     model_rules,
 )
 from nbmodule.live.diagnosis.evidence import Evidence
-from nbmodule.live.diagnosis.rule import SIGNS, DiagnosisRule, RuleVerdict, table
+from nbmodule.live.diagnosis.rule import NEEDS, SIGNS, DiagnosisRule, RuleVerdict, table
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.records.records import HistoryRecord, SeriesRecord
+from nbmodule.views.renderers.drawing import curve_image, image_of
+from nbmodule.views.renderers.html import Markup, tag
 
 _muted: set[str] = set()
 
@@ -61,9 +69,7 @@ class Diagnosis(tuple[RuleVerdict, ...]):
 
     def html(self) -> str:
         """Return the verdicts with their evidence as HTML that needs no script."""
-        from nbmodule.live.diagnosis.display import verdicts_html
-
-        return str(verdicts_html(self)) if self else "<div>no fault found</div>"
+        return str(tag("div", *map(_block, self)) if self else tag("div", "no fault found"))
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self.html()}
@@ -95,7 +101,7 @@ def judge(evidence: Evidence) -> Diagnosis:
     """
     verdicts: list[RuleVerdict] = []
     for each in rules():
-        if each.name in _muted or not each.has_evidence(evidence):
+        if each.name in _muted or not all(NEEDS[need](evidence) for need in each.needs):
             continue
         try:
             for verdict in each.judge(evidence):
@@ -108,3 +114,36 @@ def judge(evidence: Evidence) -> Diagnosis:
     silenced = {name for each in verdicts for name in EXPLAINS.get(each.rule, "").split()}
     kept = [verdict for verdict in verdicts if verdict.rule not in silenced]
     return Diagnosis(sorted(kept, key=lambda verdict: _ORDER.index(verdict.severity)))
+
+
+_MOST_BARS = 64
+_QUIET = "font-size:12px;opacity:.8"
+
+
+def _block(verdict: RuleVerdict) -> Markup:
+    """Return the sentence, its evidence as one small picture, and what to try."""
+    parts = [tag("div", tag("b", plain(verdict.sentence, 400))), _pictures(verdict)]
+    about = tag("code", verdict.rule)
+    parts.append(tag("div", plain(verdict.explanation, 600), " ", about, style=_QUIET))
+    for fix in verdict.fixes:
+        code = [tag("code", fix.code)] if fix.code and fix.code != fix.label else []
+        parts.append(tag("div", "Try: ", fix.label, *([" — ", *code] if code else [])))
+    border = "border-left:3px solid color-mix(in srgb, currentColor 30%, transparent)"
+    return tag("div", *parts, style=f"margin:8px 0;padding-left:10px;{border};max-width:720px")
+
+
+def _pictures(verdict: RuleVerdict) -> Markup:
+    """Draw the evidence: bars where one row of few numbers is given, else curves on one scale."""
+    rows = {plain(n, 60): np.asarray(v, np.float64) for n, v in verdict.evidence.items()}
+    rows = {name: v for name, v in rows.items() if len(v) > 1 and np.isfinite(v).any()}
+    if len(rows) == 1 and all(len(values) <= _MOST_BARS for values in rows.values()):
+        ((name, values),) = rows.items()
+        ends = np.append(values[np.isfinite(values)], 0.0)
+        bars = picture_of(values, exact=_MOST_BARS, limits=(float(ends.min()), float(ends.max())))
+        return tag("div", image_of(bars), tag("div", name, style=_QUIET))
+    series = (
+        SeriesRecord(name, tuple(range(len(values))), tuple(values.tolist()), "evidence")
+        for name, values in rows.items()
+    )
+    history = HistoryRecord("evidence", tuple(series), axis="point")
+    return curve_image(history, 320, 120) if rows else Markup("")

@@ -20,7 +20,7 @@ from nbmodule.live.diagnosis.rule import (
     histogram_of,
     of_snapshot,
     rule,
-    short_number,
+    short,
 )
 
 Array = NDArray[Any]
@@ -105,10 +105,8 @@ def no_activation(evidence: Evidence) -> Iterator[RuleVerdict]:
         if not are_linear or is_narrow or not np.array_equal(middle, received):
             continue
         if not _is_used_elsewhere(first.gradient, second.gradient):  # as in a residual connection
-            text = (
-                f"no activation between {first.name} and {second.name}: "
-                "together they are one linear layer"
-            )
+            text = f"no activation between {first.name} and {second.name}: "
+            text += "together they are one linear layer"
             fix = Fix("put an activation between them", "")
             yield found(text, path=second.path, fixes=[fix])
             return
@@ -157,10 +155,8 @@ def mode(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     trained = [s for s in evidence.snapshots if s.modes]
     if not any(any(s.modes.values()) for s in trained):
-        text = (
-            f"the model is trained in evaluation mode: {and_more(list(trained[-1].modes))} does "
-            "not behave as in training"
-        )
+        which = and_more(list(trained[-1].modes))
+        text = f"the model is trained in evaluation mode: {which} does not behave as in training"
         yield found(text, step=trained[0].step, fixes=[Fix("model.train()", "model.train()")])
 
 
@@ -229,7 +225,7 @@ def half_precision_overflow(snapshot: Snapshot) -> RuleVerdict | None:
             continue
         largest = np.fmax.reduce(np.abs(x), axis=None, initial=0)  # NaN is not compared
         if largest > 3e4:
-            text = f"{call.name} returns float16 values up to {short_number(largest)}"
+            text = f"{call.name} returns float16 values up to {short(largest)}"
             return found(
                 text, "wrong", call.path, evidence=histogram_of(f"returns of {call.name}", x)
             )

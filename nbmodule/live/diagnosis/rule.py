@@ -60,7 +60,7 @@ def go_back(step: int) -> list[Fix]:
     return [Fix(f"back to step {format_count(step)}", f"live.rewind({step})", message)]
 
 
-def short_number(value: SupportsFloat) -> str:
+def short(value: SupportsFloat) -> str:
     """Return a number with three digits, as verdicts write numbers."""
     return format_number(float(value), 3)
 
@@ -71,7 +71,7 @@ def histogram_of(name: str, values: object) -> dict[str, list[float]]:
     wide = wide[np.isfinite(wide)]
     if not wide.size:
         return {}
-    limits = f"{name} from {short_number(wide.min())} to {short_number(wide.max())}"
+    limits = f"{name} from {short(wide.min())} to {short(wide.max())}"
     return {limits: np.histogram(wide, 32)[0].astype(float).tolist()}
 
 
@@ -148,9 +148,6 @@ class DiagnosisRule:
     needs: tuple[str, ...]
     category: str
     explanation: str
-
-    def has_evidence(self, evidence: Evidence) -> bool:
-        return all(NEEDS[need](evidence) for need in self.needs)
 
 
 NEEDS: dict[str, Callable[[Evidence], Any]] = {
