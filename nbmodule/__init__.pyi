@@ -115,9 +115,9 @@ from nbmodule.live.run_data.media import confusion as confusion
 from nbmodule.live.run_data.media import embedding_map as embedding_map
 from nbmodule.live.run_data.media import samples as samples
 from nbmodule.live.run_data.series import no_improvement as no_improvement
+from nbmodule.live.runs.listing import compare_runs as compare_runs
 from nbmodule.live.runs.listing import runs as runs
 from nbmodule.live.runs.run import last_run as last_run
-from nbmodule.live.runs.run_comparison import compare_runs as compare_runs
 from nbmodule.nn import functional
 from nbmodule.nn.activation import CELU as CELU
 from nbmodule.nn.activation import ELU as ELU

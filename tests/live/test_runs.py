@@ -18,15 +18,13 @@ from nbmodule.live.runs.cell_comparison import CellComparison
 
 
 def train(folder, lr, *, steps=40, name="demo", tags=(), **config):
-    with nb.Live(
-        display=False, journal=folder, name=name, config={"lr": lr, **config}, tags=tags
-    ) as live:
+    options = {"journal": folder, "name": name, "config": {"lr": lr, **config}, "tags": tags}
+    with nb.Live(display=False, **options) as live:
         for i in live.steps(range(steps)):
-            live.log(loss=float(np.exp(-lr * i)))
+            loss = float(np.exp(-lr * i))
+            live.log(loss=loss)
             if i % 10 == 9:
-                live.log(
-                    val_loss=float(np.exp(-lr * i)) + 0.1, val_accuracy=1 - float(np.exp(-lr * i))
-                )
+                live.log(val_loss=loss + 0.1, val_accuracy=1 - loss)
     return live
 
 
@@ -175,9 +173,8 @@ def test_several_runs_of_one_cell_become_their_comparison(kernel):
     sweep, alone = (list(outputs.values()) for outputs in shown.values())
     views = [html for html in sweep if html.startswith("<details>")]
     (comparison,) = (html for html in sweep if not html.startswith("<details>"))
-    assert [f"view of demo lr={lr}" in html for lr, html in zip((0.3, 0.1, 0.01), views)] == [
-        True
-    ] * 3
+    for lr, html in zip((0.3, 0.1, 0.01), views, strict=True):
+        assert f"view of demo lr={lr}" in html
     assert all(word in comparison for word in ("3 runs compared", "best loss", "last loss"))
     assert len(alone) == 1 and not alone[0].startswith("<details>")
 
@@ -222,10 +219,8 @@ def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
     (run,) = nb.runs(tmp_path)
     assert run.settings == {} and run.tags == ()
     run.report(tmp_path / "page.html")
-    assert (
-        "<script>alert"
-        not in (tmp_path / "page.html").read_text().split("<body>")[1].split("<h2>")[0]
-    )
+    body = (tmp_path / "page.html").read_text().split("<body>")[1]
+    assert "<script>alert" not in body.split("<h2>")[0]
 
 
 def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
@@ -322,13 +317,8 @@ def test_the_command_line_lists_compares_and_reports(folder, capsys):
 
 
 def test_the_list_and_a_journal_survive_odd_settings(tmp_path):
-    odd = {
-        "array": np.float32(0.5),
-        "nested": {"a": {"b": 1}},
-        "list": [1, 2],
-        "fn": len,
-        "long": "x" * 9999,
-    }
+    odd = {"array": np.float32(0.5), "nested": {"a": {"b": 1}}, "list": [1, 2], "fn": len}
+    odd["long"] = "x" * 9999
     with nb.Live(display=False, journal=tmp_path, config=odd) as live:
         for _ in live.steps(range(2)):
             live.log(loss=1.0)

@@ -8,8 +8,8 @@ from typing import Any
 from nbmodule.base.format import count_noun
 from nbmodule.base.notebook import running_execution
 from nbmodule.live.run_data.in_memory import kept_runs
+from nbmodule.live.runs.listing import RunComparison
 from nbmodule.live.runs.run import RecordedRun, RunInMemory
-from nbmodule.live.runs.run_comparison import RunComparison
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.renderers.html import Markup, tag
 
@@ -86,7 +86,7 @@ class CellComparison:
         return runs
 
     def _bundle(self) -> Bundle:
-        from nbmodule.live.runs.comparison_view import comparison_html
+        from nbmodule.live.runs.run_views import comparison_html
 
         runs = self._runs()
         comparison = RunComparison(runs[-MOST_COMPARED:])

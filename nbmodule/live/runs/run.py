@@ -295,7 +295,7 @@ class RecordedRun:
         Args:
             path: Of the page; written atomically.
         """
-        from nbmodule.live.runs.page import report_page
+        from nbmodule.live.runs.run_views import report_page
 
         with whole_file(path) as file:
             file.write(report_page(self).encode())
@@ -322,6 +322,9 @@ class RecordedRun:
         self.history.to_tensorboard(folder)
 
 
+_OF_KEPT_RUN = "name run_id history began seen step state reason parent settings".split()
+
+
 class RunInMemory(RecordedRun):
     """A run of this process that has no journal, or a branch of a run: a list has it too.
 
@@ -331,11 +334,9 @@ class RunInMemory(RecordedRun):
     def __init__(self, kept: KeptRun) -> None:
         kept.update()
         self._kept, self.path, self.is_whole = kept, None, True
-        self.name, self.run_id, self.history = kept.name, kept.run_id, kept.history
-        self.began, self.seen, self.step = kept.began, kept.seen, kept.step
-        self.state, self.reason, self.parent = kept.state, kept.reason, kept.parent
-        self.settings, self._tags = kept.settings, kept.tags
-        self.watched, self.branches = dict(kept.watched), []
+        for name in _OF_KEPT_RUN:
+            setattr(self, name, getattr(kept, name))
+        self._tags, self.watched, self.branches = kept.tags, dict(kept.watched), []
         self.notebook, self.code = (str(kept.origin.get(n, "")) for n in ("notebook", "code"))
         self.cell, self.commit = int(kept.origin.get("cell", 0)), ""
         self._beats = [(kept.began, 0), (kept.seen, kept.step)]
