@@ -63,6 +63,15 @@ def train(model, optimizer, step, steps=60, each=None, **options):
     return live, losses
 
 
+def over(items, y, *, nonfinite="stop", **made):
+    """A run with a step on each item and the same labels."""
+    model, optimizer, step = make(**made)
+    with quiet(model, optimizer, returns=None, nonfinite=nonfinite) as live:
+        for x in live.steps(list(items)):
+            live.log(loss=step(x, y))
+    return live
+
+
 def some_steps(count, chosen):
     """Some of the steps from 1 to `count`, in any order; all of them in the slow tests."""
     return RNG.permutation(np.arange(1, count + 1))[:chosen].tolist()
@@ -284,13 +293,9 @@ def test_a_step_whose_recorded_form_is_another_computation_says_so():
 
 
 def test_an_opened_step_shows_its_samples_an_extreme_one_first():
-    model, optimizer, step = make()
     x, y = X[:64].reshape(4, 16, 8).copy(), Y[:16]
     x[2, 5, 3] = 4095.0
-    with quiet(model, optimizer, returns=None) as live:
-        for batch in live.steps(list(x)):
-            live.log(loss=step(batch, y))
-    replay = live.at(3)
+    replay = over(x, y).at(3)
     assert "sample 5: highest number of x 4095, others at most 1" in repr(replay)
     columns = replay.samples.columns
     assert columns["sample"][0] == "5" and columns["label"][0] == str(y[5])
@@ -301,12 +306,9 @@ def test_an_opened_step_shows_its_samples_an_extreme_one_first():
 
 def test_pictures_of_an_opened_step_begin_at_the_extreme_sample():
     layers = nb.Conv2d(1, 3, 3), nb.Flatten(), nb.Linear(48, 2)
-    model, optimizer, step = make(model=nb.Sequential(*layers))
     images = np.random.default_rng(0).random((4, 16, 6, 6, 1)).astype(np.float32)
     images[2, 5, 3, 3] = 4095.0
-    with quiet(model, optimizer, returns=None) as live:
-        for x in live.steps(list(images)):
-            live.log(loss=step(x, np.zeros(16, int)))
+    live = over(images, np.zeros(16, int), model=nb.Sequential(*layers))
     for number, note in ((2, "sample"), (3, "sample 5 of 16")):
         rows = live.at(number)._shown.calls.rows
         picture = next(row.pictures[0] for row in rows if row.path == "0")
@@ -357,10 +359,8 @@ def test_a_run_inside_of_a_step_says_which_run_can_repeat_it():
 
 def test_branches_of_two_optimizers_change_the_rate_of_each():
     nb.seed(0)
-    parts, optimizers = (
-        {"g": nb.Linear(8, 6), "d": nb.Linear(6, 4)},
-        {"g": nb.SGD(1e-2), "d": nb.SGD(2e-2)},
-    )
+    parts = {"g": nb.Linear(8, 6), "d": nb.Linear(6, 4)}
+    optimizers = {"g": nb.SGD(1e-2), "d": nb.SGD(2e-2)}
 
     @nb.jit
     def step(x, y):
@@ -382,11 +382,8 @@ def test_branches_of_two_optimizers_change_the_rate_of_each():
     _, losses = train(parts, optimizers, step, steps=20, each=each)
     assert [branch.label for branch in branches] == ["x 0.5", "x 3"]
     np.testing.assert_allclose(rates, [[0.01, 0.02], [0.03, 0.06]], rtol=1e-6)
-    assert (
-        losses[17:20]
-        == branches[1].curves["loss"].values.tolist()
-        != branches[0].curves["loss"].values.tolist()
-    )
+    slow, fast = (branch.curves["loss"].values.tolist() for branch in branches)
+    assert losses[17:20] == fast != slow
 
 
 def test_branches_end_with_the_epoch_and_say_so():
@@ -397,10 +394,8 @@ def test_branches_end_with_the_epoch_and_say_so():
             seen.extend(live.what_if(10, rates=(1,)))
 
     train(*make(), each=each)
-    assert (
-        len(seen[0].curves["loss"].values) == 3
-        and seen[0].note == "3 steps to the end of the epoch"
-    )
+    assert len(seen[0].curves["loss"].values) == 3
+    assert seen[0].note == "3 steps to the end of the epoch"
 
 
 def test_branches_of_a_loop_that_makes_its_arguments_itself_use_the_last_batches_again():
@@ -428,13 +423,8 @@ def test_branches_of_a_loop_that_carries_its_state_by_hand():
             live.log(loss=loss)
             losses.append(float(loss))
             if live.step == 8:
-                seen = live.what_if(
-                    5,
-                    changes={
-                        "as it is": lambda: None,
-                        "larger": lambda: setattr(scale, "value", 2.0),
-                    },
-                )
+                larger = {"larger": lambda: setattr(scale, "value", 2.0)}
+                seen = live.what_if(5, changes={"as it is": lambda: None} | larger)
     assert seen[0].curves["loss"].values.tolist() == losses[8:13]
     assert seen[1].curves["loss"].values.tolist() != losses[8:13]
 
@@ -507,27 +497,20 @@ def test_a_batch_that_is_changed_in_place_is_kept_as_it_was_or_refused(size):
 
 def test_the_batch_that_makes_the_loss_jump_is_kept_and_the_parts_that_grew_are_named():
     layers = nb.Linear(8, 16), nb.ReLU(), nb.Linear(16, 4)
-    model, optimizer, step = make(optimizer=nb.SGD(1e-2), model=nb.Sequential(*layers))
     x = np.stack([X[k : k + 32] for k in range(60)])
     x[40, 5] = 1e4
-    with quiet(model, optimizer, returns=None) as live:
-        for batch in live.steps(list(x)):
-            live.log(loss=step(batch, Y[:32]))
+    live = over(x, Y[:32], optimizer=nb.SGD(1e-2), model=nb.Sequential(*layers))
     assert 41 in [each.step for each in live.outliers]
     moment = live.at(41)
     assert moment.batch[5, 0] == 1e4
-    assert {change.path for change in moment.changes[:3]} & {"0", "0.weight"} and moment.changes[
-        0
-    ].factor > 100
+    assert {change.path for change in moment.changes[:3]} & {"0", "0.weight"}
+    assert moment.changes[0].factor > 100
 
 
 def test_the_first_value_that_is_not_finite_is_named():
-    model, optimizer, step = make()
     x = np.stack([X[k : k + 32] for k in range(20)])
     x[9, 0, 0] = np.nan
-    with quiet(model, optimizer, returns=None, nonfinite="warn") as live:
-        for batch in live.steps(list(x)):
-            live.log(loss=step(batch, Y[:32]))
+    live = over(x, Y[:32], nonfinite="warn")
     assert live.outliers[0].step == 10
     moment = live.at(10)
     assert moment.is_exact

@@ -40,11 +40,12 @@ class Loop:
     def __init__(self):
         nb.seed(0)
 
+    def parts(self):
+        return [part for part in (self.model, self.optimizer) if part is not None]
+
     def state(self):
-        parts = [p for p in (self.model, self.optimizer) if p is not None]
-        return {
-            f"{i}/{n}": np.array(x) for i, p in enumerate(parts) for n, x in p.state_dict().items()
-        }
+        parts = enumerate(self.parts())
+        return {f"{i}/{n}": np.array(x) for i, p in parts for n, x in p.state_dict().items()}
 
 
 class Plain(Loop):
@@ -116,11 +117,8 @@ class TwoModels(Loop):
             self.learn_g(self.noise.normal(size=(8, 4)).astype(np.float32))
         return loss
 
-    def state(self):
-        parts = [*self.model.values(), *self.optimizer.values()]
-        return {
-            f"{i}/{n}": np.array(x) for i, p in enumerate(parts) for n, x in p.state_dict().items()
-        }
+    def parts(self):
+        return [*self.model.values(), *self.optimizer.values()]
 
 
 class Accumulation(Plain):
@@ -300,10 +298,9 @@ def test_every_verb_is_right_or_refused_before_anything_changes(kind):
         if found is not None:
             assert found.is_exact is not False
             assert found.logged["loss"] == pytest.approx(live.history.loss.values[step - 1], abs=0)
-    target = 30
-    has_rewound = attempt(lambda: live.rewind(target) or True, loop, "rewind")
+    has_rewound = attempt(lambda: live.rewind(30) or True, loop, "rewind")
     if has_rewound:
-        assert same(before[target], loop.state())
+        assert same(before[30], loop.state())
 
     refused = REFUSED.get(kind, set())
     if "at" in refused:

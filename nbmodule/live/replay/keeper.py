@@ -25,15 +25,14 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError
-from nbmodule.live.replay.branches import run_branches
-from nbmodule.live.replay.copies import copy_input
-from nbmodule.live.replay.iterations import Iteration, Segment
+from nbmodule.live.replay.iterations import Iteration, Segment, copy_input
 from nbmodule.live.replay.repeat import (
     NotReproducedError,
     Repeat,
     check_inputs,
     differs,
     restored,
+    run_branches,
 )
 from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import NOT_TRAINING, names_of, stateful_roots
@@ -41,7 +40,6 @@ from nbmodule.live.replay.tape import Tape
 from nbmodule.live.run_data.branches import Attempt, Branch
 from nbmodule.live.run_data.series import Outliers
 from nbmodule.live.run_data.state import RunState
-from nbmodule.views.panels.inspected_run import ran_of
 
 _MORE_ROOM = "nb.Live(..., keep='1GB') keeps more of them."
 _INSIDE = (
@@ -132,9 +130,7 @@ class StepKeeper:
         self.tape.end_iteration()
         if self._coming:
             iteration = self._coming.popleft()
-            making = random.default._making.count
-            if iteration.drawn and type(making._count) is int:  # the loader drew keys for the item
-                making._count += iteration.drawn
+            _move_stream(iteration.drawn)  # the loader drew keys for the item
             self._run.count.epoch = iteration.epoch or self._run.count.epoch
         else:
             iteration = _pulled(iterator)
@@ -272,27 +268,21 @@ class StepKeeper:
             repeat.go_to(number - 1)
             previous, _ = self._recorded(repeat, model)
         repeat.go_to(number)
-        mark = repeat.mark()
+        go_back = repeat.mark()
         fault = self._run.nonfinite_input(step) or self._nonfinite_variable(step)
         plain = _numbers(repeat.step())
-        traced, run, ran = plain, None, None
+        traced, run = plain, None
         if model is not None:
-            repeat.go_back(mark)
+            go_back()
             run, traced = self._recorded(repeat, model)
-            ran = ran_of(model, run.calls)
         logged = {name: self._logged_at(name, step) for name in plain}
         steps = count_noun(number - first, "step")
         return ReplayedStep(
             step,
-            iteration.item,
-            inputs=[
-                (name, value)
-                for name, value in iteration.named_inputs()
-                if not (isinstance(value, jax.Array) and value.is_deleted())
-            ],
+            iteration,
+            model=model,
             run=run,
             previous=previous,
-            ran=ran,
             values={
                 name: (value, plain[name], traced.get(name, value))
                 for name, value in logged.items()
@@ -304,10 +294,10 @@ class StepKeeper:
 
     def _recorded(self, repeat: Repeat, model: Any) -> tuple[TrackedStep, dict[str, float]]:
         """Repeat the next iteration under a tracker, and go back."""
-        mark = repeat.mark()
+        go_back = repeat.mark()
         with track(model, gradients=True, last=1000) as calls:
             logged = _numbers(repeat.step(verify=False))
-        repeat.go_back(mark)
+        go_back()
         gradients: dict[str, Any] = {}
         for number in sorted({call.step for call in calls}):  # one for each compiled call
             gradients |= calls.gradients_at(number)
@@ -364,10 +354,10 @@ class StepKeeper:
                 check_inputs(later)
             repeat = Repeat(self.tape, iteration)
             repeat.go_to(number)
-            mark = repeat.mark()
+            go_back = repeat.mark()
             repeat.step()
         with self._lock, recording_paused():
-            repeat.go_back(mark)
+            go_back()
             random.default._go_to(random.default._making.key, iteration.made)
         controls = self._run.controls
         for name, value in iteration.controls.items():
@@ -379,7 +369,7 @@ class StepKeeper:
         self._coming = deque([*cut, *self._coming])
         self._expected = {later.number: later for later in cut if later.calls}
         self.outliers.cut(step)
-        self._run.branches = []
+        self.forget_branches()
         return iteration
 
     def values_at(self, step: int) -> dict[str, Any]:
@@ -445,10 +435,12 @@ class StepKeeper:
             # the next item may be put into the same memory
             iteration.item = jax.tree.map(copy_input, iteration.item, is_leaf=is_stateful)
             self._coming.append(iteration)
-            making = random.default._making.count
-            if type(making._count) is int:
-                making._count -= iteration.drawn
+            _move_stream(-iteration.drawn)
         return [iteration.item for iteration in list(self._coming)[:count]]
+
+    def forget_branches(self) -> None:
+        """Drop the branches."""
+        self._run.branches = []
 
     def _check_thread(self, action: str) -> None:
         """Refuse while a step runs in another thread, which would find its variables changed."""
@@ -485,6 +477,13 @@ def _pulled(iterator: Iterator[Any], epoch: int = 0) -> Iteration:
         iteration.drawn = making._count - before
     iteration.epoch = epoch
     return iteration
+
+
+def _move_stream(by: int) -> None:
+    """Count more or fewer keys of the default stream as drawn."""
+    making = random.default._making.count
+    if type(making._count) is int:
+        making._count += by
 
 
 def _type_of(x: Shaped) -> str:

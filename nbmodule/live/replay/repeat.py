@@ -5,23 +5,33 @@ reproduce what was recorded. Afterwards everything is as before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
-from nbmodule.base.format import format_array
-from nbmodule.core.compiled.call_record import record_call, recording_paused
+from nbmodule.base.curves import Curve
+from nbmodule.base.format import count_noun, format_array
+from nbmodule.core.compiled.call_record import RecordedMethod, record_call, recording_paused
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import Packed, unpacked
 from nbmodule.core.variables.commit import commit
-from nbmodule.core.variables.variable import Variable
-from nbmodule.live.replay.copies import as_arrays
-from nbmodule.live.replay.iterations import Iteration, Output, RecordedCall, Setting, Write
+from nbmodule.core.variables.variable import Parameter, Variable
+from nbmodule.errors import ArgumentError
+from nbmodule.live.replay.iterations import (
+    Iteration,
+    Output,
+    RecordedCall,
+    Setting,
+    Write,
+    as_arrays,
+)
 from nbmodule.live.replay.tape import Tape, leaves_of, overwrites_arguments
+from nbmodule.live.run_data.branches import Attempt, Branch
+from nbmodule.live.run_data.history import History
 
 
 class NotReproducedError(Exception):
@@ -50,9 +60,7 @@ def is_same(recorded: Any, repeated: Any) -> bool:
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if jax.default_backend() == "cpu":
-        return a.tobytes() == b.tobytes() or bool(
-            np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-        )
+        return a.tobytes() == b.tobytes()
     return bool(np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, equal_nan=True))
 
 
@@ -96,15 +104,6 @@ def _cause_of(call: RecordedCall) -> str:
 
 Outputs: TypeAlias = dict[RecordedCall, list[Any]]
 """The leaves that calls returned."""
-
-
-class RepeatMark(NamedTuple):
-    """A position in a repeat, to return to."""
-
-    next: int
-    values: dict[Variable, Any]
-    settings: dict[int, Setting]
-    outputs: tuple[Outputs, Outputs]
 
 
 class Repeat:
@@ -183,9 +182,10 @@ class Repeat:
         self._before, self._outputs = self._outputs, {}
         self._given = tried or {}
         earlier = self.segment.iteration(iteration.number - 1)
-        if tried and earlier is not None:  # its calls are those of this iteration, made before
+        if tried is not None and earlier is not None:  # this iteration was made in its place
             pairs = zip(earlier.calls, iteration.calls, strict=False)
-            self._before = {call: self._before[again] for call, again in pairs}
+            before = self._before
+            self._before = {call: before[again] for call, again in pairs if again in before}
         for action in iteration.actions:
             if isinstance(action, RecordedCall):
                 self.call(action)
@@ -225,21 +225,19 @@ class Repeat:
         outputs = call.function(*args, **kwargs)
         self._outputs[call] = leaves_of(unpacked(outputs) if type(outputs) is Packed else outputs)
 
-    def mark(self) -> RepeatMark:
-        """Return the position, to go back to."""
-        variables = list(dict.fromkeys((*self.tape.variables, *self.segment.values)))
+    def mark(self) -> Callable[[], None]:
+        """Return a function that goes back to this position, as often as needed."""
+        variables = dict.fromkeys((*self.tape.variables, *self.segment.values))
         values = as_arrays([v.value for v in variables], copied=self.tape.donates)
-        by_variable = dict(zip(variables, values, strict=True))
-        return RepeatMark(
-            self.next, by_variable, dict(self._settings), (self._before, self._outputs)
-        )
+        position = self.next, self._settings.copy(), self._before, self._outputs
 
-    def go_back(self, mark: RepeatMark) -> None:
-        """Go back to a mark, as often as needed."""
-        self.next, self._settings = mark.next, dict(mark.settings)
-        self._before, self._outputs = mark.outputs
-        self._put(mark.values)
-        self._apply_settings()
+        def go_back() -> None:
+            self.next, settings, self._before, self._outputs = position
+            self._settings = settings.copy()
+            self._put(dict(zip(variables, values, strict=True)))
+            self._apply_settings()
+
+        return go_back
 
 
 @contextlib.contextmanager
@@ -259,3 +257,105 @@ def restored(tape: Tape) -> Iterator[None]:
             for setting in settings.values():
                 setting.put_back()
             random.default._go_to(*made)
+
+
+_RECENT = 8
+"""Iterations in which an argument must be the same to be taken for a constant."""
+
+
+def run_branches(
+    tape: Tape,
+    newest: Iteration,
+    coming: list[Any],
+    attempts: Sequence[Attempt],
+    steps: int,
+    step_of: Callable[[int], int],
+) -> list[Branch]:
+    """Run the next steps once for each change; variables are left in any state.
+
+    Args:
+        tape: The record of the run.
+        newest: The iteration after which the branches begin.
+        coming: The items that the loop would be given next.
+        attempts: The changes before the first step.
+        steps: Number of steps.
+        step_of: Returns the step of an iteration.
+
+    Raises:
+        ArgumentError: If the loop itself does a part of each step, which the branches would lack.
+    """
+    items = jax.tree.leaves(newest.item)
+    has_items = bool(coming) and _takes_items_alone(tape, newest, items)
+    _check_goes_on(tape, newest, has_items=has_items)
+    repeat = Repeat(tape, newest)
+    repeat.go_to(newest.number + 1)
+    if has_items:
+        leaves = [jax.tree.leaves(item) for item in coming[:steps]]
+        made = [(newest, dict(zip(map(id, items), each, strict=True))) for each in leaves]
+        note = ""
+        if len(made) < steps:
+            note = f"{count_noun(len(made), 'step')} to the end of the epoch"
+    else:
+        recorded = tape.segments[-1].iterations
+        last = [each for each in recorded if each.calls and not each.carries][-steps:]
+        made = [(iteration, {}) for iteration in last]
+        note = f"with the batches of the last {count_noun(len(last), 'step')} again"
+    go_back = repeat.mark()
+    branches = []
+    for attempt in attempts:
+        go_back()
+        tape.ask_again()
+        try:
+            attempt.make()
+            logged = [repeat.make(iteration, given) for iteration, given in made]
+        finally:
+            attempt.undo()
+        branches.append(Branch(attempt, _curves(logged, newest.number, step_of), note))
+    return branches
+
+
+def _check_goes_on(tape: Tape, newest: Iteration, *, has_items: bool) -> None:
+    earlier = tape.iteration(newest.number - 1)
+    updates = [call for call in newest.calls if type(call.function) is RecordedMethod]
+    if _writes_parameters(newest) and (earlier is None or _writes_parameters(earlier)):
+        cause = "after each compiled call it writes parameters, which is not recorded"
+    elif any(hasattr(leaf, "dtype") for call in updates for leaf in call.leaves):
+        cause = "it changes the gradients between the compiled call and `optimizer.update`"
+    elif newest.carries and not has_items:
+        cause = "it carries state by hand, and its arguments come from other values than the item"
+    else:
+        return
+    raise ArgumentError(
+        f"live.what_if cannot go on from here: the loop itself does a part of each step; {cause}. "
+        "The run is unchanged. Do that in the step that nb.jit compiles, with the optimizer's "
+        "update, or in a function given to live.repeatable."
+    )
+
+
+def _writes_parameters(iteration: Iteration) -> bool:
+    writes = (action for action in iteration.actions if type(action) is Write)
+    return any(isinstance(write.variable, Parameter) for write in writes)
+
+
+def _takes_items_alone(tape: Tape, newest: Iteration, items: list[Any]) -> bool:
+    """Return True if each argument is a leaf of the item, or the same at each step."""
+    leaves = set(map(id, items))
+    if len(leaves) < len(items):  # one array is two leaves: which of them an argument is, is open
+        return False
+    recent = tape.iterations_from(newest.number - _RECENT)[:-1]
+    given = [{id(leaf) for call in each.calls for leaf in call.leaves} for each in recent]
+    known = leaves | (set.intersection(*given) if given else set())
+    arguments = [leaf for call in newest.calls for leaf in call.leaves]
+    return all(id(leaf) in known for leaf in arguments if hasattr(leaf, "dtype"))
+
+
+def _curves(
+    logged: list[dict[str, Any]], after: int, step_of: Callable[[int], int]
+) -> dict[str, Curve]:
+    history = History()
+    for number, values in enumerate(logged, after + 1):
+        for name, value in values.items():
+            new = np.atleast_1d(np.asarray(value, np.float32))
+            end = step_of(number) + 1
+            history.extend(name, range(end - len(new), end), new)
+    return history.to_numpy()

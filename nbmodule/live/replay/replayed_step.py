@@ -1,4 +1,4 @@
-"""A repeated step, opened as `nb.inspect` opens a call, with the step before it."""
+"""A repeated step, opened as `nb.inspect` opens a call, with the step before it and its samples."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.reduction import Statistics, read_statistics, reduce_tree
-from nbmodule.live.replay.samples import samples_of
+from nbmodule.calls.reduction import Statistics, statistics_of
+from nbmodule.live.replay.iterations import Iteration
+from nbmodule.live.run_data.media import Media, samples
 from nbmodule.live.run_data.strips import norm
-from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran
+from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, ran_of
 from nbmodule.views.panels.inspection import Inspection
 
 _MOST_CHANGES = 5
@@ -71,11 +73,10 @@ class ReplayedStep(Inspection):
 
     Args:
         step: The step.
-        item: The item of the loop.
-        inputs: The arrays that the step was given, by name.
+        iteration: The iteration of the loop that made it.
+        model: The module whose calls were recorded; None where no module is known.
         run: The recorded step; None where no module is known.
         previous: The recorded step before.
-        ran: The calls as a panel shows them; None where no module is known.
         values: By name: what the run logged, what the repeat gave, and what the recorded repeat
             gave, which is another executable.
         distance: How many steps were repeated, in words.
@@ -85,24 +86,24 @@ class ReplayedStep(Inspection):
     def __init__(
         self,
         step: int,
-        item: object,
+        iteration: Iteration,
         *,
-        inputs: list[tuple[str, Any]],
+        model: Any,
         run: TrackedStep | None,
         previous: TrackedStep | None,
-        ran: Ran | None,
         values: dict[str, tuple[float, float, float]],
         distance: str,
         fault: str,
     ) -> None:
-        self.step, self.batch = step, item
+        self.step, self.batch = step, iteration.item
+        ran = None if run is None else ran_of(model, run.calls)
         self.gradients = {} if run is None else dict(run.gradients)
         self.before = None if previous is None else previous.calls
         self.logged = {name: logged for name, (logged, _, _) in values.items()}
         self._values, self._fault = values, fault
         self._previous_gradients = {} if previous is None else previous.gradients
-
-        self.samples, extreme, row = samples_of(inputs, _return_of(ran.calls if ran else ()))
+        returned = _return_of(ran.calls if ran else ())
+        self.samples, extreme, row = samples_of(iteration.named_inputs(), returned)
 
         def calls() -> Ran:
             if ran is None:
@@ -182,7 +183,7 @@ class ReplayedStep(Inspection):
             if any(s is not None and s.nonfinite for s in _as_list(call.statistics)):
                 return call.path or "the model"
         for path, gradient in self.gradients.items():
-            statistics = _statistics_of(gradient)
+            statistics = statistics_of(gradient)
             if statistics is not None and statistics.nonfinite:
                 return f"gradient of {path}"
         return ""
@@ -195,7 +196,7 @@ class ReplayedStep(Inspection):
         runs = (self.before, self.calls)
         returns = [_norms((call.path, call.statistics) for call in calls) for calls in runs]
         trees = (self._previous_gradients, self.gradients)
-        gradients = [_norms(tree.items()) for tree in trees]
+        gradients = [_norms((p, statistics_of(x)) for p, x in tree.items()) for tree in trees]
         growths = [
             Growth(path, what, before[path], now)
             for what, (before, after) in (("return", returns), ("gradient", gradients))
@@ -221,17 +222,112 @@ def _as_list(statistics: Any) -> list[Statistics | None]:
     return statistics if isinstance(statistics, list) else [statistics]
 
 
-def _statistics_of(x: object) -> Statistics | None:
-    if isinstance(x, Statistics):
-        return x
-    return read_statistics(reduce_tree([x])[0]) if hasattr(x, "dtype") else None
-
-
 def _norms(measured: Iterable[tuple[str, Any]]) -> dict[str, float]:
     """Return the norm of the first array at each path."""
     norms: dict[str, float] = {}
     for path, value in measured:
-        first = next(filter(None, map(_statistics_of, _as_list(value))), None)
+        first = next(filter(None, _as_list(value)), None)
         if first is not None:
             norms.setdefault(path, math.inf if first.nonfinite else norm([first]))
     return norms
+
+
+_EXTREME = 10.0
+"""Ratio of the largest number of an extreme sample to that of all others, at least."""
+_MOST_SHOWN = 12
+
+
+def samples_of(
+    inputs: Iterable[tuple[str, Any]], returned: object
+) -> tuple[Media | None, str, int]:
+    """Return the samples of a batch: an extreme one first, then by their loss; None where the batch
+    is not known or cannot be drawn. With a sentence on a sample whose numbers are far from those of
+    all others, '' if there is none, and the number of the sample to look at first.
+
+    Args:
+        inputs: The arrays that the step was given, by name; the first axis of a batch counts
+            samples.
+        returned: What the model returned for the batch; None where it is not known.
+    """
+    arrays = {name: np.asarray(x) for name, x in inputs if _is_batch(x)}
+    size = next((len(x) for x in arrays.values() if x.ndim > 1), 0)
+    arrays = {name: x for name, x in arrays.items() if len(x) == size}
+    if size < 2:
+        return None, "", 0
+    outputs = [np.asarray(x) for x in jax.tree.leaves(returned) if _is_batch(x)]
+    predictions = outputs[0] if outputs and len(outputs[0]) == size else None
+    target = arrays.pop(_target_among(arrays, predictions), None)
+    losses = _losses(target, predictions)
+    row, extreme = _extreme(arrays)
+    ranks = np.zeros(size) if losses is None else np.nan_to_num(losses, nan=1e30)
+    if row is not None:
+        ranks[row] = np.inf
+    try:
+        media = _drawn(next(iter(arrays.values())), target, predictions, losses, ranks)
+    except (ValueError, TypeError, StopIteration):
+        media = None
+    return media, extreme, int(ranks.argmax())
+
+
+def _drawn(x: Any, target: Any, predictions: Any, losses: Any, ranks: Any) -> Media:
+    """Draw the first samples by these ranks, which `samples` takes for their losses."""
+    x = x.astype(np.float32) if x.dtype.kind == "f" else x
+    media = samples(x, _class_of(target), _class_of(predictions), ranks, most=_MOST_SHOWN)
+    columns = {name: column for name, column in media.columns.items() if name != "loss"}
+    if losses is not None:
+        shown = [losses[int(number)] for number in columns["sample"]]
+        columns["loss"] = [format_number(float(loss), 3) for loss in shown]
+    return dataclasses.replace(media, columns=columns)
+
+
+def _class_of(values: Any) -> Any:
+    """Return labels or scores by class; None for targets of several numbers."""
+    if values is None or values.ndim > 2 or (values.ndim == 2 and values.dtype.kind != "f"):
+        return None
+    return values
+
+
+def _is_batch(x: Any) -> bool:
+    is_array = getattr(x, "ndim", 0) > 0 and x.size > 0
+    is_deleted = isinstance(x, jax.Array) and x.is_deleted()
+    return is_array and not is_deleted and np.asarray(x).dtype.kind in "fiub"
+
+
+def _target_among(arrays: dict[str, np.ndarray], predictions: Any) -> str:
+    """Return the name of the last input that can be the target of the predictions; '' if none."""
+    for name, x in reversed(arrays.items()) if len(arrays) > 1 else ():
+        is_label = x.ndim == 1 and x.dtype.kind in "iu"
+        if is_label or (predictions is not None and x.shape == predictions.shape):
+            return name
+    return ""
+
+
+def _losses(target: Any, predictions: Any) -> np.ndarray | None:
+    """Return cross-entropy of class labels, or the mean squared error of targets."""
+    if target is None or predictions is None:
+        return None
+    predictions = predictions.astype(np.float64)
+    with np.errstate(all="ignore"):
+        if target.shape == predictions.shape:
+            return ((predictions - target) ** 2).reshape(len(target), -1).mean(1)
+        if predictions.ndim != 2 or target.ndim != 1:
+            return None
+        if target.min() < 0 or target.max() >= predictions.shape[1]:
+            return None
+        logs = np.asarray(jax.nn.log_softmax(predictions))
+        return -logs[np.arange(len(target)), target]
+
+
+def _extreme(arrays: dict[str, np.ndarray]) -> tuple[int | None, str]:
+    """Return the sample that holds a number far from those of all others, and a sentence."""
+    for name, x in arrays.items():
+        if x.dtype.kind != "f":
+            continue
+        largest = np.abs(x.reshape(len(x), -1).astype(np.float64)).max(1)
+        row = int(largest.argmax())
+        others = float(np.delete(largest, row).max())
+        if np.isfinite(largest).all() and largest[row] > _EXTREME * others > 0:
+            word = "pixel" if x.ndim > 2 else "number"
+            value, limit = format_number(float(largest[row])), format_number(others, 2)
+            return row, f"sample {row}: highest {word} of {name} {value}, others at most {limit}"
+    return None, ""

@@ -15,7 +15,7 @@ import numpy as np
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.live.replay.copies import copies_of, digest_of
+from nbmodule.live.replay.iterations import copies_of, digest_of
 from nbmodule.live.run_data.sources import named_objects
 from nbmodule.live.run_data.state import RunState
 
@@ -59,7 +59,8 @@ class StateSaver:
                 variables[f"{prefix}/{name}"] = variable.value
         if not variables:
             return
-        step, nbytes = self._run.step_of(self._run.count.done), _nbytes(variables.values())
+        step = self._run.step_of(self._run.count.done)
+        nbytes = sum(value.nbytes for value in variables.values())
         notes = {
             "items": self._run.count.done,
             "digest": digest_of_item(self._run.count.item),
@@ -104,7 +105,3 @@ def digest_of_item(item: object) -> int:
         if is_array or isinstance(leaf, (np.ndarray, np.generic, int, float)):
             digest = digest_of(np.asarray(leaf)) ^ (digest * 31 % 2**32)
     return digest
-
-
-def _nbytes(values: Any) -> int:
-    return sum(getattr(value, "nbytes", 0) for value in values)

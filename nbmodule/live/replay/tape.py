@@ -47,7 +47,6 @@ from nbmodule.core.transforms.carried import Packed, extract_objects, is_statefu
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
-from nbmodule.live.replay.copies import copies_of, digest_of, is_flat, is_refillable, is_small
 from nbmodule.live.replay.iterations import (
     NOT_LOGGED,
     Freezing,
@@ -57,6 +56,11 @@ from nbmodule.live.replay.iterations import (
     Segment,
     Setting,
     Write,
+    copies_of,
+    digest_of,
+    is_flat,
+    is_refillable,
+    is_small,
 )
 from nbmodule.live.run_data.progress import SampledCost
 
@@ -484,15 +488,13 @@ class Tape:
         before = self._values
         self._note_values()
         segment = self.segments[-1] if self.segments else None
-        pairs = zip(self.variables, before, strict=False)
-        changed = [(v, v.value) for v, old in pairs if old() is not v.value]
-        return [
-            Write(variable, self._output(new, segment) or self._copied(new))
-            for variable, new in changed
-        ]
-
-    def _copied(self, value: object) -> Any:
-        return jax.device_put(value, may_alias=False) if self.donates else value
+        writes = []
+        for variable, old in zip(self.variables, before, strict=False):
+            new: Any = variable.value
+            if old() is not new:
+                copy = jax.device_put(new, may_alias=False) if self.donates else new
+                writes.append(Write(variable, self._output(new, segment) or copy))
+        return writes
 
     def _output(self, value: object, segment: Segment | None) -> Output | None:
         """Return the output of an earlier call in this segment that a value is."""

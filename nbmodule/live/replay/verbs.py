@@ -146,7 +146,8 @@ class ReplayVerbs:
             ArgumentError: If there is nothing to change, or no step that can be repeated.
         """
         keeper = self._kept_steps("live.what_if")
-        attempts = [Attempt(str(label), f, _nothing, f) for label, f in (changes or {}).items()]
+        named = (changes or {}).items()  # variables are restored by whoever tries a change
+        attempts = [Attempt(str(label), make, lambda: None, make) for label, make in named]
         if control is not None:
             attempts += [
                 self._attempt(f"{control} {_words(value)}", {control: value}) for value in values
@@ -306,9 +307,10 @@ class ReplayVerbs:
 
     def _take_now(self: Any, number: int) -> None:
         """Make the change of a branch, at a boundary."""
+        keeper = self._kept_steps("live.take")
         branches = self._state.branches
         if 0 <= number < len(branches):
-            self._state.branches = []
+            keeper.forget_branches()
             branches[number].take()
             text = f"goes on with {plain(branches[number].label)}"
             self._state.messages.add(self.step, "note", text, mark="changed")
@@ -321,6 +323,10 @@ class ReplayVerbs:
         )
         if pale.curves:
             run.left_behind = [*run.left_behind, pale][-_MOST_LEFT_BEHIND:]
+        if self._journal is None:
+            keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
+        else:  # whose file keeps the points that it cuts off
+            self._journal.write()
 
         def forget() -> None:
             run.history.cut(step)
@@ -328,10 +334,8 @@ class ReplayVerbs:
                 strips.cut(step)
 
         if self._journal is None:
-            keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
             forget()
-        else:  # whose file keeps the points that it cuts off
-            self._journal.write()
+        else:
             self._journal.cut(step, forget)
         run.alarmed.clear()
 
@@ -360,10 +364,6 @@ def _is_rate(control: Control) -> bool:
     """Return True if a control holds the learning rate of an optimizer (`learning rate G`)."""
     is_of_rate = control.name == RATE or control.name.startswith(f"{RATE} ")
     return is_of_rate and is_real(control.value)
-
-
-def _nothing() -> None:
-    """Undo nothing: variables are restored by whoever tries a change."""
 
 
 def _words(value: object) -> str:
