@@ -134,31 +134,9 @@ def _freeze(model: Any, optimizer: Any) -> None:
     model.requires_grad_(False)
 
 
-class Ending(nb.Module):
-    """A model followed by a function."""
-
-    def __init__(self, body: Any, last: Any):
-        self.body, self.last = body, last
-
-    def forward(self, x: Array) -> Array:
-        return self.last(self.body(x))
-
-
-class Beginning(nb.Module):
-    """A function followed by a model."""
-
-    def __init__(self, first: Callable[[Array], Array], body: Any):
-        self._first, self.body = first, body
-
-    def forward(self, x: Array) -> Array:
-        return self.body(self._first(x))
-
-
-class Softmax0(nb.Module):
-    """Softmax over the batch."""
-
-    def forward(self, x: Array) -> Array:
-        return jax.nn.softmax(x, axis=0)
+def _mixed(x: Array) -> Array:
+    """Mix the rows of a batch."""
+    return x.T.reshape(x.shape)
 
 
 class WithUnused(nb.Module):
@@ -480,14 +458,14 @@ def _faults() -> Iterator[Fault]:
             "double-softmax",
             task,
             "plateau",
-            model=lambda build=build: Ending(build(), nb.Softmax()),
+            model=lambda build=build: nb.Sequential(build(), nb.Softmax()),
         )
     yield fault(
         "softmax over the batch, rings",
         "softmax-axis",
         RINGS,
         lost,
-        model=lambda: Ending(perceptron(), Softmax0()),
+        model=lambda: nb.Sequential(perceptron(), nb.Lambda(lambda x: jax.nn.softmax(x, 0))),
     )
     yield fault(
         "no activation, table",
@@ -517,21 +495,21 @@ def _faults() -> Iterator[Fault]:
         TABLE,
         "does-not-learn",
         loss=_loss_on_column,
-        model=lambda: Ending(perceptron(8, 1), lambda x: x[:, 0]),
+        model=lambda: nb.Sequential(perceptron(8, 1), nb.Lambda(lambda x: x[:, 0])),
     )
     yield fault(
         "reshape mixes the batch, table",
         "row-leak",
         TABLE,
         lost,
-        model=lambda: Beginning(lambda x: x.T.reshape(x.shape), perceptron(8, 1)),
+        model=lambda: nb.Sequential(nb.Lambda(_mixed), perceptron(8, 1)),
     )
     yield fault(
         "reshape mixes the batch, rings",
         "row-leak",
         RINGS,
         lost,
-        model=lambda: Beginning(lambda x: x.T.reshape(x.shape), perceptron()),
+        model=lambda: nb.Sequential(nb.Lambda(_mixed), perceptron()),
     )
     yield fault(
         "no causal mask, text",
@@ -660,7 +638,7 @@ def _faults() -> Iterator[Fault]:
         "collapse",
         IMAGES,
         lost,
-        model=lambda: Beginning(lambda x: 0 * x, Convolutional(False)),
+        model=lambda: nb.Sequential(nb.Lambda(lambda x: 0 * x), Convolutional(False)),
     )
     yield fault("optimizer on a copy, rings", "no-update", RINGS, lost, update=_on_a_copy)
     yield fault("everything frozen, images", "no-update", IMAGES, lost, before=_freeze)

@@ -305,9 +305,9 @@ class ReplayVerbs:
         self._state.messages.add(step, "note", text, mark="rewound")
         self._boundary.tell_pages()
 
-    def _take_now(self: Any, number: int) -> None:
-        """Make the change of a branch, at a boundary."""
-        keeper = self._kept_steps("live.take")
+    def _take_now(self: Any, message: dict[str, Any]) -> None:
+        """Make the change of a branch."""
+        keeper, number = self._kept_steps("live.take"), int(message["branch"])
         branches = self._state.branches
         if 0 <= number < len(branches):
             keeper.forget_branches()
@@ -322,7 +322,7 @@ class ReplayVerbs:
             f"left behind at step {format_count(run.step)}", reduced_curves(run.history, step)
         )
         if pale.curves:
-            run.left_behind = [*run.left_behind, pale][-_MOST_LEFT_BEHIND:]
+            run.earlier = [*run.earlier, pale][-_MOST_PALE:]
         if self._journal is None:
             keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
         else:  # whose file keeps the points that it cuts off
