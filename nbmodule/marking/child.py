@@ -109,18 +109,11 @@ class _Current:
 
 def _shell(current: _Current) -> Any:
     """Start IPython, so that magics work; each cell is compiled under a name of its own."""
-    from IPython.core.compilerop import CachingCompiler
     from IPython.core.interactiveshell import InteractiveShell
 
-    class Named(CachingCompiler):
-        def get_code_name(self, raw_code: str, transformed_code: str, number: int) -> str:
-            return current.name
-
-    class Shell(InteractiveShell):
-        def enable_gui(self, gui: object = None) -> None:
-            """Do nothing: there is no window."""
-
-    shell = Shell.instance(compiler_class=Named)
+    shell: Any = InteractiveShell.instance()
+    shell.compile.get_code_name = lambda *_: current.name
+    shell.enable_gui = lambda gui=None: None  # there is no window
     # Errors are reported, not printed.
     shell.showtraceback = shell.showsyntaxerror = lambda *args, **kwargs: None
     sys.exit = builtins.exit = builtins.quit = _stay  # type: ignore[assignment]

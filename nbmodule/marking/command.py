@@ -45,8 +45,10 @@ def main(arguments: Sequence[str]) -> int:
         network=options.network,
     )
     out = Path(options.out) if options.out else Path(options.folder[0]) / "marks"
-    for note in _notes():
-        print(note, file=sys.stderr)
+    if not can_confine():
+        print(_ANYWHERE, file=sys.stderr)
+    if hasattr(os, "geteuid") and os.geteuid() == 0 and not can_drop_root():
+        print(_AS_ROOT, file=sys.stderr)
     results: list[Marks] = []
 
     def write(marks: Marks) -> None:
@@ -71,13 +73,6 @@ def main(arguments: Sequence[str]) -> int:
     print(table(ordered))
     print(f"Wrote {out / 'marks.csv'}, {out / 'summary.html'} and a page for each notebook.")
     return 0
-
-
-def _notes() -> list[str]:
-    """List what the teacher should know about the confinement on this system."""
-    is_root = hasattr(os, "geteuid") and os.geteuid() == 0
-    notes = [] if can_confine() else [_ANYWHERE]
-    return [*notes, _AS_ROOT] if is_root and not can_drop_root() else notes
 
 
 def _parser() -> argparse.ArgumentParser:

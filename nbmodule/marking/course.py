@@ -65,7 +65,7 @@ def students_version(notebook: dict[str, Any]) -> dict[str, Any]:
     for cell in version["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None
-        source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+        source = "".join(cell["source"])
         if cell["cell_type"] == "markdown":
             source = _MENTION.sub("", source)
         cell["source"] = source.splitlines(keepends=True)

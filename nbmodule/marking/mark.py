@@ -15,10 +15,11 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from nbmodule.errors import ArgumentError
 from nbmodule.marking.notebook import Cell, read_cells
-from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, from_json
+from nbmodule.marking.results import Limits, Marks, from_json, not_run
 from nbmodule.marking.submissions import Submission, find_submissions
 from nbmodule.marking.supervise import NOBODY, shown_environment
 
@@ -59,8 +60,8 @@ def mark(
         FileFormatError: `against` is no notebook.
     """
     limits = limits or Limits()
-    is_one = isinstance(folder, (str, os.PathLike))
-    folders = [Path(path) for path in ([folder] if is_one else folder)]
+    given = [folder] if isinstance(folder, (str, os.PathLike)) else folder
+    folders = [Path(path) for path in given]
     for path in folders:
         if not path.is_dir():
             raise ArgumentError(f"mark: {str(path)!r} is no folder.")
@@ -76,89 +77,77 @@ def mark(
         raise ArgumentError(
             f"mark: there is no notebook (.ipynb) in {', '.join(map(str, folders))} or below. "
         )
-    is_root = can_drop_root()
-    supervisors: set[subprocess.Popen[bytes]] = set()
-
-    def supervise(submission: Submission) -> Marks:
-        return _supervise(submission, folders, against, original, limits, is_root, supervisors)
-
-    results: dict[str, Marks] = {}
-    with ThreadPoolExecutor(max(1, jobs)) as pool:
-        pending = [pool.submit(supervise, submission) for submission in submissions]
-        try:
-            for future in as_completed(pending):
-                marks = future.result()
-                results[marks.name] = marks
-                on_marks(marks)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in list(supervisors):
-                process.terminate()
-            raise
-    return [results[submission.name] for submission in submissions]
-
-
-def _supervise(
-    submission: Submission,
-    folders: Sequence[Path],
-    against: str | os.PathLike[str] | None,
-    original: list[Cell] | None,
-    limits: Limits,
-    is_root: bool,
-    supervisors: set[subprocess.Popen[bytes]],
-) -> Marks:
-    """Mark one notebook in a process of its own; whatever happens there becomes its marks."""
-    file = str(submission.path.relative_to(submission.folder))
     hidden = [*(path.resolve() for path in folders), *(Path.home() / name for name in _AT_HOME)]
     if against is not None:
         hidden.append(Path(against).resolve())
     hidden.append(Path(f"/proc/{os.getpid()}"))  # its environment, where notebooks run as root
     request = {
+        "against": None if against is None else str(Path(against).resolve()),
+        "limits": dataclasses.asdict(limits),
+        "hidden": [str(path) for path in hidden],
+        "is_root": can_drop_root(),
+    }
+    checking = [cell for cell in original or () if cell.checks]
+    supervisors: set[subprocess.Popen[bytes]] = set()
+    with ThreadPoolExecutor(max(1, jobs)) as pool:
+        pending = [
+            pool.submit(_supervise, submission, request, checking, supervisors)
+            for submission in submissions
+        ]
+        try:
+            for future in as_completed(pending):
+                on_marks(future.result())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in list(supervisors):
+                process.terminate()
+            raise
+    return [future.result() for future in pending]
+
+
+def _supervise(
+    submission: Submission,
+    request: dict[str, Any],
+    checking: list[Cell],
+    supervisors: set[subprocess.Popen[bytes]],
+) -> Marks:
+    """Mark one notebook in a process of its own; whatever happens there becomes its marks."""
+    file = str(submission.path.relative_to(submission.folder))
+    request = request | {
         "name": submission.name,
         "file": file,
         "path": str(submission.path.resolve()),
         "root": str(submission.root.resolve()),
-        "against": None if against is None else str(Path(against).resolve()),
-        "limits": dataclasses.asdict(limits),
-        "hidden": [str(path) for path in hidden],
-        "is_root": is_root,
     }
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "nbmodule.marking.supervise"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=shown_environment() | _package_path(),
+        env=_environment(),
     )
     supervisors.add(process)
-    report = b""
     try:
-        answer, report = process.communicate(
-            json.dumps(request).encode(), timeout=limits.seconds + _PATIENCE
-        )
-        return from_json(json.loads(answer))
-    except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError) as error:
-        process.kill()
+        timeout = request["limits"]["seconds"] + _PATIENCE
+        answer, report = process.communicate(json.dumps(request).encode(), timeout=timeout)
+        if process.returncode == 0:
+            return from_json(json.loads(answer))
+        lines = report.decode(errors="replace").strip().splitlines()
+        reason = lines[-1][:300] if lines else f"it ended with {process.returncode}"
+    except (subprocess.TimeoutExpired, OSError) as error:
         reason = type(error).__name__
-        if not isinstance(error, (subprocess.TimeoutExpired, OSError)):
-            lines = report.decode(errors="replace").strip().splitlines()
-            reason = lines[-1][:300] if lines else f"it ended with {process.returncode}"
-        ended = f"the process that marks it failed ({reason})"
-        marks = Marks(submission.name, file, ended=ended)
-        for cell in original or ():
-            if cell.checks:
-                run = CellRun(cell.number, cell.source)
-                marks.exercises.append(Exercise(run, obstacle=ended))
-        return marks
     finally:
+        process.kill()
         process.wait()
         supervisors.discard(process)
+    ended = f"the process that marks it failed ({reason})"
+    return not_run(submission.name, file, ended, checking)
 
 
-def _package_path() -> dict[str, str]:
-    """Let supervisors import from where this process does."""
+def _environment() -> dict[str, str]:
+    """Return what a supervisor may see; it imports from where this process does."""
     entries = [entry for entry in sys.path if entry and os.path.isdir(entry)]
-    return {"PYTHONPATH": os.pathsep.join(entries)}
+    return shown_environment() | {"PYTHONPATH": os.pathsep.join(entries)}
 
 
 @functools.cache
@@ -173,7 +162,7 @@ def can_drop_root() -> bool:
             user=NOBODY,
             group=NOBODY,
             extra_groups=[],
-            env=shown_environment() | _package_path() | {"HOME": "/", "IPYTHONDIR": "/dev/null"},
+            env=_environment() | {"HOME": "/", "IPYTHONDIR": "/dev/null"},
             cwd="/",
             capture_output=True,
             check=False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from nbmodule.base.format import printable
 from nbmodule.errors import FileFormatError
 
 _MOST_BYTES = 100_000_000
+_MAGIC = re.compile(r"^\s*[%!].*", re.MULTILINE)
 _LESSON_TAGS = frozenset({"solution", "example"})
 
 
@@ -39,11 +41,11 @@ class Cell:
         if self.tags & _LESSON_TAGS:
             return False
         try:
-            tree = ast.parse(_without_magics(self.source))
-            nodes = list(ast.walk(tree))
+            tree = ast.parse(_MAGIC.sub("", self.source))
+            calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
         except Exception:  # noqa: BLE001 - Python reports what it cannot parse in many ways
             return "nb.check(" in self.source
-        return any(isinstance(node, ast.Call) and _name_of(node.func) == "check" for node in nodes)
+        return any("check" in (getattr(f, "id", ""), getattr(f, "attr", "")) for f in calls)
 
 
 def read_cells(path: Path) -> list[Cell]:
@@ -61,7 +63,7 @@ def read_cells(path: Path) -> list[Cell]:
         cells = json.loads(data)["cells"]
         code = [cell for cell in cells if cell["cell_type"] == "code"]
         return [
-            Cell(n, _text(cell["source"]), str(cell.get("id", "")), _tags(cell))
+            Cell(n, "".join(cell["source"]), str(cell.get("id", "")), _tags(cell))
             for n, cell in enumerate(code, 1)
         ]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -76,15 +78,14 @@ def with_checks_of(cells: list[Cell], original: list[Cell]) -> list[Cell]:
     """
     checking = [cell for cell in original if cell.checks]
     known = _recognized(cells, checking)
-    last_copy = {
-        check.number: cell.number for cell in cells if (check := known.get(cell.number)) is not None
-    }
+    last_copy = {check.number: number for number, check in known.items()}
     in_order = iter([cell for cell in checking if cell.number not in last_copy])
     merged, used = [], set()
     for cell in cells:
         if cell.number in known:
             check = known[cell.number]
-            check = check if last_copy[check.number] == cell.number else None
+            if last_copy[check.number] != cell.number:
+                continue
         elif cell.checks:
             check = next(in_order, None)
         else:
@@ -111,24 +112,8 @@ def _recognized(cells: list[Cell], checking: list[Cell]) -> dict[int, Cell]:
     return {number: check for number, check in matches.items() if check is not None}
 
 
-def _text(source: Any) -> str:
-    return source if isinstance(source, str) else "".join(source)
-
-
 def _tags(cell: dict[str, Any]) -> frozenset[str]:
     tags = cell.get("metadata", {}).get("tags", [])
     if not isinstance(tags, list):
         return frozenset()
     return frozenset(tag for tag in tags if isinstance(tag, str))
-
-
-def _without_magics(source: str) -> str:
-    return "\n".join(
-        "" if line.lstrip().startswith(("%", "!")) else line for line in source.split("\n")
-    )
-
-
-def _name_of(node: ast.expr) -> str:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else ""

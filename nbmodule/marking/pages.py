@@ -93,7 +93,7 @@ def student_page(marks: Marks) -> str:
 def _section(number: int, exercise: Exercise, marks: Marks) -> str:
     name = exercise.status.replace("not marked", "unmarked")
     cells = [(cell, f"answer, cell {cell.number}") for cell in marks.answer(exercise)]
-    cells.append((exercise.run, f"check, cell {exercise.run.number}"))
+    cells.append((exercise, f"check, cell {exercise.number}"))
     return (
         f'<section class="{name}"><h2>{_SIGNS[exercise.status]} Exercise {number}: '
         f"{exercise.status}</h2><p>{escape(exercise.says)}</p>"
@@ -133,12 +133,16 @@ def summary_page(results: Sequence[Marks], title: str) -> str:
                 reasons[exercise.says.partition(": ")[2]].append(marks.name)
         for reason, names in sorted(reasons.items(), key=lambda row: -len(row[1]))[:10]:
             parts.append(f"<p>{len(names)} × {escape(reason)}: {escape(_names(names))}</p>")
-        wrong, example = _commonest_wrong(column)
-        if wrong > 1:
-            parts.append(f"<p>The commonest wrong answer, {wrong} times:</p>{_code(example)}")
-        for names, source in similar_answers(column):
-            parts.append(f"<p>The same up to names and comments: {escape(_names(names))}</p>")
-            parts.append(_code(source))
+        wrong = [row for row in column if row[1].status == "wrong"]
+        commonest = max(_alike(wrong), key=len, default=[])
+        if len(commonest) > 1:
+            parts.append(f"<p>The commonest wrong answer, {len(commonest)} times:</p>")
+            parts.append(_code(commonest[0][1]))
+        for group in _alike(column):
+            source = group[0][1]
+            if len(group) > 1 and len("".join(source.split())) >= _SIMILAR_FROM:
+                names = escape(_names([name for name, _ in group]))
+                parts.append(f"<p>The same up to names and comments: {names}</p>{_code(source)}")
     rows = "".join(
         f"<tr><th>{escape(marks.name)}</th><td>{escape(_points(marks))}</td>"
         f"<td>{marks.seconds:.0f} s</td><td>{escape(first_mistake(marks))}</td></tr>"
@@ -152,30 +156,11 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
 
 
-def _commonest_wrong(column: Sequence[tuple[Marks, Exercise]]) -> tuple[int, str]:
-    """Count the wrong answer that stands most often, up to names and comments."""
-    wrong = [(marks, exercise) for marks, exercise in column if exercise.status == "wrong"]
-    most = max(_alike(wrong), key=len, default=[])
-    return len(most), most[0][1] if most else ""
-
-
-def similar_answers(
-    column: Sequence[tuple[Marks, Exercise]],
-) -> list[tuple[list[str], str]]:
-    """Group students whose answers are the same up to names, comments and layout.
-
-    A right answer that is short is alike by chance, so short ones are left out. That answers are
-    alike proves nothing; it says where to look.
-    """
-    return [
-        ([name for name, _ in members], members[0][1])
-        for members in _alike(column)
-        if len(members) > 1 and len("".join(members[0][1].split())) >= _SIMILAR_FROM
-    ]
-
-
 def _alike(column: Sequence[tuple[Marks, Exercise]]) -> list[list[tuple[str, str]]]:
-    """Group (student, answer) by what the answers are without names and comments."""
+    """Group (student, answer) by what the answers are without names, comments and layout.
+
+    That answers are alike proves nothing; it says where to look.
+    """
     groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for marks, exercise in column:
         source = "\n".join(cell.source for cell in marks.answer(exercise))

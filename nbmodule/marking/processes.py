@@ -53,62 +53,58 @@ class Usage(NamedTuple):
     unlinked: int
 
 
-class Descendants:
-    """All processes that come from this one.
+def _descendants() -> dict[int, _Process]:
+    """List all that come from this process and run; those that ended are left out."""
+    table, members = _table(), {os.getpid()}
+    waiting = True
+    while waiting:
+        waiting = {pid for pid, row in table.items() if row.parent in members} - members
+        members |= waiting
+    members.discard(os.getpid())
+    return {pid: table[pid] for pid in members if table[pid].state not in "ZX"}
+
+
+def end_descendants(leader: subprocess.Popen[bytes]) -> None:
+    """End all descendants; first they are stopped, so that none starts another meanwhile.
 
     Args:
         leader: The one that was started, with a session of its own.
     """
+    for _ in range(_ROUNDS):
+        members = _descendants()
+        if not members:
+            break
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if leader.poll() is None:  # without /proc its session is all that is known
+            os.killpg(leader.pid, signal.SIGKILL)
+    leader.wait()
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:  # adopted ones, which nobody else waits for
+            pass
 
-    def __init__(self, leader: subprocess.Popen[bytes]) -> None:
-        self.leader = leader
 
-    def _members(self) -> dict[int, _Process]:
-        """List all that run; those that have ended and were not waited for are left out."""
-        table, members = _table(), {os.getpid()}
-        waiting = True
-        while waiting:
-            waiting = {pid for pid, row in table.items() if row.parent in members} - members
-            members |= waiting
-        members.discard(os.getpid())
-        return {pid: table[pid] for pid in members if table[pid].state not in "ZX"}
-
-    def end(self) -> None:
-        """End all of them; first they are stopped, so that none starts another meanwhile."""
-        for _ in range(_ROUNDS):
-            members = self._members()
-            if not members:
-                break
-            for number in (signal.SIGSTOP, signal.SIGKILL):
-                for pid in members:
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, number)
-            time.sleep(0.01)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self.leader.poll() is None:  # without /proc its session is all that is known
-                os.killpg(self.leader.pid, signal.SIGKILL)
-        self.leader.wait()
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:  # adopted ones, which nobody else waits for
-                pass
-
-    def usage(self) -> Usage:
-        """Measure what they use together now; zeros where the system does not say."""
-        members = self._members()
-        pages, files = 0, {}
-        for pid in members:
-            with contextlib.suppress(OSError, IndexError):
-                pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-            with contextlib.suppress(OSError):
-                files.update(_unlinked(pid))
-        ended = os.times()
-        ticks = sum(row.ticks for row in members.values()) / os.sysconf("SC_CLK_TCK")
-        return Usage(
-            len(members),
-            ticks + ended.children_user + ended.children_system,
-            pages * os.sysconf("SC_PAGE_SIZE") if pages else 0,
-            sum(files.values()),
-        )
+def descendants_usage() -> Usage:
+    """Measure what all descendants use together now; zeros where the system does not say."""
+    members = _descendants()
+    pages, files = 0, {}
+    for pid in members:
+        with contextlib.suppress(OSError, IndexError):
+            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        with contextlib.suppress(OSError):
+            files.update(_unlinked(pid))
+    ended = os.times()
+    ticks = sum(row.ticks for row in members.values()) / os.sysconf("SC_CLK_TCK")
+    return Usage(
+        len(members),
+        ticks + ended.children_user + ended.children_system,
+        pages * os.sysconf("SC_PAGE_SIZE") if pages else 0,
+        sum(files.values()),
+    )
 
 
 def _unlinked(pid: int) -> Iterator[tuple[tuple[int, int], int]]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+from nbmodule.marking.notebook import Cell
 
 
 @dataclass(frozen=True)
@@ -57,18 +60,16 @@ class CellRun:
 
 
 @dataclass
-class Exercise:
-    """A cell that calls `nb.check`.
+class Exercise(CellRun):
+    """A cell that calls `nb.check`, as it was run.
 
     Attributes:
-        run: The cell as it was run.
         checks: For each call of `nb.check`: the line, whether it is right, the sentence.
         answers: Numbers of the cells that hold the student's answer.
         was_changed: Whether the student's own checking cell had another text.
         obstacle: Why nothing can be said about the answer; None if it was checked.
     """
 
-    run: CellRun
     checks: list[tuple[int | None, bool, str]] = field(default_factory=list)
     answers: list[int] = field(default_factory=list)
     was_changed: bool = False
@@ -77,7 +78,7 @@ class Exercise:
     @property
     def right(self) -> bool:
         """True if all of its checks are right, and there is one."""
-        is_complete = self.run.is_done and self.run.error is None and bool(self.checks)
+        is_complete = self.is_done and self.error is None and bool(self.checks)
         return is_complete and all(right for _, right, _ in self.checks)
 
     @property
@@ -89,20 +90,20 @@ class Exercise:
     def says(self) -> str:
         """The first mistake with its location, the obstacle, or the sentence of a right check."""
         if self.obstacle is not None:
-            return f"cell {self.run.number}: not marked: {self.obstacle}"
+            return f"cell {self.number}: not marked: {self.obstacle}"
         changed = ""
         if self.was_changed and not self.right:
             changed = (
                 ". The cell that checks was changed, and the one that was handed out was run: "
                 "an answer belongs into a cell before it"
             )
-        if self.run.error is not None:
-            return self.run.fault + changed
+        if self.error is not None:
+            return self.fault + changed
         mistakes = [check for check in self.checks if not check[1]] or self.checks[-1:]
         if mistakes:
             line, _, sentence = mistakes[0]
-            return f"{_location(self.run.number, line)}: {sentence}{changed}"
-        return f"cell {self.run.number}: nothing was checked{changed}"
+            return f"{_location(self.number, line)}: {sentence}{changed}"
+        return f"cell {self.number}: nothing was checked{changed}"
 
 
 @dataclass
@@ -152,11 +153,14 @@ class Marks:
 def from_json(record: dict[str, Any]) -> Marks:
     """Build marks from what `dataclasses.asdict` gave, by way of JSON."""
     cells = [CellRun(**cell) for cell in record["cells"]]
-    exercises = []
-    for row in record["exercises"]:
-        checks = [tuple(check) for check in row["checks"]]
-        exercises.append(Exercise(**row | {"run": CellRun(**row["run"]), "checks": checks}))
+    exercises = [Exercise(**exercise) for exercise in record["exercises"]]
     return Marks(**record | {"exercises": exercises, "cells": cells})
+
+
+def not_run(name: str, file: str, ended: str, checking: Iterable[Cell]) -> Marks:
+    """Return the marks of a notebook that could not be run: no exercise is marked."""
+    exercises = [Exercise(cell.number, cell.source, obstacle=ended) for cell in checking]
+    return Marks(name, file, exercises, ended=ended)
 
 
 def _location(cell: int, line: int | None) -> str:

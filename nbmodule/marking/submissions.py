@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,17 +48,16 @@ def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Sub
         folders: Of the class.
         original: The notebook that was handed out; it is not marked.
     """
-    rows = [(folder, *row) for folder in folders for row in _rows(folder, original)]
     counts: Counter[str] = Counter()
     submissions = []
-    for folder, name, path, root in rows:
-        shown = printable(name).replace("/", "-").replace("\\", "-").strip(". ") or "unnamed"
-        shown = shown[:100]
-        key = shown.casefold()  # file systems may not tell Anna from anna
-        counts[key] += 1
-        if counts[key] > 1:
-            shown = f"{shown} ({counts[key]})"
-        submissions.append(Submission(shown, path, root, folder))
+    for folder in folders:
+        for name, path, root in _rows(folder, original):
+            shown = printable(name).replace("/", "-").replace("\\", "-").strip(". ")
+            shown = (shown or "unnamed")[:100]
+            key = shown.casefold()  # file systems may not tell Anna from anna
+            counts[key] += 1
+            number = f" ({counts[key]})" if counts[key] > 1 else ""
+            submissions.append(Submission(shown + number, path, root, folder))
     return submissions
 
 
@@ -67,7 +66,11 @@ def _rows(folder: Path, original: Path | None) -> list[tuple[str, Path, Path]]:
     flat = [path for path in sorted(folder.glob("*.ipynb")) if _is_marked(path, original)]
     rows = [(_student(path.stem), path, folder) for path in flat]
     subfolders = {path: _notebooks(path) for path in sorted(folder.iterdir()) if _is_open(path)}
-    prefix = _common_prefix([path.name for path, below in subfolders.items() if below])
+    # GitHub Classroom puts `lesson-` before each student's name.
+    words = [path.name.split("-")[:-1] for path, below in subfolders.items() if below]
+    columns = zip(*words, strict=False) if len(words) > 1 else ()
+    shared = itertools.takewhile(lambda column: len(set(column)) == 1, columns)
+    prefix = "".join(f"{column[0]}-" for column in shared)
     for subfolder, below in subfolders.items():
         paths = [path for path in below if _is_marked(path, original)]
         if original is not None:
@@ -78,45 +81,43 @@ def _rows(folder: Path, original: Path | None) -> list[tuple[str, Path, Path]]:
     return rows
 
 
-def copy_data(submission: Submission, target: Path, limit: int) -> None:
-    """Copy the files of a student, also in subfolders, but no notebook and no link.
+def copy_data(notebook: Path, root: Path, target: Path, limit: int) -> None:
+    """Copy the files beside a notebook, also in subfolders, but no notebook and no link.
 
     In a folder that several students share, subfolders that hold notebooks are left out.
 
     Args:
-        submission: Whose files.
+        notebook: Of the student.
+        root: The folder of the student, or of the class.
         target: Where the notebook will run.
         limit: Bytes; what goes beyond is left out.
     """
-    beside = submission.path.parent
-    is_shared = submission.root == beside and any(_notebooks(beside, but=submission.path))
+    beside = notebook.parent
+    others = [path.relative_to(beside) for path in _notebooks(beside)] if root == beside else []
+    closed = {folder for path in others for folder in path.parents} - {Path()}
     left = limit
-    for parent, folders, files in os.walk(beside):
-        here = Path(parent)
-        folders[:] = [
-            name
-            for name in sorted(folders)
-            if _is_open(here / name) and not (is_shared and any(_notebooks(here / name)))
-        ]
-        for name in sorted(files):
-            source = here / name
-            if name.endswith(".ipynb") or source.is_symlink() or not source.is_file():
-                continue
-            left -= source.stat().st_size
-            if left < 0:
-                return
-            copied = target / source.relative_to(beside)
-            copied.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, copied)
+    for source in _files(beside):
+        inside = source.relative_to(beside)
+        if source.suffix == ".ipynb" or not source.is_file() or closed & set(inside.parents):
+            continue
+        left -= source.stat().st_size
+        if left < 0:
+            return
+        copied = target / inside
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, copied)
 
 
-def _notebooks(folder: Path, *, but: Path | None = None) -> list[Path]:
-    """List the notebooks below a folder, without following links."""
-    paths = []
+def _files(folder: Path) -> Iterator[Path]:
+    """Yield what lies below a folder, without following links."""
     for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if _is_open(Path(parent) / name))
-        paths += [Path(parent) / name for name in sorted(files) if name.endswith(".ipynb")]
-    return [path for path in paths if path != but and not path.is_symlink()]
+        folders[:] = sorted(name for name in folders if _is_open(Path(parent, name)))
+        paths = (Path(parent, name) for name in sorted(files))
+        yield from (path for path in paths if not path.is_symlink())
+
+
+def _notebooks(folder: Path) -> list[Path]:
+    return [path for path in _files(folder) if path.suffix == ".ipynb"]
 
 
 def _is_open(folder: Path) -> bool:
@@ -135,12 +136,3 @@ def _is_marked(path: Path, original: Path | None) -> bool:
 def _student(name: str) -> str:
     match = _MOODLE.fullmatch(name) or _CANVAS.fullmatch(name)
     return match[1] if match else name
-
-
-def _common_prefix(names: list[str]) -> str:
-    """Return the prefix `lesson-` that GitHub Classroom puts before each student's name."""
-    if len(names) < 2:
-        return ""
-    letters = itertools.takewhile(lambda column: len(set(column)) == 1, zip(*names, strict=False))
-    shared = "".join(column[0] for column in letters)
-    return shared[: shared.rfind("-") + 1]

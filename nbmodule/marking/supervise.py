@@ -24,9 +24,9 @@ from typing import Any
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import FileFormatError
 from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
-from nbmodule.marking.processes import Descendants, Usage, adopt_orphans
-from nbmodule.marking.results import CellRun, Exercise, Limits, Marks
-from nbmodule.marking.submissions import Submission, copy_data
+from nbmodule.marking.processes import adopt_orphans, descendants_usage, end_descendants
+from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, not_run
+from nbmodule.marking.submissions import copy_data
 
 _INTERVAL = 0.1  # seconds between two measurements of what the processes use
 _MOST_EVENTS = 50_000_000  # bytes; a notebook that reports more is ended
@@ -37,28 +37,22 @@ NOBODY = 65534
 def main(request: dict[str, Any]) -> Marks:
     """Mark one notebook."""
     adopt_orphans()
-    marks = Marks(request["name"], request["file"])
-    limits = Limits(**request["limits"])
+    name, file, path = request["name"], request["file"], Path(request["path"])
     original = None if request["against"] is None else read_cells(Path(request["against"]))
-    submission = Submission(request["name"], Path(request["path"]), Path(request["root"]), Path())
     try:
-        own = read_cells(submission.path)
+        own = read_cells(path)
     except (FileFormatError, OSError) as error:
-        marks.ended = str(error)
-        checking = [cell for cell in original or () if cell.checks]
-        marks.exercises = [Exercise(CellRun(cell.number, cell.source)) for cell in checking]
-        _conclude(marks)
-        return marks
+        return not_run(name, file, str(error), (cell for cell in original or () if cell.checks))
+    marks, limits = Marks(name, file), Limits(**request["limits"])
     cells = own if original is None else with_checks_of(own, original)
     _lay_out(marks, cells, own, original)
     with tempfile.TemporaryDirectory(prefix="nbmodule-mark-", ignore_cleanup_errors=True) as folder:
-        home = Path(folder)
-        copy_data(submission, home, limits.disk)
+        copy_data(path, Path(request["root"]), Path(folder), limits.disk)
         started = time.perf_counter()
         hidden = [*request["hidden"], f"/proc/{os.getpid()}"]
-        _Run(marks, limits, request["is_root"]).run(home, cells, hidden)
+        _run(marks, limits, Path(folder), cells, hidden, NOBODY if request["is_root"] else None)
         marks.seconds = time.perf_counter() - started
-    _conclude(marks)
+    _name_obstacles(marks)
     return marks
 
 
@@ -72,126 +66,76 @@ def _lay_out(marks: Marks, cells: list[Cell], own: list[Cell], original: list[Ce
     handed_out = {cell.source for cell in original or ()}
     since: list[int] = []
     for cell in cells:
-        run = CellRun(cell.number, cell.source)
         if not cell.checks:
-            marks.cells.append(run)
+            marks.cells.append(CellRun(cell.number, cell.source))
             since.append(cell.number)
             continue
-        answers = since[-1:]
+        exercise = Exercise(cell.number, cell.source, answers=since[-1:])
         if original is not None:
-            answers = [n for n in since if sources[n] not in handed_out] or answers
-        was_changed = original is not None and sources.get(cell.number) not in (None, cell.source)
-        if was_changed:
-            was_changed = cell.source not in sources.values()
-        marks.exercises.append(Exercise(run, answers=answers, was_changed=was_changed))
+            changed = [n for n in since if sources[n] not in handed_out]
+            exercise.answers = changed or exercise.answers
+            is_own = sources.get(cell.number, cell.source) == cell.source
+            exercise.was_changed = not is_own and cell.source not in sources.values()
+        marks.exercises.append(exercise)
         since = []
 
 
-def _conclude(marks: Marks) -> None:
+def _name_obstacles(marks: Marks) -> None:
     """Find the exercises about which nothing can be said, and why: they are not marked."""
     failed = [cell for cell in marks.cells if cell.error is not None]
     for exercise in marks.exercises:
-        run = exercise.run
-        missing = _MISSING.search(run.error or "")
-        if not run.is_done:
+        missing = _MISSING.search(exercise.error or "")
+        if not exercise.is_done:
             exercise.obstacle = marks.ended or "not reached"
-        elif (run.error or "").startswith(("ModuleNotFoundError", "SyntaxError")):
-            exercise.obstacle = run.fault
+        elif (exercise.error or "").startswith(("ModuleNotFoundError", "SyntaxError")):
+            exercise.obstacle = exercise.fault
         elif missing is not None:
             word = re.compile(rf"\b{re.escape(missing[1])}\b")
-            causes = [cell for cell in failed if cell.number < run.number]
+            causes = [cell for cell in failed if cell.number < exercise.number]
             exercise.obstacle = next((c.fault for c in causes if word.search(c.source)), None)
 
 
-class _Run:
-    """One run of a notebook in a child process."""
+def _run(
+    marks: Marks,
+    limits: Limits,
+    home: Path,
+    cells: list[Cell],
+    hidden: list[str],
+    user: int | None,
+) -> None:
+    """Run the cells in a child process, as `user` if given, and write down what it reports."""
+    reading, writing = os.pipe()
+    request = {
+        "pipe": writing,
+        "folder": str(home),
+        "network": limits.network,
+        "output": limits.output,
+        "hidden": hidden,
+        "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
+        "limits": {"cpu": int(limits.cpu) + 60, "file": limits.disk},
+    }
+    if user is not None:  # students' code never runs as root
+        for parent, folders, files in os.walk(home):
+            for name in (".", *folders, *files):
+                os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-m", "nbmodule.marking.child"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        pass_fds=(writing,),
+        start_new_session=True,
+        env=_environment(home),
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
+    )
+    os.close(writing)
+    started, current, is_over = time.monotonic(), 0, False
 
-    def __init__(self, marks: Marks, limits: Limits, is_root: bool) -> None:
-        self.marks, self.limits, self.is_root = marks, limits, is_root
-        self.exercises = {exercise.run.number: exercise for exercise in marks.exercises}
-        self.runs = {cell.number: cell for cell in marks.cells}
-        self.runs |= {number: exercise.run for number, exercise in self.exercises.items()}
-
-    def run(self, home: Path, cells: list[Cell], hidden: list[str]) -> None:
-        """Run the cells, and write down what the child reports."""
-        reading, writing = os.pipe()
-        request = {
-            "pipe": writing,
-            "folder": str(home),
-            "network": self.limits.network,
-            "output": self.limits.output,
-            "hidden": hidden,
-            "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
-            "limits": {"cpu": int(self.limits.cpu) + 60, "file": self.limits.disk},
-        }
-        user = NOBODY if self.is_root else None
-        if user is not None:  # students' code never runs as root
-            for parent, folders, files in os.walk(home):
-                for name in (".", *folders, *files):
-                    os.chown(os.path.join(parent, name), user, user, follow_symlinks=False)
-        child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "nbmodule.marking.child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=(writing,),
-            start_new_session=True,
-            env=_environment(home),
-            user=user,
-            group=user,
-            extra_groups=None if user is None else [],
-        )
-        family = Descendants(child)
-        os.close(writing)
-        started, cell, is_over = time.monotonic(), 0, False
-
-        def excess() -> str | None:
-            return self._excess(family.usage(), time.monotonic() - started, home)
-
-        try:
-            with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
-                assert child.stdin is not None
-                child.stdin.write(json.dumps(request).encode())
-                child.stdin.close()
-            for event in _events(reading, excess):
-                cell = event.get("cell", cell)
-                self._note(event)
-                is_over = event["kind"] == "over"
-                if is_over:
-                    break
-        except _EndedError as error:
-            self.marks.ended = str(error)
-        finally:
-            self.marks.cpu = max(self.marks.cpu, family.usage().cpu)
-            family.end()
-            os.close(reading)
-        if not is_over and self.marks.ended is None:
-            self.marks.ended = (
-                f"its process ended by itself in cell {cell}"
-                if cell
-                else "its process ended before the first cell"
-            )
-        elif self.marks.ended is not None and cell:
-            self.marks.ended += f", in cell {cell}"
-
-    def _note(self, event: dict[str, Any]) -> None:
-        """Write down one event, whose form was checked."""
-        number = event.get("cell", 0)
-        run, exercise = self.runs.get(number), self.exercises.get(number)
-        if event["kind"] == "confined":
-            self.marks.is_confined = event["confined"]
-        elif run is None:
-            return
-        elif event["kind"] == "verdict" and exercise is not None:
-            exercise.checks.append((event["line"], event["right"], printable(event["says"])))
-        elif event["kind"] == "end":
-            run.output, run.is_done = event["text"], True
-            if event["error"] is not None:
-                run.error, run.line = printable(event["error"]), event["line"]
-
-    def _excess(self, usage: Usage, seconds: float, home: Path) -> str | None:
+    def excess() -> str | None:
         """Return the limit that the processes have passed, as the reason of their end."""
-        limits, marks = self.limits, self.marks
+        usage, seconds = descendants_usage(), time.monotonic() - started
         marks.cpu = max(marks.cpu, usage.cpu)
         if seconds > limits.seconds:
             return (
@@ -208,6 +152,36 @@ class _Run:
         if _written(home) + usage.unlinked > limits.disk:
             return f"it wrote more than {format_bytes(limits.disk)}"
         return None
+
+    runs = {run.number: run for run in (*marks.cells, *marks.exercises)}
+    try:
+        with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
+            assert child.stdin is not None
+            child.stdin.write(json.dumps(request).encode())
+            child.stdin.close()
+        for event in _events(reading, excess):
+            current = event.get("cell", current)
+            run = runs.get(current)
+            if event["kind"] == "over":
+                is_over = True
+                break
+            if event["kind"] == "confined":
+                marks.is_confined = event["confined"]
+            elif event["kind"] == "verdict" and isinstance(run, Exercise):
+                run.checks.append((event["line"], event["right"], printable(event["says"])))
+            elif event["kind"] == "end" and run is not None:
+                run.output, run.is_done = event["text"], True
+                if event["error"] is not None:
+                    run.error, run.line = printable(event["error"]), event["line"]
+    except _EndedError as error:
+        marks.ended = str(error) + (f", in cell {current}" if current else "")
+    finally:
+        marks.cpu = max(marks.cpu, descendants_usage().cpu)
+        end_descendants(child)
+        os.close(reading)
+    if not is_over and marks.ended is None:
+        where = f"by itself in cell {current}" if current else "before the first cell"
+        marks.ended = f"its process ended {where}"
 
 
 class _EndedError(Exception):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nbmodule.marking import mark
-from nbmodule.marking.submissions import Submission, copy_data, find_submissions
+from nbmodule.marking.submissions import copy_data, find_submissions
 
 NOTEBOOK = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
 LAYOUTS = {
@@ -58,7 +58,7 @@ def test_data_in_subfolders_is_copied_and_neither_notebooks_nor_links(tmp_path):
     (folder / "anna" / "link.csv").symlink_to(folder / "ben" / "secret.csv")
     (folder / "anna" / "others").symlink_to(folder / "ben")
     (submission, _) = find_submissions([folder], None)
-    copy_data(submission, target, 10**6)
+    copy_data(submission.path, submission.root, target, 10**6)
     copied = sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
     assert copied == ["data/deep/x.csv", "helper.py"]
 
@@ -66,9 +66,7 @@ def test_data_in_subfolders_is_copied_and_neither_notebooks_nor_links(tmp_path):
 def test_beside_flat_files_folders_of_other_students_are_not_copied(tmp_path):
     write(tmp_path, ["anna.ipynb", "ben/lesson.ipynb"])
     write(tmp_path, ["data/x.csv", "ben/answers.csv"], "1")
-    copy_data(
-        Submission("anna", tmp_path / "anna.ipynb", tmp_path, tmp_path), tmp_path / "run", 10**6
-    )
+    copy_data(tmp_path / "anna.ipynb", tmp_path, tmp_path / "run", 10**6)
     assert (tmp_path / "run" / "data" / "x.csv").exists()
     assert not (tmp_path / "run" / "ben").exists()
 
