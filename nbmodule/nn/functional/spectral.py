@@ -10,7 +10,7 @@ from jax import lax
 from jaxtyping import Array, Complex, Float, Inexact
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.promotion import widened, widened_array
+from nbmodule.base.promotion import widened_array
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.checks import check_axis, check_choice, size
 from nbmodule.nn.kernel import ArrayLike, kernel
@@ -162,67 +162,46 @@ def _checked(name: str, x: Array, n: object, axis: int, norm: str) -> tuple[int,
     return axis, n
 
 
+# Of each type: the offsets `a` and `b` of both numbers in the sums over `m` of
+# `x[m] * cos(pi * (m + a) * (k + b) / period)`, and the ends that count half, of `x`
+# and of the sums.
+_TYPES: dict[int, tuple[float, float, list[int], list[int]]] = {
+    1: (0, 0, [0, -1], [0, -1]),
+    2: (0.5, 0, [], [0]),
+    3: (0, 0.5, [0], []),
+    4: (0.5, 0.5, [], []),
+}
+
+
 def _cosine(
     name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool
 ) -> Array:
+    """Compute the sums by one Fourier transform of twice the length."""
     axis, n = _checked(name, x, n, axis, norm)
-    if type not in (1, 2, 3, 4):
+    if type not in _TYPES:
         raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
     if type == 1 and n < 2:
         raise ShapeError(
             f"{name}: type 1 needs two values at least on axis {axis}, got {describe_shape(x)}."
         )
-    dtype = x.dtype
-    x = _fitted(widened_array(x), axis, n)
     if inverse:
         type = {1: 1, 2: 3, 3: 2, 4: 4}[type]
         norm = {"backward": "forward", "forward": "backward", "ortho": "ortho"}[norm]
-    y = _ortho(x, type, n) if norm == "ortho" else _plain_cosine(x, type, n)
-    if norm == "forward":
-        y = y / (2 * (n - 1) if type == 1 else 2 * n)
-    return lax.convert_element_type(jnp.moveaxis(y, -1, axis), dtype)
-
-
-def _ortho(x: Array, type: int, n: int) -> Array:
-    """The transform by an orthogonal matrix: the plain one with the ends weighted."""
-    before, after = np.ones(n), np.full(n, 1 / math.sqrt(2 * (n - 1) if type == 1 else 2 * n))
-    if type == 1:
-        before[[0, -1]] *= math.sqrt(2)
-        after[[0, -1]] /= math.sqrt(2)
-    elif type == 2:
-        after[0] /= math.sqrt(2)
-    elif type == 3:
-        before[0] *= math.sqrt(2)
-    return _plain_cosine(x * before.astype(x.dtype), type, n) * after.astype(x.dtype)
-
-
-def _plain_cosine(x: Array, type: int, n: int) -> Array:
-    """Sums of cosines along the last axis, each by one Fourier transform of twice the length."""
-    if type == 1:
-        mirrored = lax.concatenate(
-            [x, lax.rev(lax.slice_in_dim(x, 1, n - 1, axis=x.ndim - 1), (x.ndim - 1,))], x.ndim - 1
-        )
-        return jnp.real(lax.fft(mirrored, lax.FftType.RFFT, (2 * (n - 1),)))
-    m = np.arange(n)
-    complex_dtype = widened(x.dtype, jnp.complex64)
-    turn = np.exp(-0.5j * np.pi * m / n)
-    if type == 2:
-        before, after = np.ones(n), 2 * turn
-    elif type == 3:
-        before, after = turn * np.where(m == 0, 1, 2), np.ones(n)
-    else:
-        before, after = turn, 2 * np.exp(-0.25j * np.pi * (2 * m + 1) / n)
-    padded = lax.pad(
-        lax.convert_element_type(x, complex_dtype) * before.astype(complex_dtype),
-        np.zeros((), complex_dtype),
-        [(0, 0, 0)] * (x.ndim - 1) + [(0, n, 0)],
+    a, b, first_ends, last_ends = _TYPES[type]
+    period = n - 1 if type == 1 else n
+    before, after = np.full(n, 2.0), np.ones(n)
+    before[first_ends] /= 2
+    if norm == "ortho":
+        before[first_ends] *= math.sqrt(2)
+        after[last_ends] /= math.sqrt(2)
+    after /= {"backward": 1, "ortho": math.sqrt(2 * period), "forward": 2 * period}[norm]
+    numbers = np.arange(n)
+    before = before * np.exp(-1j * np.pi * numbers * b / period)
+    after = after * np.exp(-1j * np.pi * (numbers + b) * a / period)
+    wide = jnp.moveaxis(widened_array(x, jnp.complex64), axis, -1)
+    fitted = lax.pad(
+        wide, np.zeros((), wide.dtype), [*[(0, 0, 0)] * (x.ndim - 1), (0, n - wide.shape[-1], 0)]
     )
-    y = lax.slice_in_dim(lax.fft(padded, lax.FftType.FFT, (2 * n,)), 0, n, axis=x.ndim - 1)
-    return jnp.real(y * after.astype(complex_dtype))
-
-
-def _fitted(x: Array, axis: int, n: int) -> Array:
-    """The axis brought to the end, cut or filled with zeros to `n` values."""
-    x = jnp.moveaxis(x, axis, -1)
-    edge = [(0, 0, 0)] * (x.ndim - 1) + [(0, n - x.shape[-1], 0)]
-    return lax.pad(x, np.zeros((), x.dtype), edge)
+    sums = jnp.fft.fft(fitted * before.astype(wide.dtype), 2 * period)
+    y = jnp.real(lax.slice_in_dim(sums, 0, n, axis=-1) * after.astype(wide.dtype))
+    return lax.convert_element_type(jnp.moveaxis(y, -1, axis), x.dtype)
