@@ -217,13 +217,6 @@ def test_a_full_cache_gives_nan_in_compiled_code():
     assert int(cache["length"]) == 3
 
 
-def attending(*context, **options):
-    return MultiHeadAttention(E, H, key=0)(np.ones((1, 3, E), "f"), *context, **options)
-
-
-attending.init_cache = MultiHeadAttention(E, H, key=0).init_cache
-
-
 def test_torch_gets_and_gives_back_the_weights_of_shared_heads():
     layer = MultiHeadAttention(E, 4, num_kv_heads=2, key=0)
     other = MultiHeadAttention(E, 4, num_kv_heads=2, key=1)

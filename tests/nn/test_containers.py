@@ -32,13 +32,6 @@ def test_layers_are_called_one_after_the_other(draws):
     np.testing.assert_array_equal(model(x), last(jnp.maximum(first(x), 0)))
 
 
-def test_layers_may_be_given_as_a_list_and_as_plain_functions():
-    layers = [nb.Linear(3, 4, key=0), jnp.tanh]
-    np.testing.assert_array_equal(
-        nb.Sequential(layers)(jnp.ones(3)), nb.Sequential(*layers)(jnp.ones(3))
-    )
-
-
 def test_without_layers_the_input_comes_back_and_the_model_is_still_true():
     x = jnp.ones(3)
     model = nb.Sequential()
@@ -50,19 +43,6 @@ def test_without_layers_the_input_comes_back_and_the_model_is_still_true():
 def test_further_arguments_go_to_the_first_layer():
     model = nb.Sequential(nb.Lambda(lambda x, y, *, scale: x + y * scale), nb.Lambda(lambda x: -x))
     assert model(1, 2, scale=10) == -21
-
-
-def test_variables_are_listed_by_number():
-    model = network()
-    assert list(model.v.cont_all_key_chains()) == [
-        f"submodules/{chain}" for chain in ("v0/b", "v0/w", "v2/b", "v2/w")
-    ]
-    assert list(model.state_dict()) == ["0.bias", "0.weight", "2.bias", "2.weight"]
-    assert [name for name, _ in model.named_modules()] == ["", "0", "1", "2"]
-    keys = [
-        jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_flatten_with_path(model)[0]
-    ]
-    assert keys == ["[0].bias", "[0].weight", "[2].bias", "[2].weight"]
 
 
 def test_ten_and_more_layers_are_listed_in_order():

@@ -191,15 +191,6 @@ def test_a_function_of_jax_gives_its_own_numbers_for_the_shape_of_the_weight():
     )
 
 
-def test_each_variable_and_each_layer_draws_from_a_key_of_its_own():
-    layer = nb.Linear(3, 3, weight_initializer=ReturnsJax(), bias_initializer=ReturnsJax(), key=1)
-    other = nb.Linear(3, 3, weight_initializer=ReturnsJax(), bias_initializer=ReturnsJax(), key=2)
-    same = nb.Linear(3, 3, weight_initializer=ReturnsJax(), bias_initializer=ReturnsJax(), key=1)
-    assert not np.array_equal(layer.weight[0], layer.bias.value)
-    assert not np.array_equal(layer.weight.value, other.weight.value)
-    np.testing.assert_array_equal(layer.weight.value, same.weight.value)
-
-
 @pytest.mark.parametrize(
     "form", [form for form in FORMS if FORMS[form].__class__ is not ReturnsBox]
 )

@@ -173,16 +173,6 @@ def test_arrays_of_numpy_give_an_array_of_jax_also_where_nothing_is_compiled():
             np.testing.assert_array_equal(y, 4.0)
 
 
-def test_gradients_within_a_compiled_step_are_those_of_plain_jax():
-    def loss(x, weight):
-        return affine(x, weight, power=3).sum()
-
-    x, weight = jnp.array([1.0, 2.0]), jnp.array([3.0, 4.0])
-    for argnums in (0, 1):
-        found = nb.jit(nb.grad(loss, argnums=argnums))(x, weight)
-        close(found, (3 * x**2 * weight, x**3)[argnums])
-
-
 def test_settings_of_jax_and_types_of_constants_are_told_apart_within_one_trace():
     @kernel(static=("flag",))
     def product(x, *, flag):
@@ -211,18 +201,6 @@ def test_settings_of_jax_and_types_of_constants_are_told_apart_within_one_trace(
         e.params["precision"] is not None for e in equations if e.primitive.name == "dot_general"
     ]
     assert precise == [False, False, True, False]
-
-
-@pytest.mark.not_under("eager", reason="counts what is traced")
-def test_a_kernel_is_traced_once_for_all_layers_and_frames():
-    fn, traces = counted(static=("rate",))
-    for _ in range(2):
-        nb.jit(lambda x: fn(fn(fn(x, 0.5), rate=0.5), rate=0.25)).eval_shape(jnp.ones(2))
-    assert traces == [
-        0.5,
-        0.5,
-        0.25,
-    ]  # by place, by name, and with another value: as JAX tells them apart
 
 
 def test_a_kernel_takes_the_same_where_nothing_is_compiled():

@@ -110,12 +110,6 @@ def test_dropout_between_layers_draws_only_in_training(draws):
     np.testing.assert_array_equal(layer.eval()(x)[0], plain(x)[0])
 
 
-def test_dropout_at_one_leaves_the_second_layer_without_inputs(draws):
-    x = draws.normal(size=(2, 5, 3)).astype("f")
-    layer = GRU(3, 4, num_layers=2, dropout_rate=1.0, key=0)
-    np.testing.assert_array_equal(layer(x)[0], layer(x + 1)[0])
-
-
 def test_the_first_values_are_uniform_within_the_bound_and_decided_by_the_key():
     a, b = LSTM(3, 25, key=4).state_dict(), LSTM(3, 25, key=jax.random.key(4)).state_dict()
     for name, array in a.items():

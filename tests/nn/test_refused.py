@@ -16,48 +16,20 @@ from jax_settings import spelled
 REFUSED = r"""
 ReLU(slope=1) -> ArgumentTypeError: ReLU.* got an unexpected keyword argument 'slope'
 ELU(beta=1) -> ArgumentTypeError: ELU.* got an unexpected keyword argument 'beta'
-GELU()(ones(3, int)) -> DtypeError: gelu: x must hold floating values, got int32\[3\]
-MultiHeadAttention(8, 2)(ones((5, 7)))
-    -> ShapeError: linear: x must have 8 features .*got float32\[5, 7\]
-MultiHeadAttention(8, 2)(ones((5, 8)), ones((4, 3)))
-    -> ShapeError: linear: x must have 8 features .*got float32\[4, 3\]
 MultiHeadAttention(8, 2)(ones((5, 8)), value=ones((4, 8)))
     -> ArgumentTypeError: value was given without key
-MultiHeadAttention(8, 2)(ones((5, 8), int))
-    -> DtypeError: x must hold floating or complex values, got int32\[5, 8\]
-MultiHeadAttention(8, 2)(ones((5, 8)), mask=ones((4, 5), bool))
-    -> ShapeError: mask must broadcast to \[2, 5, 5\]
-MultiHeadAttention(8, 2)(ones((5, 8)), mask=ones((5, 5), int))
-    -> DtypeError: mask must hold booleans
-MultiHeadAttention(8, 2)(ones((5, 8)), key_mask=ones(4, bool))
-    -> ShapeError: key_mask must have shape \[5\]
-MultiHeadAttention(8, 2)(ones((5, 8)), is_causal="no")
-    -> ArgumentTypeError: is_causal must be True or False
 MultiHeadAttention(8, 3) -> ArgumentError: 8 features cannot be divided into 3 heads
 MultiHeadAttention(6, 2, rotary=True)
     -> ArgumentError: an even number of features in each head, got 3
-Conv2d(3, 4, 3)(ones((2, 8, 8, 4)))
-    -> ShapeError: conv2d: x must have 3 channels .*got 4 in x float32\[2, 8, 8, 4\]
-Conv2d(3, 4, 3)(ones((8, 3)))
-    -> ShapeError: x must have axes \(\*batch, H, W, C\), got float32\[8, 3\]
 Conv2d(3, 4, 3, groups=2) -> ArgumentError: in_channels=3 cannot be divided into 2 groups
 Conv2d(4, 3, 3, groups=2) -> ArgumentError: out_channels=3 cannot be divided into 2 groups
 Conv2d(3, 4, (3, 3, 3)) -> ArgumentError: kernel_size must be a number or 2 of them, got \[3, 3, 3\]
-Conv2d(3, 4, 3, padding=-1) -> ArgumentError: padding must be at least 0, got -1
 Conv2d(3, 4, 3, padding="full")
     -> ArgumentError: padding must be 'SAME', 'VALID' or numbers, got 'full'
-Conv2d(3, 4, 3, padding=((1, 1),)) -> ArgumentError: padding must hold 2 pairs
-Conv2d(3, 4, 3, padding=1.5) -> ArgumentTypeError: padding must be
 ConvTranspose2d(3, 4, 3, output_padding=-1) -> ArgumentError: output_padding must be at least 0
 DepthwiseConv2d(3, 3, groups=1)
     -> ArgumentTypeError: unexpected keyword argument 'groups'
-Dropout(0.5)(ones(3, int)) -> DtypeError: dropout: x must hold floating values, got int32\[3\]
-Dropout2d(0.5)(ones(3)) -> ShapeError: got float32\[3\]
 Dropout(0.5, key="a") -> ArgumentTypeError: a seed must be an integer
-Linear(3, 2)(ones((5, 4)))
-    -> ShapeError: linear: x must have 3 features on its last axis .*got float32\[5, 4\]
-Linear(3, 2)(ones((5, 3), int)) -> DtypeError: got int32\[5, 3\]
-Embedding(3, 4)(ones(3)) -> DtypeError: integers, got float32\[3\]
 Flatten(2, 1)(ones((2, 3, 4))) -> ShapeError: axes 2 to 1 cannot be joined in float32\[2, 3, 4\]
 Flatten()(ones(3)) -> ShapeError: cannot be joined in float32\[3\]
 Flatten(0, 7)(ones(3)) -> ShapeError: axes 0 to 7
@@ -72,35 +44,20 @@ BatchNorm2d(3)(ones((2, 4, 4, 5)))
 BatchNorm2d(3)(ones((4, 3))) -> ShapeError: got float32\[4, 3\]
 BatchNorm1d(3, data_format="NCW")(ones((2, 5, 3)))
     -> ShapeError: \(\*batch, 3, W\), got float32\[2, 5, 3\]
-BatchNorm1d(3)(ones((1, 3))) -> ShapeError: more than one value
-BatchNorm1d(3)(ones((4, 3), int)) -> DtypeError: got int32
 BatchNorm1d(3)(ones((4, 3)), {StateKey("a"): 1}) -> ArgumentTypeError: call nb.export_state first
 export_state(BatchNorm1d(3))[0](ones((4, 3))) -> ArgumentTypeError: y, state = layer
-LayerNorm(3)(ones((2, 4)))
-    -> ShapeError: x must end with the normalized shape \[3\], got float32\[2, 4\]
-RMSNorm((2, 3))(ones(3)) -> ShapeError: \[2, 3\], got float32\[3\]
 GroupNorm(2, 4)(ones((2, 6)))
     -> ShapeError: GroupNorm: x must have axes \(\*batch, 4\), got float32\[2, 6\]
-InstanceNorm(4)(ones((2, 5, 6))) -> ShapeError: InstanceNorm: x must have axes \(\*batch, 4\)
 GroupNorm(2, 5) -> ArgumentError: 5 channels cannot be divided into 2 groups
 LayerNorm((3, 0)) -> ArgumentError: normalized_shape must be at least 1, got 0
-MaxPool2d(3)(ones((2, 2))) -> ShapeError: x must have axes \(\*batch, H, W, C\), got float32\[2, 2\]
-MaxPool2d(2, padding=-1) -> ArgumentError: padding must be at least 0, got -1
-MaxPool2d(2, padding=0.5) -> ArgumentTypeError: padding must be
 AvgPool2d(2, divisor_override=0) -> ArgumentError: divisor_override must be above 0, got 0
 AdaptiveAvgPool2d((1, 2, 3))
     -> ArgumentError: output_size must be a number or 2 of them, got \[1, 2, 3\]
-AdaptiveAvgPool2d(2)(ones((2, 3))) -> ShapeError: got float32\[2, 3\]
 Upsample() -> ArgumentError: give size or scale_factor
-Upsample(4, scale_factor=2) -> ArgumentError: give size or scale_factor
 Upsample(scale_factor=-1) -> ArgumentError: scale_factor must be above 0, got -1
 Upsample(scale_factor=(1, 2, 3)) -> ArgumentError: scale_factor must be a number or 2 of them
-Upsample(4, mode="cubic") -> ArgumentError: mode must be one of
-Upsample(4, mode="linear") -> ArgumentError: mode 'linear' is not for 2 spatial axes
-Upsample(4, align_corners=True) -> ArgumentError: align_corners is not for mode 'nearest'
 SinusoidalPositionalEncoding(4)(ones((5, 3)))
     -> ShapeError: x must have shape \[5, 4\] .*got float32\[5, 3\]
-SinusoidalPositionalEncoding(4)(ones((5, 4), int)) -> DtypeError: got int32
 LearnedPositionalEncoding(4, 3)(ones((5, 3)))
     -> ShapeError: length of at most 4, 3\), got float32\[5, 3\]
 LearnedPositionalEncoding(4, 3)(ones((4, 2))) -> ShapeError: got float32\[4, 2\]
@@ -109,15 +66,12 @@ SinusoidalPositionalEncoding(4, base="a") -> ArgumentTypeError: base must be a n
 LSTM(3, 4)(ones((2, 5, 2)))
     -> ShapeError: LSTM: x must have shape \[2, 5, 3\] .*got float32\[2, 5, 2\]
 LSTM(3, 4)(ones(3)) -> ShapeError: x must have axes \(\*batch, time, features\), got float32\[3\]
-GRU(3, 4)(ones((2, 5, 3), int)) -> DtypeError: got int32
 GRU(3, 4)(ones((2, 5, 3)), ones((2, 4)))
     -> ShapeError: h must have shape \[1, 2, 4\] .*got float32\[2, 4\]
 LSTM(3, 4)(ones((2, 5, 3)), ones((1, 2, 4)))
     -> ArgumentTypeError: a pair \(h, c\) of arrays, got ArrayImpl
 LSTM(3, 4)(ones((2, 5, 3)), (ones((1, 2, 4)),)) -> ArgumentTypeError: got 1 of them
-GRU(3, 4)(ones((2, 5, 3)), lengths=ones(3, int)) -> ShapeError: lengths must have shape \[2\]
 LSTMCell(3, 4)(ones(3), ones(4)) -> ArgumentTypeError: LSTMCell: state must be a pair \(h, c\)
-GRUCell(3, 4)(ones(3), ones(5)) -> ShapeError: gru_cell
 MultiHeadAttention(8, 4, num_kv_heads=3) -> ArgumentError: must divide the 4 heads, got 3
 MultiHeadAttention(8, 2, rotary_base=0) -> ArgumentError: rotary_base
 HEADS(ones((1, 3, 8)), cache=HEADS.init_cache(4, batch=2))
@@ -173,19 +127,9 @@ RNN(3, 4, nonlinearity="sin")
 LSTM(3, 4, dropout_rate=0.5) -> ArgumentError: acts between layers, and there is one layer
 FFT(norm="none") -> ArgumentError: norm must be one of 'backward', 'ortho', 'forward', got 'none'
 DCT(5) -> ArgumentError: type must be 1, 2, 3 or 4, got 5
-TransformerEncoderLayer(8, 2)(ones((5, 7)))
-    -> ShapeError: linear: x must have 8 features .*got float32\[5, 7\]
-TransformerEncoderLayer(8, 2, norm_first=True)(ones((5, 7)))
-    -> ShapeError: \[8\], got float32\[5, 7\]
-TransformerDecoderLayer(8, 2, dropout_rate=0.0)(ones((5, 8)), ones((5, 7)))
-    -> ShapeError: linear: x must have 8 features
-TransformerEncoderLayer(8, 3) -> ArgumentError: 8 features cannot be divided into 3 heads
 TransformerEncoderLayer(8, 2, 0) -> ArgumentError: hidden_features must be at least 1
 TransformerEncoderLayer(8, 2, activation="relu")
     -> ArgumentTypeError: activation must be a function or a module, got 'relu'
-TransformerEncoderLayer(8, 2, dropout_rate=1.5)
-    -> ArgumentError: dropout_rate must be at least 0 and at most 1
-TransformerEncoder(0, 8, 2) -> ArgumentError: num_layers must be at least 1, got 0
 TransformerEncoder(1, 8, 2, final_norm="no") -> ArgumentTypeError: final_norm must be True or False
 SpectralNorm(jnp.tanh) -> ArgumentTypeError: expected a layer with a weight, got
 WeightNorm(ReLU()) -> ArgumentError: ReLU has no parameter 'weight'; its own parameters are: none
