@@ -134,7 +134,7 @@ def _supervise(
             return from_json(json.loads(answer))
         lines = report.decode(errors="replace").strip().splitlines()
         reason = lines[-1][:300] if lines else f"it ended with {process.returncode}"
-    except (subprocess.TimeoutExpired, OSError) as error:
+    except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError) as error:
         reason = type(error).__name__
     finally:
         process.kill()

@@ -78,25 +78,20 @@ def with_checks_of(cells: list[Cell], original: list[Cell]) -> list[Cell]:
     """
     checking = [cell for cell in original if cell.checks]
     known = _recognized(cells, checking)
-    last_copy = {check.number: number for number, check in known.items()}
-    in_order = iter([cell for cell in checking if cell.number not in last_copy])
-    merged, used = [], set()
+    last_copies = {check.number: number for number, check in known.items()}
+    places = {number: known[number] for number in last_copies.values()}
+    others = (cell.number for cell in cells if cell.checks and cell.number not in known)
+    places |= dict(zip(others, (check for check in checking if check.number not in last_copies)))
+    merged = []
     for cell in cells:
-        if cell.number in known:
-            check = known[cell.number]
-            if last_copy[check.number] != cell.number:
-                continue
-        elif cell.checks:
-            check = next(in_order, None)
-        else:
-            merged.append(cell)
-            continue
-        if check is not None:  # a check of the student's own is left out
-            used.add(check.number)
+        if cell.number in places:
+            check = places[cell.number]
             merged.append(replace(cell, source=check.source, tags=check.tags))
+        elif not (cell.checks or cell.number in known):  # the student's own checks are left out
+            merged.append(cell)
     last = cells[-1].number if cells else 0
-    missing = [cell for cell in checking if cell.number not in used]
-    return merged + [replace(cell, number=last + n) for n, cell in enumerate(missing, 1)]
+    missing = [check for check in checking if check not in places.values()]
+    return merged + [replace(check, number=last + n) for n, check in enumerate(missing, 1)]
 
 
 def _recognized(cells: list[Cell], checking: list[Cell]) -> dict[int, Cell]:
