@@ -32,15 +32,17 @@ class Batches:
         make: Gives the batches of one pass.
         length: Gives the number of batches in one pass.
         text: For `repr`.
+        batch: Rows in a batch; None where the source makes its batches itself.
     """
 
-    batch: int | None = None
-    """Rows in a batch; None where the source makes its batches itself."""
-
     def __init__(
-        self, make: Callable[[], Iterable[Any]], length: Callable[[], int], text: str
+        self,
+        make: Callable[[], Iterable[Any]],
+        length: Callable[[], int],
+        text: str,
+        batch: int | None = None,
     ) -> None:
-        self._make, self._length, self._text = make, length, text
+        self._make, self._length, self._text, self.batch = make, length, text, batch
 
     def __len__(self) -> int:
         """The number of batches in one pass."""
@@ -51,50 +53,6 @@ class Batches:
 
     def __repr__(self) -> str:
         return self._text
-
-
-def _cut(
-    rows: Callable[[np.ndarray], Any],
-    count: int,
-    batch: int,
-    shuffle: bool,
-    drop_last: bool,
-    key: KeyLike | None,
-) -> Batches:
-    """Return batches of `count` rows, each batch from the numbers of its rows."""
-    stream = None if key is None else random.RandomStream(key)
-
-    length = count // batch if drop_last else -(-count // batch)
-
-    def make() -> Iterator[Any]:
-        order = np.arange(count)
-        if shuffle:
-            first, second = random.next_key() if stream is None else stream._next_key()
-            bits = np.random.Philox(key=int(first) << 32 | int(second))
-            order = np.random.Generator(bits).permutation(count)
-        for number in range(length):
-            yield rows(order[number * batch : (number + 1) * batch])
-
-    text = f"batches({count:,} rows, size={batch}, {length} batches, shuffle={shuffle})"
-    cut = Batches(make, lambda: length, text)
-    cut.batch = batch
-    return cut
-
-
-def _rows_of_arrays(arrays: object) -> Callable[[np.ndarray], Any]:
-    def rows(chosen: np.ndarray) -> Any:
-        with asked_for():
-            return jax.tree.map(lambda leaf: as_read_or_left(leaf[chosen]), arrays)
-
-    return rows
-
-
-def _rows_of_dataset(dataset: Any) -> Callable[[np.ndarray], Any]:
-    def rows(chosen: np.ndarray) -> Any:
-        stacked = [jax.tree.map(_plain, dataset[int(row)], is_leaf=_is_leaf) for row in chosen]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *stacked)
-
-    return rows
 
 
 def _ahead(source: Batches, count: int) -> Batches:
@@ -154,38 +112,58 @@ def batches(
         >>> [float(x.sum()) for x in nb.batches((np.ones(n) for n in (2, 3)), prefetch=1)]
         [2.0, 3.0]
     """
-    selected = _made(arrays, size, shuffle, drop_last, key)
-    return _ahead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
-
-
-def _made(
-    source: Any, size: int | None, shuffle: bool, drop_last: bool, key: KeyLike | None
-) -> Batches:
+    source: Any = arrays
     is_rows = hasattr(type(source), "__getitem__") and hasattr(type(source), "__len__")
     is_arrays = isinstance(
         source, (tuple, list, dict, np.ndarray, jax.Array, Variable)
     ) or reader_of(type(source))
     if not is_rows and not is_arrays:
-        return _streamed(source, size)
-    if size is not None and hasattr(size, "__len__"):
-        raise ArgumentTypeError(
-            "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), "
-            "64); got a second one in place of the number of rows."
-        )
-    if size is None:
+        selected = _streamed(source, size)
+    elif size is None:
         raise ArgumentTypeError(
             "nb.batches needs the number of rows in a batch, as in "
             f"nb.batches({'(x, y)' if is_arrays else 'dataset'}, 64)."
         )
-    batch = whole("nb.batches", "size", size)
-    shuffle = flag("nb.batches", "shuffle", shuffle)
-    drop_last = flag("nb.batches", "drop_last", drop_last)
-    if is_arrays:
-        arrays = _of_one_length(source)
-        rows, count = _rows_of_arrays(arrays), len(jax.tree.leaves(arrays)[0])
+    elif hasattr(size, "__len__"):
+        raise ArgumentTypeError(
+            "nb.batches takes arrays that belong together as one tuple, as in nb.batches((x, y), "
+            "64); got a second one in place of the number of rows."
+        )
     else:
-        rows, count = _rows_of_dataset(source), len(source)
-    return _cut(rows, count, batch, shuffle, drop_last, key)
+        batch = whole("nb.batches", "size", size)
+        shuffle = flag("nb.batches", "shuffle", shuffle)
+        drop_last = flag("nb.batches", "drop_last", drop_last)
+        table = _of_one_length(source) if is_arrays else None
+        selected = _cut(source, table, batch, shuffle, drop_last, key)
+    return _ahead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
+
+
+def _cut(
+    source: Any, table: Any, batch: int, shuffle: bool, drop_last: bool, key: KeyLike | None
+) -> Batches:
+    """Return batches of the rows of arrays, which `table` holds, or of a dataset."""
+    count = len(source) if table is None else len(jax.tree.leaves(table)[0])
+    length = count // batch if drop_last else -(-count // batch)
+    stream = None if key is None else random.RandomStream(key)
+
+    def rows(chosen: np.ndarray) -> Any:
+        if table is not None:
+            with asked_for():
+                return jax.tree.map(lambda leaf: as_read_or_left(leaf[chosen]), table)
+        read = [jax.tree.map(_plain, source[int(row)], is_leaf=_is_leaf) for row in chosen]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *read)
+
+    def make() -> Iterator[Any]:
+        order = np.arange(count)
+        if shuffle:
+            first, second = random.next_key() if stream is None else stream._next_key()
+            bits = np.random.Philox(key=int(first) << 32 | int(second))
+            order = np.random.Generator(bits).permutation(count)
+        for number in range(length):
+            yield rows(order[number * batch : (number + 1) * batch])
+
+    text = f"batches({count:,} rows, size={batch}, {length} batches, shuffle={shuffle})"
+    return Batches(make, lambda: length, text, batch)
 
 
 def _streamed(source: object, size: int | None) -> Batches:
