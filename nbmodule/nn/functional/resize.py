@@ -5,15 +5,16 @@ axes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, SupportsIndex
 
+import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Array, Float
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.nn.checks import check_choice, check_number, sizes
+from nbmodule.nn.checks import check_choice, check_number, for_each_axis, sizes
 from nbmodule.nn.functional.windows import FORMATS, Sizes, mix, spatial_axes
 from nbmodule.nn.kernel import ArrayLike, kernel
 
@@ -103,11 +104,7 @@ def _targets(
     if size is not None:
         new = sizes("interpolate", "size", size, len(axes))
         return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
-    factors = scale_factor if isinstance(scale_factor, tuple) else (scale_factor,) * len(axes)
-    if len(factors) != len(axes):
-        raise ArgumentError(
-            f"interpolate: scale_factor must be one number or {len(axes)}, got {scale_factor!r}."
-        )
+    factors = for_each_axis("interpolate", "scale_factor", scale_factor, len(axes))
     for factor in factors:
         check_number("interpolate", "scale_factor", factor, above=0)
     result = [
@@ -128,12 +125,7 @@ def _resize(x: Array, axis: int, new: int, scale: float, mode: str, align_corner
             np.floor(np.arange(new, dtype=np.float32) * np.float32(scale)).astype(int), old - 1
         )
         if new % old == 0 and (source == np.arange(new) // (new // old)).all():
-            x = lax.broadcast_in_dim(
-                x,
-                (*x.shape[: axis + 1], new // old, *x.shape[axis + 1 :]),
-                _without(x.ndim, axis + 1),
-            )
-            return lax.reshape(x, (*x.shape[:axis], new, *x.shape[axis + 2 :]))
+            return jnp.repeat(x, new // old, axis)
         return mix(x, axis, np.eye(old)[source])
     if new == old and (align_corners or scale == 1):
         return x
@@ -142,33 +134,27 @@ def _resize(x: Array, axis: int, new: int, scale: float, mode: str, align_corner
         if align_corners
         else (np.arange(new) + 0.5) * scale - 0.5
     )
-    return mix(x, axis, _cubic(places, old) if mode == "bicubic" else _linear(places, old))
+    if mode == "bicubic":
+        return mix(x, axis, _weights(places, old, (-1, 0, 1, 2), _cubic))
+    return mix(x, axis, _weights(np.clip(places, 0, old - 1), old, (0, 1), lambda d: 1 - d))
 
 
-def _without(ndim: int, axis: int) -> tuple[int, ...]:
-    """The axes of an array of `ndim` axes after a new one has been put at `axis`."""
-    return tuple(i + (i >= axis) for i in range(ndim))
-
-
-def _linear(places: np.ndarray, size: int) -> np.ndarray:
-    places = np.clip(places, 0, size - 1)
+def _weights(
+    places: np.ndarray,
+    size: int,
+    offsets: tuple[int, ...],
+    share: Callable[[np.ndarray], np.ndarray],
+) -> np.ndarray:
+    """Return a row for each place: the shares of its neighbors, which depend on their distance."""
     weights = np.zeros((len(places), size))
     first = np.floor(places).astype(int)
-    for offset in (0, 1):
-        share = places - first if offset else 1 - (places - first)
-        np.add.at(weights, (np.arange(len(places)), np.minimum(first + offset, size - 1)), share)
+    for offset in offsets:
+        neighbors = np.clip(first + offset, 0, size - 1)
+        np.add.at(weights, (np.arange(len(places)), neighbors), share(abs(places - first - offset)))
     return weights
 
 
-def _cubic(places: np.ndarray, size: int) -> np.ndarray:
-    weights = np.zeros((len(places), size))
-    first = np.floor(places).astype(int)
-    for offset in (-1, 0, 1, 2):
-        distance = np.abs(places - first - offset)
-        near = ((_SHARPNESS + 2) * distance - (_SHARPNESS + 3)) * distance**2 + 1
-        far = (
-            (_SHARPNESS * distance - 5 * _SHARPNESS) * distance + 8 * _SHARPNESS
-        ) * distance - 4 * _SHARPNESS
-        share = np.where(distance <= 1, near, far)
-        np.add.at(weights, (np.arange(len(places)), np.clip(first + offset, 0, size - 1)), share)
-    return weights
+def _cubic(distance: np.ndarray) -> np.ndarray:
+    near = ((_SHARPNESS + 2) * distance - (_SHARPNESS + 3)) * distance**2 + 1
+    far = (_SHARPNESS * distance - 5 * _SHARPNESS) * distance + 8 * _SHARPNESS
+    return np.where(distance <= 1, near, far * distance - 4 * _SHARPNESS)
