@@ -89,8 +89,6 @@ def _convolve(  # noqa: D417 - `name` and `n` come from `for_axes`
     taps = math.prod(weight.shape[1:-1])
     if groups > 1 and weight.shape[-1] == 1 and taps <= _FEW_TAPS and channels_last:
         y = _depthwise(pad(x, axes, edges, 0), weight, axes, strides, dilations)
-    elif taps == 1 and groups == 1 and channels_last:
-        y = _pointwise(pad(x, axes, edges, 0), weight, axes, strides)
     else:
         y = _general(x, weight, strides, edges, (1,) * n, dilations, groups, data_format)
     return _with_bias(y, bias, data_format)
@@ -295,14 +293,6 @@ def _general(
         feature_group_count=groups,
     )
     return y if len(batch) == 1 else lax.reshape(y, (*batch, *y.shape[1:]))
-
-
-def _pointwise(x: Array, weight: Array, axes: tuple[int, ...], strides: tuple[int, ...]) -> Array:
-    """A kernel of one pixel is a matrix."""
-    for axis, stride in zip(axes, strides, strict=True):
-        x = lax.slice_in_dim(x, 0, x.shape[axis], stride, axis)
-    matrix = lax.reshape(weight, (weight.shape[0], weight.shape[-1]))
-    return lax.dot_general(x, matrix, (((x.ndim - 1,), (1,)), ((), ())))
 
 
 def _depthwise(
