@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -11,16 +12,14 @@ from jax.core import Tracer
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 from nbmodule.nn.checks import check_number, flag, rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import merge_heads, multi_head_attention, split_heads
 from nbmodule.nn.functional.positions import rotary_embedding
 from nbmodule.nn.functional.primitives import nan_where
-from nbmodule.nn.initializers import InitializerLike
 from nbmodule.nn.kernel import kernel, plain
-from nbmodule.nn.layer import ArrayLike, Layer, keys
+from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, keys
 from nbmodule.nn.linear import Linear
 
 
@@ -79,6 +78,7 @@ class MultiHeadAttention(Layer):
     """
 
     _attends_by_heads = True
+    _options: ClassVar[dict[str, Any]] = dict.fromkeys(VariableOptions.__annotations__)
 
     _shown, _brief = "features num_heads", "{features}, {num_heads} heads"
 
@@ -95,12 +95,7 @@ class MultiHeadAttention(Layer):
         rotary_base: float = 10000.0,
         dropout_rate: float = 0.0,
         with_bias: bool = True,
-        weight_initializer: InitializerLike | None = None,
-        bias_initializer: InitializerLike | None = None,
-        key: KeyLike | None = None,
-        device: DeviceLike | None = None,
-        dtype: DTypeLike | None = None,
-        v: Mapping[str, Any] | None = None,
+        **options: Unpack[VariableOptions],
     ) -> None:
         name = type(self).__name__
         self.features = size(name, "features", features)
@@ -129,20 +124,14 @@ class MultiHeadAttention(Layer):
                 f"{name}: rotary needs an even number of features in each head, got {per_head}."
             )
         inner, shared = num_heads * per_head, self.num_kv_heads * per_head
-        options: dict[str, Any] = {
-            "with_bias": with_bias,
-            "weight_initializer": weight_initializer,
-            "bias_initializer": bias_initializer,
-            "device": device,
-            "dtype": dtype,
-        }
-        keys_ = keys(key, 4)
-        self.query = Linear(features, inner, key=keys_[0], **options)
-        self.key = Linear(self.key_features, shared, key=keys_[1], **options)
-        self.value = Linear(self.value_features, shared, key=keys_[2], **options)
-        self.out = Linear(inner, features, key=keys_[3], **options)
+        v, subkeys = options.pop("v", None), keys(options.pop("key", None), 4)
+        linear = functools.partial(Linear, with_bias=with_bias, **options)
+        self.query = linear(features, inner, key=subkeys[0])
+        self.key = linear(self.key_features, shared, key=subkeys[1])
+        self.value = linear(self.value_features, shared, key=subkeys[2])
+        self.out = linear(inner, features, key=subkeys[3])
         self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
-        super().__init__(device=device, dtype=dtype, v=v)
+        super().__init__(device=options.get("device"), dtype=options.get("dtype"), v=v)
 
     def forward(
         self,

@@ -138,6 +138,9 @@ class Embedding(WeightedLayer):
         (1, 3, 4)
     """
 
+    _function = staticmethod(embedding)
+    _options = ("padding_idx", "max_norm", "norm_type")
+
     _shown, _brief = "num_embeddings embedding_dim", "{num_embeddings} × {embedding_dim}"
     _without = ("bias_initializer",)
 
@@ -168,13 +171,7 @@ class Embedding(WeightedLayer):
     def forward(
         self, indices: Integer[ArrayLike, "*batch"]
     ) -> Float[Array, "*batch embedding_dim"]:
-        return embedding(
-            indices,
-            self.weight.value,
-            padding_idx=self.padding_idx,
-            max_norm=self.max_norm,
-            norm_type=self.norm_type,
-        )
+        return self._call_function(indices, self.weight.value)
 
 
 class Identity(Layer):

@@ -98,6 +98,9 @@ class LayerNorm(_OfLastAxes):
     Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450.
     """
 
+    _function = staticmethod(functions.layer_norm)
+    _options = ("normalized_shape", "eps", "new_std")
+
     def __init__(
         self,
         normalized_shape: Sizes,
@@ -112,10 +115,7 @@ class LayerNorm(_OfLastAxes):
         super().__init__(shape, self.with_bias, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        weight, bias, shape = value_of(self.weight), value_of(self.bias), self.normalized_shape
-        return functions.layer_norm(
-            x, weight, bias, normalized_shape=shape, eps=self.eps, new_std=self.new_std
-        )
+        return self._call_function(x, value_of(self.weight), value_of(self.bias))
 
 
 class RMSNorm(_OfLastAxes):
@@ -392,6 +392,8 @@ class LocalResponseNorm(Layer):
     """
 
     _shown = "size alpha= beta= k="
+    _function = staticmethod(functions.local_response_norm)
+    _options = ("alpha", "beta", "k", "axis")
 
     def __init__(
         self, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
@@ -404,9 +406,7 @@ class LocalResponseNorm(Layer):
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return functions.local_response_norm(
-            x, self.size, alpha=self.alpha, beta=self.beta, k=self.k, axis=self.axis
-        )
+        return self._call_function(x, self.size)
 
 
 def _checked_format(where: str, data_format: str | None) -> str | None:
