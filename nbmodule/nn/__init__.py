@@ -53,7 +53,7 @@ _FUNCTIONS = {
         "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d depthwise_conv2d"
     ),
     "nbmodule.nn.functional.dropout": "alpha_dropout dropout dropout1d dropout2d dropout3d",
-    "nbmodule.nn.functional.linear": "bilinear embedding linear renormed",
+    "nbmodule.nn.functional.linear": "bilinear embedding linear",
     "nbmodule.nn.functional.normalization": (
         "batch_norm batch_norm_train group_norm instance_norm layer_norm local_response_norm "
         "rms_norm"

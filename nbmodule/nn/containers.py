@@ -145,10 +145,6 @@ class Sequential(Module):
 
     __rmul__ = __mul__
 
-    def named_layers(self) -> Iterator[tuple[str, Any]]:
-        """Names and layers, in order; the names are numbers unless the layers were given names."""
-        return zip(self.names or map(str, range(len(self))), list(self._submodules))
-
     def insert(self, index: int, layer: object, name: str | None = None) -> Sequential:
         """Put a layer before that number; returns the module.
 

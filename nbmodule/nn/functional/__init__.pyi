@@ -49,7 +49,6 @@ from nbmodule.nn.functional.dropout import dropout3d as dropout3d
 from nbmodule.nn.functional.linear import bilinear as bilinear
 from nbmodule.nn.functional.linear import embedding as embedding
 from nbmodule.nn.functional.linear import linear as linear
-from nbmodule.nn.functional.linear import renormed as renormed
 from nbmodule.nn.functional.normalization import batch_norm as batch_norm
 from nbmodule.nn.functional.normalization import batch_norm_train as batch_norm_train
 from nbmodule.nn.functional.normalization import group_norm as group_norm

@@ -107,8 +107,7 @@ def embedding(
         weight: The table, one row for each index.
         padding_idx: Index whose row gets no gradient; negative ones count from the end.
         max_norm: Rows with a larger norm are scaled down to it. As in PyTorch the gradient does not
-            see the scaling, which counts as a change of the table; `renormed` gives the changed
-            table.
+            see the scaling, which counts as a change of the table.
         norm_type: The p of the p-norm.
 
     Raises:
@@ -125,7 +124,7 @@ def embedding(
     check_rank("embedding", "weight", weight, "(num_embeddings, features)", 2, 2)
     rows = _rows(indices, weight)
     if max_norm is not None:
-        short = _shortened("embedding", rows, max_norm, norm_type)
+        short = _shortened(rows, max_norm, norm_type)
         rows = lax.stop_gradient(short) + (
             rows - lax.stop_gradient(rows)
         )  # a zero whose gradient is that of the rows
@@ -135,38 +134,12 @@ def embedding(
     return rows
 
 
-@kernel(static=("max_norm", "norm_type"))
-def renormed(
-    indices: Integer[ArrayLike, "..."],
-    weight: Float[ArrayLike, "num_embeddings features"],
-    *,
-    max_norm: float,
-    norm_type: float = 2.0,
-) -> Float[Array, "num_embeddings features"]:
-    """Scale down the rows of a table that are looked up and have a norm above `max_norm`; other
-    rows stay as they are.
-
-    Args:
-        indices: Which rows; those that do not exist are left out.
-        weight: The table.
-        max_norm: Largest norm that is left.
-        norm_type: The p of the p-norm.
-
-    Example:
-        >>> renormed(jnp.array([0]), jnp.array([[3.0, 4.0], [3.0, 4.0]]), max_norm=1.0)
-        Array([[0.6, 0.8],
-               [3. , 4. ]], dtype=float32)
-    """
-    check_rank("renormed", "weight", weight, "(num_embeddings, features)", 2, 2)
-    new = _shortened("renormed", _rows(indices, weight), max_norm, norm_type)
-    return weight.at[indices].set(new, mode="drop", wrap_negative_indices=False)
-
-
 def _rows(indices: Array, weight: Array) -> Array:
     return weight.at[indices].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
 
 
-def _shortened(name: str, rows: Array, max_norm: float, norm_type: float) -> Array:
+def _shortened(rows: Array, max_norm: float, norm_type: float) -> Array:
+    name = "embedding"
     check_number(name, "max_norm", max_norm, above=0)
     check_number(name, "norm_type", norm_type, above=0)
     wide = widened_array(rows)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ShapeError
-from nbmodule.nn.functional.linear import embedding, linear, renormed
+from nbmodule.nn.functional.linear import embedding, linear
 from tests.nn.conftest import close
 
 from jax_settings import COMPLEX, FLOAT
@@ -48,10 +48,6 @@ def test_embedding_with_a_largest_norm_agrees_with_torch(norm_type, draws):
     )
     close(embedding(indices, table, max_norm=0.9, norm_type=norm_type), wanted.detach())
 
-    changed = torch.tensor(table)
-    F.embedding(torch.tensor(indices), changed, max_norm=0.9, norm_type=float(norm_type))
-    close(renormed(indices, table, max_norm=0.9, norm_type=norm_type), changed)
-
     gradient = jax.grad(
         lambda w: (embedding(indices, w, max_norm=0.9, norm_type=norm_type) * 3).sum()
     )(table)
@@ -65,4 +61,3 @@ def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
     table = jnp.ones((4, 2))
     assert np.isnan(embedding(jnp.array([index]), table)).all()
     assert not jax.grad(lambda w: embedding(jnp.array([index]), w).sum())(table).any()
-    np.testing.assert_array_equal(renormed(jnp.array([index]), table, max_norm=0.1), table)
