@@ -4,6 +4,7 @@ values and gradients.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -121,6 +122,25 @@ def agrees_with_torch() -> Callable[..., None]:
         agree([*found, *by_inputs, *by_parameters], [*wanted, *gradients], rtol=1e-4, atol=1e-4)
 
     return check
+
+
+def agree_by_state(
+    layer: Any, theirs: Any, inputs: Sequence[Any], ours: Any, call: Callable[..., Any]
+) -> None:
+    """Compare a layer, and its gradients, with a module of torch that gets the numbers by
+    `to_torch`; `ours` and `call` say how both are called.
+    """
+    randomize(layer)
+    theirs.load_state_dict(layer.to_torch())
+    theirs = theirs.double()
+    found, (by_layer, *by_inputs) = of_ours(ours, inputs, layer)
+    wanted, gradients = of_torch(lambda *xs: call(theirs, *xs), inputs)
+    twin = copy.deepcopy(layer)
+    twin.load_state_dict({name: by_layer[chain_of(name)] for name, _ in layer.named_parameters()})
+    by_name, parameters = twin.to_torch(), dict(theirs.named_parameters())
+    found = [*found, *by_inputs, *(by_name[name] for name in parameters)]
+    wanted = [*wanted, *gradients, *(parameter.grad for parameter in parameters.values())]
+    agree(found, wanted, rtol=1e-3, atol=3e-4)
 
 
 def load(theirs: Any, layer: Any, names: Mapping[str, str] | None = None) -> dict[str, str]:

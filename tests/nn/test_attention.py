@@ -7,48 +7,27 @@ import nbmodule as nb
 from nbmodule.errors import ShapeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.positions import RotaryPositionalEncoding
-from tests.nn.conftest import close
+from tests.nn.conftest import agree_by_state, close, is_floating
 
 torch = pytest.importorskip("torch")
 
 E, H = 8, 2
 
 
-class TorchAttention(torch.nn.MultiheadAttention):
-    """Torch's, with its three projections under names of their own, and masks that are True where
-    one may look.
-    """
-
-    def __init__(self, **options):
-        super().__init__(E, H, batch_first=True, **options)
-        self.query, self.key = torch.nn.Linear(E, E), torch.nn.Linear(self.kdim, E)
-        self.value, self.out = torch.nn.Linear(self.vdim, E), torch.nn.Linear(E, E)
-        for name in (
-            "in_proj_weight",
-            "q_proj_weight",
-            "k_proj_weight",
-            "v_proj_weight",
-            "in_proj_bias",
-            "out_proj",
-        ):
-            delattr(self, name)
-
-    def forward(self, query, key=None, value=None, mask=None, key_mask=None):
-        key = query if key is None else key
-        value = key if value is None else value
-        attended, weights = torch.nn.functional.multi_head_attention_forward(
-            *(x.transpose(0, 1) for x in (query, key, value)), E, H, None,
-            torch.cat([self.query.bias, self.key.bias, self.value.bias]), None, None, False, 0.0, self.out.weight, self.out.bias,
-            key_padding_mask=None if key_mask is None else ~key_mask,
-            attn_mask=mask if mask is None or mask.is_floating_point() else ~mask,
-            use_separate_proj_weight=True, q_proj_weight=self.query.weight, k_proj_weight=self.key.weight, v_proj_weight=self.value.weight,
-            average_attn_weights=False,
-        )  # fmt: skip
-        return attended.transpose(0, 1), weights
-
-
-def with_weights(layer, query, key=None, value=None, mask=None, key_mask=None):
-    return layer(query, key, value, mask=mask, key_mask=key_mask, return_weights=True)
+def agrees(ours, theirs, inputs, mask=None, key_mask=None):
+    masks = {
+        "key_padding_mask": None if key_mask is None else torch.tensor(~key_mask),
+        "average_attn_weights": False,
+    }
+    if mask is not None:
+        masks["attn_mask"] = torch.tensor(mask.astype("f8") if is_floating(mask) else ~mask)
+    agree_by_state(
+        ours,
+        theirs,
+        inputs,
+        lambda layer, *xs: layer(*xs, mask=mask, key_mask=key_mask, return_weights=True),
+        lambda module, *xs: module(*(xs if len(xs) == 3 else xs * 3), **masks),
+    )
 
 
 def drawn(draws, *shape):
@@ -64,24 +43,15 @@ MASKS = {
 
 
 @pytest.mark.parametrize("mask", MASKS)
-def test_self_attention_agrees_with_torch(mask, draws, agrees_with_torch):
-    inputs = (drawn(draws, 2, 5, E), None, None, *MASKS[mask])
-    agrees_with_torch(MultiHeadAttention(E, H), TorchAttention(), *inputs, ours=with_weights)
+def test_self_attention_agrees_with_torch(mask, draws):
+    theirs = torch.nn.MultiheadAttention(E, H, batch_first=True)
+    agrees(MultiHeadAttention(E, H), theirs, [drawn(draws, 2, 5, E)], *MASKS[mask])
 
 
-def test_cross_attention_with_keys_and_values_of_other_sizes_agrees_with_torch(
-    draws, agrees_with_torch
-):
+def test_cross_attention_with_keys_and_values_of_other_sizes_agrees_with_torch(draws):
     ours = MultiHeadAttention(E, H, key_features=3, value_features=6)
-    theirs = TorchAttention(kdim=3, vdim=6)
-    agrees_with_torch(
-        ours,
-        theirs,
-        drawn(draws, 2, 5, E),
-        drawn(draws, 2, 4, 3),
-        drawn(draws, 2, 4, 6),
-        ours=with_weights,
-    )
+    theirs = torch.nn.MultiheadAttention(E, H, kdim=3, vdim=6, batch_first=True)
+    agrees(ours, theirs, [drawn(draws, 2, n, size) for n, size in ((5, E), (4, 3), (4, 6))])
 
 
 def test_padding_has_no_weight_and_a_query_that_sees_nothing_gets_the_bias(draws):

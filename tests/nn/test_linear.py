@@ -59,12 +59,6 @@ def test_complex_inputs_are_taken_by_linear():
     close(layer(jnp.array([1j, 2.0])), [7 + 2j])
 
 
-def test_numpy_arrays_and_boxes_are_inputs_too():
-    layer = nb.Linear(3, 2, key=0)
-    x = np.arange(3, dtype="f")
-    np.testing.assert_array_equal(layer(x), layer(nb.Buffer(x)))
-
-
 @pytest.mark.parametrize(
     ("make", "x"),
     [

@@ -13,7 +13,7 @@ from nbmodule.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from tests.nn.conftest import chain_of, close, randomize
+from tests.nn.conftest import agree_by_state
 
 from jax_settings import stop_listening
 
@@ -21,62 +21,6 @@ torch = pytest.importorskip("torch")
 
 E, H, F = 8, 2, 12
 COMPILED = "/jax/core/compile/backend_compile_duration"
-
-
-def as_torch(own):
-    """Our arrays by name under the names of torch, the three projections of an attention in one."""
-    made = {}
-    for name, array in own.items():
-        name = name.replace("self_attention", "self_attn").replace(
-            "cross_attention", "multihead_attn"
-        )
-        before, _, last = name.rpartition(".")
-        outer, _, part = before.rpartition(".")
-        if part in ("key", "value"):
-            continue
-        if part == "query":
-            ours = (
-                name.replace("self_attn", "self_attention")
-                .replace("multihead_attn", "cross_attention")
-                .replace(".query.", ".{}.")
-            )
-            made[f"{outer}.in_proj_{last}"] = np.concatenate(
-                [own[ours.format(p)] for p in ("query", "key", "value")]
-            )
-        else:
-            made[name.replace(".out.", ".out_proj.")] = np.asarray(array)
-    return made
-
-
-def check(layer, theirs, inputs, options, for_torch):
-    """Values, and gradients by all parameters and inputs, in training without dropout."""
-    randomize(layer)
-    theirs = theirs.double()
-    theirs.load_state_dict(
-        {name: torch.tensor(array) for name, array in as_torch(layer.state_dict()).items()}
-    )
-    given = [torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in inputs]
-    arrays = {k: torch.tensor(x) if isinstance(x, np.ndarray) else x for k, x in for_torch.items()}
-    wanted = theirs(*given, **arrays)
-    weights = np.random.default_rng(3).normal(size=wanted.shape)
-    (wanted * torch.tensor(weights)).sum().backward()
-
-    def loss(layer, inputs):
-        y = layer(*inputs, **options)
-        return (y * weights.astype("f")).sum(), y
-
-    (_, found), (by_layer, by_inputs) = nb.jit(nb.value_and_grad(loss, (0, 1), has_aux=True))(
-        layer, [jnp.asarray(x) for x in inputs]
-    )
-    within = {"rtol": 1e-3, "atol": 3e-4}
-    close(found, wanted.detach(), **within)
-    for mine, x in zip(by_inputs, given, strict=True):
-        close(mine, x.grad, **within)
-    gradients = as_torch(
-        {name: np.asarray(by_layer[chain_of(name)]) for name, _ in layer.named_parameters()}
-    )
-    for name, parameter in theirs.named_parameters():
-        close(gradients[name], parameter.grad, **within, err_msg=name)
 
 
 def drawn(draws, *shape):
@@ -90,26 +34,30 @@ CAUSAL = np.tril(np.ones((5, 5), bool))
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_encoder_layer_agrees_with_torch(norm_first, draws):
     theirs = torch.nn.TransformerEncoderLayer(E, H, F, 0.0, norm_first=norm_first, batch_first=True)
-    ours = TransformerEncoderLayer(E, H, F, dropout_rate=0.0, norm_first=norm_first)
-    check(
-        ours,
+    masks = {
+        "src_key_padding_mask": torch.tensor(~PADDING),
+        "src_mask": torch.tensor(~CAUSAL),
+    }
+    agree_by_state(
+        TransformerEncoderLayer(E, H, F, dropout_rate=0.0, norm_first=norm_first),
         theirs,
         [drawn(draws, 2, 5, E)],
-        {"key_mask": PADDING, "is_causal": True},
-        {"src_key_padding_mask": ~PADDING, "src_mask": ~CAUSAL},
+        lambda layer, x: layer(x, key_mask=PADDING, is_causal=True),
+        lambda module, x: module(x, **masks),
     )
 
 
 def test_decoder_layer_agrees_with_torch(draws):
-    theirs = torch.nn.TransformerDecoderLayer(E, H, F, 0.0, "gelu", batch_first=True)
-    ours = TransformerDecoderLayer(E, H, F, dropout_rate=0.0, activation=nb.gelu)
-    for_torch = {"tgt_mask": ~CAUSAL, "memory_key_padding_mask": ~PADDING}
-    check(
-        ours,
-        theirs,
+    masks = {
+        "tgt_mask": torch.tensor(~CAUSAL),
+        "memory_key_padding_mask": torch.tensor(~PADDING),
+    }
+    agree_by_state(
+        TransformerDecoderLayer(E, H, F, dropout_rate=0.0, activation=nb.gelu),
+        torch.nn.TransformerDecoderLayer(E, H, F, 0.0, "gelu", batch_first=True),
         [drawn(draws, 2, 5, E), drawn(draws, 2, 5, E)],
-        {"memory_key_mask": PADDING},
-        for_torch,
+        lambda layer, x, memory: layer(x, memory, memory_key_mask=PADDING),
+        lambda module, x, memory: module(x, memory, **masks),
     )
 
 

@@ -99,14 +99,5 @@ def test_softmax_gives_masked_logits_no_probability_and_a_finite_gradient(agrees
     agrees_with_torch(a.softmax, lambda x: F.softmax(x, -1), x)
 
 
-def test_softmax_adds_up_to_one_for_huge_logits():
-    np.testing.assert_array_equal(a.softmax(jnp.array([3e38, 3e38, -3e38])), [0.5, 0.5, 0.0])
-
-
 def test_softmax_of_an_empty_axis_is_empty():
     assert a.softmax(jnp.ones((2, 0))).shape == a.log_softmax(jnp.ones((2, 0))).shape == (2, 0)
-
-
-def test_numbers_are_taken_as_arrays():
-    assert float(a.relu(-1.0)) == 0
-    assert float(a.sigmoid(0.0)) == 0.5

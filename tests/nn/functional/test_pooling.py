@@ -123,20 +123,6 @@ def test_leading_axes_are_only_a_batch(batch, draws):
         close(fn(x, 2), rows.reshape(*batch, *rows.shape[1:]))
 
 
-@pytest.mark.parametrize(("size", "stride"), [(7, 2), (8, 3), (5, 1)])
-def test_same_padding_gives_one_output_for_each_stride(size, stride):
-    assert p.max_pool1d(jnp.ones((size, 1)), 3, stride=stride, padding="SAME").shape == (
-        -(-size // stride),
-        1,
-    )
-    np.testing.assert_array_equal(
-        p.avg_pool1d(
-            jnp.ones((size, 1)), 3, stride=stride, padding="SAME", count_include_pad=False
-        ),
-        1.0,
-    )
-
-
 def test_padding_never_wins():
     assert (p.max_pool2d(jnp.full((3, 3, 1), -5.0), 3, stride=1, padding=1) == -5).all()
 
