@@ -173,36 +173,6 @@ def test_arrays_of_numpy_give_an_array_of_jax_also_where_nothing_is_compiled():
             np.testing.assert_array_equal(y, 4.0)
 
 
-def test_settings_of_jax_and_types_of_constants_are_told_apart_within_one_trace():
-    @kernel(static=("flag",))
-    def product(x, *, flag):
-        y = jax.lax.dot(x, x)
-        return -y if flag is True else y
-
-    raw = jax.jit(lambda x, flag: -x if flag is True else x, static_argnames="flag")
-    told = raw(1.0, flag=1) != raw(1.0, flag=True)  # JAX 0.8 takes the second for the first
-
-    def step(x):
-        plain, turned = product(x, flag=1), product(x, flag=True)
-        with jax.default_matmul_precision("highest"):
-            precise = product(x, flag=1)
-        return plain, turned, precise, product(x, flag=1)
-
-    equations = nb.jit(step).trace(jnp.ones((2, 2))).jaxpr.eqns
-    names = [e.primitive.name for e in equations]
-    assert names == [
-        "dot_general",
-        "dot_general",
-        *["neg"] * bool(told),
-        "dot_general",
-        "dot_general",
-    ]
-    precise = [
-        e.params["precision"] is not None for e in equations if e.primitive.name == "dot_general"
-    ]
-    assert precise == [False, False, True, False]
-
-
 def test_a_kernel_takes_the_same_where_nothing_is_compiled():
     x, weight = jnp.arange(25.0).reshape(1, 5, 5, 1), jnp.ones((1, 3, 3, 1))
     calls = [
