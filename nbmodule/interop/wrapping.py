@@ -19,6 +19,7 @@ import jax.numpy as jnp
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.base.trees import nest
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
@@ -215,14 +216,29 @@ def wrap(function: Function, *, copied: bool = True) -> Wrapped:
         path: leaf if isinstance(leaf, Variable) else _variable(leaf, copied)
         for path, leaf in function.variables.items()
     }
-    tree: dict[Any, Any] = {}
-    for path, content in (*((path, None) for path in function.parts), *variables.items()):
-        level = tree
-        for step in path[:-1]:
-            level = level.setdefault(step, {})
-        level[path[-1]] = content if content is not None else level.get(path[-1], {})
+    # Each part stands before those below it.
+    tree = nest({path: {} for path in function.parts} | variables)
     created: dict[Path, Any] = {}
-    fill_module(model, tree, (), function, created)
+
+    def fill(owner: object, tree: dict[Any, Any], path: Path) -> None:
+        for step, subtree in tree.items():
+            setattr(owner, attribute_name(str(step)), built(subtree, (*path, step)))
+
+    def built(subtree: object, path: Path) -> Any:
+        if not isinstance(subtree, dict):
+            return subtree
+        if path in function.parts:
+            kind = function.parts[path]
+            name = kind if isinstance(kind, str) else kind.__name__
+            part = created[path] = class_of(name, part_class(function))()
+            fill(part, subtree, path)
+            return part
+        items = {step: built(x, (*path, step)) for step, x in subtree.items()}
+        if items and all(isinstance(step, int) for step in items):
+            return [items.get(i) for i in range(max(items) + 1)]
+        return {str(step).replace(".", "_").replace("/", "_"): item for step, item in items.items()}
+
+    fill(model, tree, ())
     plan = plan_of(model)
     wiring.names = {path: plan.places[variable].name for path, variable in variables.items()}
     names = {id(part): entry.name for part, entry in plan.modules.items()}
@@ -235,29 +251,6 @@ def wrap(function: Function, *, copied: bool = True) -> Wrapped:
 def _variable(leaf: Leaf, copied: bool) -> Variable:
     value = jnp.copy(leaf.value) if copied else leaf.value
     return Parameter(value) if leaf.trained else Buffer(value)
-
-
-def fill_module(
-    owner: object, tree: dict[Any, Any], path: Path, function: Function, created: dict[Path, Any]
-) -> None:
-    """Give a module its variables, parts and lists."""
-    for step, subtree in tree.items():
-        setattr(owner, attribute_name(str(step)), built(subtree, (*path, step), function, created))
-
-
-def built(subtree: object, path: Path, function: Function, created: dict[Path, Any]) -> Any:
-    if not isinstance(subtree, dict):
-        return subtree
-    if path in function.parts:
-        kind = function.parts[path]
-        name = kind if isinstance(kind, str) else kind.__name__
-        part = created[path] = class_of(name, part_class(function))()
-        fill_module(part, subtree, path, function, created)
-        return part
-    items = {step: built(x, (*path, step), function, created) for step, x in subtree.items()}
-    if items and all(isinstance(step, int) for step in items):
-        return [items.get(i) for i in range(max(items) + 1)]
-    return {str(step).replace(".", "_").replace("/", "_"): item for step, item in items.items()}
 
 
 def part_class(function: Function) -> type[Part]:

@@ -145,12 +145,8 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
     )
 
 
-_kinds: list[type] = []
-
-
+@functools.cache
 def _packed_class() -> type:
-    if _kinds:
-        return _kinds[0]
     eqx = need("equinox", "to_equinox")
 
     class Converted(eqx.Module):
@@ -181,5 +177,4 @@ def _packed_class() -> type:
             buffers = nested(leaves_at(self.buffers, self.buffer_paths) | changed)
             return outputs, eqx.tree_at(lambda model: model.buffers, self, buffers)
 
-    _kinds.append(Converted)
     return Converted

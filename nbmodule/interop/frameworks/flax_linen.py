@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
+from nbmodule.base.trees import nest
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import (
@@ -99,13 +100,8 @@ class LinenFunction(Function):
 
     def nested(self, values: Values) -> dict[str, Any]:
         """The collections around these values."""
-        variables: dict[str, Any] = {}
-        for path, (collection, location) in self.origins.items():
-            level = variables.setdefault(collection, {})
-            for step in location[:-1]:
-                level = level.setdefault(step, {})
-            level[location[-1]] = values[path]
-        return variables
+        origins = self.origins.items()
+        return nest({(collection, *place): values[path] for path, (collection, place) in origins})
 
     def restored(self, values: Values) -> Any:
         return self.module, self.nested(values)

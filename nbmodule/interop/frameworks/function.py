@@ -4,7 +4,9 @@ submodule that it calls.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import operator
 from collections.abc import Callable, Iterable
 from types import MappingProxyType, ModuleType
 from typing import Any, NamedTuple
@@ -135,10 +137,4 @@ def nested(leaves: dict[Path, Any]) -> dict[str, Any]:
 
 def leaves_at(tree: dict[str, Any], paths: tuple[Path, ...]) -> dict[Path, Any]:
     """The leaves of nested dicts at these paths."""
-    leaves_ = {}
-    for path in paths:
-        level: Any = tree
-        for step in path:
-            level = level[str(step)]
-        leaves_[path] = level
-    return leaves_
+    return {path: functools.reduce(operator.getitem, map(str, path), tree) for path in paths}
