@@ -14,22 +14,10 @@ import os
 import sys
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from nbmodule.marking.confine import confine
-
-_NAME = "cell [{}]"
-
-
-class _Reporter:
-    """Report events to the supervisor, through a pipe without a name in the student's namespace."""
-
-    def __init__(self, pipe: int) -> None:
-        self._pipe = os.fdopen(pipe, "w", encoding="utf-8", errors="backslashreplace")
-
-    def __call__(self, **event: object) -> None:
-        self._pipe.write(json.dumps(event) + "\n")
-        self._pipe.flush()
 
 
 class _Output(io.StringIO):
@@ -45,9 +33,6 @@ class _Output(io.StringIO):
             raise TooMuchOutputError
         return super().write(text)
 
-    def isatty(self) -> bool:
-        return False
-
 
 class TooMuchOutputError(Exception):
     """A cell printed more than it may."""
@@ -55,7 +40,12 @@ class TooMuchOutputError(Exception):
 
 def main(request: dict[str, Any]) -> None:
     """Run the cells one after the other; an error ends its cell, not the notebook."""
-    report, folder = _Reporter(request["pipe"]), Path(request["folder"])
+    folder, pipe = Path(request["folder"]), os.fdopen(request["pipe"], "w")
+
+    def report(**event: object) -> None:
+        pipe.write(json.dumps(event) + "\n")
+        pipe.flush()
+
     os.chdir(folder)
     _limit(request["limits"])
     confined = confine(
@@ -66,7 +56,7 @@ def main(request: dict[str, Any]) -> None:
 
     package: Any = sys.modules["nbmodule"]
 
-    current = _Current()
+    current = SimpleNamespace(cell=0, name="")  # the cell that is being run
     shell = _shell(current)
 
     def recorded(*args: object, **kwargs: object) -> Any:
@@ -82,7 +72,7 @@ def main(request: dict[str, Any]) -> None:
 
     recorded.__doc__ = check.__doc__
     for number, source, checks in request["cells"]:
-        current.cell, current.name = number, _NAME.format(number)
+        current.cell, current.name = number, f"cell [{number}]"
         package.check = recorded  # also where an earlier cell has put something else in its place
         if checks and shell.user_ns.get("nb") is not None:
             shell.user_ns["nb"] = package
@@ -101,13 +91,7 @@ def main(request: dict[str, Any]) -> None:
     report(kind="over")
 
 
-class _Current:
-    """The cell that is being run."""
-
-    cell, name = 0, ""
-
-
-def _shell(current: _Current) -> Any:
+def _shell(current: SimpleNamespace) -> Any:
     """Start IPython, so that magics work; each cell is compiled under a name of its own."""
     from IPython.core.interactiveshell import InteractiveShell
 

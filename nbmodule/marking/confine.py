@@ -68,7 +68,8 @@ def confine(folder: Path, *, network: bool, hidden: Sequence[Path] = ()) -> bool
     if version < 1:
         return False
     files = _WRITING | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    locations = [path.resolve() for path in hidden if _exists(path)]
+    # One that may not be looked at needs no hiding.
+    locations = [path.resolve() for path in hidden if os.path.exists(path)]
     rules = struct.pack(
         "QQQ",
         files | (_READ if locations else 0),
@@ -105,14 +106,6 @@ def _around(folder: Path, hidden: Sequence[Path]) -> Iterator[Path]:
                 yield path
             elif real == path:
                 yield from _around(path, hidden)
-
-
-def _exists(path: Path) -> bool:
-    """Return True if a path is there; one that may not be looked at needs no hiding."""
-    try:
-        return path.exists()
-    except OSError:
-        return False
 
 
 def _filter_calls(network: bool) -> bool:
