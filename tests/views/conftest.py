@@ -71,7 +71,7 @@ def make_variables(statistics: bool = True) -> VariableTree:
             frozen=chain == "features/v0/b",
             shared_with="decoder/w" if chain == "head/w" else None,
             statistics=s,
-            values=picture_of(x, weights=True) if statistics else None,
+            pictures=(picture_of(x, weights=True),) if statistics else (),
         )
         for (chain, x), s in zip(arrays.items(), stats, strict=True)
     ]

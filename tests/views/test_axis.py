@@ -105,7 +105,8 @@ def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
     at = data["label"].index("layers.0…59")
     assert data["groups"][at][0] == "30 × (A, B)"
     assert data["at"][at] == -1 and data["path"][at] is None
-    assert data["sec"][at] == pytest.approx(0.06) and data["st"][at]["n"] == 60 * 64
+    seconds = data["sec"]["u"][data["sec"]["i"][at]]
+    assert seconds == pytest.approx(0.06) and data["st"][at]["n"] == 60 * 64
 
 
 def test_parts_that_have_names_stay_apart():

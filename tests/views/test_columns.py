@@ -83,7 +83,7 @@ def test_deleted_arrays_keys_and_tracers_are_each_their_own():
     shape = jax.ShapeDtypeStruct((3,), "float32")
     rows = flatten({"a": jnp.ones(3), "gone": gone, "key": jax.random.key(0), "shape": shape})[0]
     assert [bool(row.error) for row in rows] == [False, True, False, False]
-    assert [row.values for row in rows] == [None, None, "random key", "a shape without values"]
+    assert [row.value for row in rows] == [None, None, "random key", "a shape without values"]
 
 
 def test_an_array_that_occurs_twice_is_counted_once():

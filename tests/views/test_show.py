@@ -129,10 +129,10 @@ def test_what_a_user_draws_stands_alone_in_a_tree_in_variables_and_in_calls(draw
     drawn(Heads, lambda heads: "heads of my own")
     assert "the word nose" in mimebundle(Image())["text/plain"]
     assert "the word nose" in mimebundle(Image())["text/html"]
-    assert record_for({"a": Image(), "b": np.zeros(2)}).rows[0].values == "the word nose"
+    assert record_for({"a": Image(), "b": np.zeros(2)}).rows[0].value == "the word nose"
     model = nb.Sequential(nb.Linear(3, 2), nb.Lambda(Heads))
     rows = {row.path: row for row in record_for(model.v).rows}
-    assert rows["0.weight"].values.shape == (3,)
+    assert rows["0.weight"].pictures[0].shape == (3,)
     with nb.track(model) as calls:
         model(jnp.ones((2, 3)))
     assert record_for(calls).rows[-1].pictures[0].notes == ("heads of my own",)

@@ -76,7 +76,7 @@ def flatten(tree: object) -> tuple[list[VariableRow], list[Any], dict[str, str]]
 
     Example:
         >>> rows, leaves, spelled = flatten({"a": [np.zeros(3), "adam"]})
-        >>> [(row.path, row.dtype, row.values) for row in rows]
+        >>> [(row.path, row.dtype, row.value) for row in rows]
         [('a.0', 'float64', None), ('a.1', 'str', "'adam'")]
         >>> spelled
         {'a': "['a']", '0': '[0]', '1': '[1]'}
@@ -113,9 +113,8 @@ def _rows(keys: list[tuple[str, ...]], leaves: list[Any]) -> list[VariableRow]:
             value = about.unreadable
         elif not about.error and first.setdefault(id(x), i) != i:
             shared = ".".join(keys[first[id(x)]])
-        path, error = ".".join(keys[i]), about.error
-        more = (False, shared, None, value, error, keys[i])
-        rows.append(VariableRow(path, "", *about[:6], *more))
+        path, more = ".".join(keys[i]), {"error": about.error, "keys": keys[i]}
+        rows.append(VariableRow(path, "", *about[:6], shared_with=shared, value=value, **more))
     return rows
 
 
@@ -132,8 +131,9 @@ def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
     drawn = {i: drawn_by_user(leaves[i], rows[i].path) for i in first} if has_pictures() else {}
     for i, picture in drawn.items():
         if picture is not None:
-            shown = picture.notes[0] if picture.kind == "text" else picture
-            rows[i] = rows[i]._replace(values=shown)
+            is_text = picture.kind == "text"
+            shown: Any = {"value": picture.notes[0]} if is_text else {"pictures": (picture,)}
+            rows[i] = rows[i]._replace(**shown)
     chosen, elements = [], 0
     for i in first:
         if metadata_of(leaves[i]).is_readable and elements + leaves[i].size <= MEASURED_ELEMENTS:
@@ -143,7 +143,7 @@ def measured(tree: VariableTree, leaves: Sequence[Any]) -> VariableTree:
         rows[i] = rows[i]._replace(statistics=stats)
     for i in chosen[:PICTURED_LEAVES]:
         if 1 < leaves[i].size <= PICTURED_ELEMENTS and drawn.get(i) is None:
-            rows[i] = rows[i]._replace(values=picture_of(leaves[i], weights=True, side=64))
+            rows[i] = rows[i]._replace(pictures=(picture_of(leaves[i], weights=True, side=64),))
     missing -= len(chosen)
     note = f"{count_noun(missing, 'array')} not measured: show one of them"
     notes = (*tree.notes, note) if missing and chosen else tree.notes

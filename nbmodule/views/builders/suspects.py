@@ -77,7 +77,7 @@ def _part_of(array: Array) -> str:
 def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
     """Yield what is odd in an array that looks like weights: between 0 and 1, summing to one."""
     s = row.statistics
-    if s is None or s.nan + s.inf or s.min < 0 or s.max > 1 + TOLERANCE or not s.zeros + s.mean > 0:
+    if s is None or s.nonfinite or s.min < 0 or s.max > 1 + TOLERANCE or not s.zeros + s.mean > 0:
         return
     if array.ndim < 2 or array.size > LARGEST or np.dtype(array.dtype).kind not in "fV":
         return

@@ -107,7 +107,7 @@ def call_table(calls: Calls, example: int = 0) -> CallTable:
 
 def _input_fault(listed: Sequence[Any], rows: Sequence[CallRow]) -> str:
     """Name the first element of the model's input that is not finite, if a return holds one too."""
-    is_bad = any(r.statistics is not None and r.statistics.nan + r.statistics.inf for r in rows)
+    is_bad = any(r.statistics is not None and r.statistics.nonfinite for r in rows)
     whole = next((call for call in listed if call.parent is None), None)
     if not is_bad or whole is None or whole.inputs is None:
         return ""

@@ -147,7 +147,7 @@ export interface VariablesData extends Tree {
   shared?: Packed<string>;
   frozen?: Packed<boolean>;
   val?: Packed<string>;
-  pic?: Packed<Picture>;
+  pic?: Packed<Picture[]>;
   st?: Packed<Stats>;
   color?: Record<number, number>;
   spelled?: Record<string, string>;

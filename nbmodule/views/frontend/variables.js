@@ -116,7 +116,7 @@ function draw(view, data, channel) {
     seen: channel?.isThere ? measure : undefined,
     empty: "no variables",
     detail: (i, pane) => {
-      const shown = picture(i);
+      const shown = picture(i)?.[0];
       if (shown) pane.append(...(channel?.viewer ? [channel.viewer(view, rowOf(i), shown, 320)] : [drawPicture(view, shown, 320), waiting(view, "zoom")]));
       else if (rowOf(i) >= 0 && type(i)) pane.append(channel?.opener?.(view, rowOf(i), "picture", 320) ?? waiting(view, "picture"));
       numbers(pane, stats(i), type(i));

@@ -391,7 +391,7 @@ def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
         return (name, *filter(None, (mode,)), "no calls")
     flow = f"{outer.input_shapes} → {'raised' if outer.error else outer.return_shapes}"
     measured = [row.statistics for row in table.rows if row.statistics]
-    bad = sum(1 for s in measured if s.nan + s.inf)
+    bad = sum(s.nonfinite > 0 for s in measured)
     finite = "all finite" if len(measured) == len(table.rows) else ""
     if bad:
         finite = f"non-finite in {count_noun(bad, 'return')}"

@@ -117,7 +117,7 @@ def _nonfinite(rows: Sequence[CallRow], input_fault: str) -> list[Finding]:
     """Name the input, if it is not finite; else the innermost call that made the first non-finite
     number, since a call returns after those inside of it.
     """
-    bad = [r.statistics is not None and r.statistics.nan + r.statistics.inf > 0 for r in rows]
+    bad = [r.statistics is not None and r.statistics.nonfinite > 0 for r in rows]
     if True not in bad:
         return []
     if input_fault:
@@ -282,11 +282,10 @@ def _(tree: VariableTree) -> list[Finding]:
     findings = []
     for k, row in enumerate(tree.rows):
         stats = row.statistics
-        if stats is not None and stats.nan + stats.inf:
+        if stats is not None and stats.nonfinite:
             word, count = ("NaN", stats.nan) if stats.nan else ("Inf", stats.inf)
-            path, weight = plain(row.path), stats.nan + stats.inf
-            text = f"{word} {format_count(count)} in {path}"
-            findings.append(Finding(text, path, "wrong", weight, k))
+            text, path = f"{word} {format_count(count)} in {plain(row.path)}", plain(row.path)
+            findings.append(Finding(text, path, "wrong", stats.nonfinite, k))
     frozen = [k for k, row in enumerate(tree.rows) if row.frozen]
     if frozen:
         text = path = plain(tree.rows[frozen[0]].path)

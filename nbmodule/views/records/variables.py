@@ -66,7 +66,8 @@ class VariableRow(NamedTuple):
     frozen: bool = False
     shared_with: str | None = None
     statistics: Statistics | None = None
-    values: str | Picture | None = None
+    value: str | None = None
+    pictures: tuple[Picture, ...] = ()
     error: str | None = None
     keys: tuple[str, ...] = ()
 
@@ -83,7 +84,7 @@ class VariableRow(NamedTuple):
     @property
     def is_readable(self) -> bool:
         """Return True for an array whose values can be read."""
-        return self.shape is not None and not self.error and not isinstance(self.values, str)
+        return self.shape is not None and not self.error and self.value is None
 
 
 @dataclass(frozen=True)
@@ -131,16 +132,10 @@ def mapped_pictures(record: Any, fn: Callable[[Picture], Picture | None]) -> Any
         new = fn(record.picture)
         return record if new is record.picture else replace(record, picture=new)
     rows, is_same = list(getattr(record, "rows", ())), True
-    is_tree = isinstance(record, VariableTree)
     for i, row in enumerate(rows):
-        if is_tree:
-            old = (row.values,) if isinstance(row.values, Picture) else ()
-        else:
-            old = getattr(row, "pictures", ())
+        old = getattr(row, "pictures", ())
         new = tuple(filter(None, map(fn, old)))
         if len(new) != len(old) or any(a is not b for a, b in zip(old, new, strict=True)):
             is_same = False
-            rows[i] = row._replace(
-                **({"values": new[0] if new else None} if is_tree else {"pictures": new})
-            )
+            rows[i] = row._replace(pictures=new)
     return record if is_same else replace(record, rows=rows)

@@ -105,14 +105,6 @@ def picture_payload(p: Picture) -> dict[str, Any]:
     )
 
 
-def _picture(value: object) -> dict[str, Any] | None:
-    return picture_payload(value) if isinstance(value, Picture) else None
-
-
-def _pictures(pictures: Sequence[Picture]) -> list[dict[str, Any]] | None:
-    return [picture_payload(p) for p in pictures] or None
-
-
 # -- how columns are packed --
 def packed(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> Any:
     """Shorten a column; None when it says nothing. `clean` is applied once to each distinct value.
@@ -127,32 +119,17 @@ def packed(values: Sequence[Any], clean: Callable[[Any], Any] = lambda v: v) -> 
     """
     codes: dict[Any, int] = {}
     indices = [codes.setdefault(v, len(codes)) for v in values]
-    if all(not v and v != "" for v in codes):
+    cleaned = [None if v is None else clean(v) for v in codes]
+    if all(v is None for v in cleaned):
         return None
-    cleaned = [clean(v) for v in codes]
     if len(codes) * 2 < len(indices) and len(indices) > 8:
         return {"u": cleaned, "i": indices}
     return [cleaned[k] for k in indices]
 
 
-def texts(values: Iterable[Any], longest: int = 200) -> Any:
-    """Pack a column of texts."""
-    return packed([v or None for v in values], lambda v: None if v is None else plain(v, longest))
-
-
-def numbers(values: Sequence[Any]) -> list[Any] | None:
-    """Pack a column of numbers; None where there is none."""
-    return [number(v) for v in values] if any(v is not None for v in values) else None
-
-
 def sparse(values: Iterable[Any]) -> dict[int, Any] | None:
     """Pack a column of which few lines have a value."""
-    return {i: v for i, v in enumerate(values) if v is not None and v != ()} or None
-
-
-def every(values: Iterable[Any]) -> list[Any]:
-    """Pack a column in which each line has a text."""
-    return [v if v is None else plain(v) for v in values]
+    return {i: v for i, v in enumerate(values) if v is not None} or None
 
 
 class ColumnField(NamedTuple):
@@ -161,75 +138,80 @@ class ColumnField(NamedTuple):
     Attributes:
         type: Of one cell, in TypeScript.
         cell: The value of a row.
+        longest: Letters of a text.
     """
 
     key: str
     type: str
     cell: Callable[[Any], Any]
-    pack: Callable[[Any], Any] = texts
+    longest: int = 200
+
+    def pack(self, values: Sequence[Any]) -> Any:
+        """Shorten the column; None when it says nothing."""
+        if self.type == "string":
+            return packed(values, lambda text: plain(text, self.longest))
+        if self.type == "number":
+            return packed(values, number)
+        return packed(values) if self.type == "boolean" else sparse(values)
+
+
+def _given(key: str, type: str, name: str = "", longest: int = 200) -> ColumnField:
+    """A column of which empty texts and zeros are left out."""
+    return ColumnField(key, type, lambda row: getattr(row, name or key) or None, longest)
 
 
 def _text(key: str, name: str = "", longest: int = 200) -> ColumnField:
-    return ColumnField(
-        key, "string", attrgetter(name or key), lambda values: texts(values, longest)
-    )
+    return _given(key, "string", name, longest)
 
 
 def _number(key: str, name: str = "") -> ColumnField:
-    return ColumnField(key, "number", attrgetter(name or key), numbers)
+    return ColumnField(key, "number", attrgetter(name or key))
 
 
-def _few(key: str, type: str, cell: Callable[[Any], Any]) -> ColumnField:
-    return ColumnField(key, type, cell, sparse)
-
-
-_PATH, _CLASS, _INDEX = _text("path"), _text("cls", "class_name"), _number("order")
+_PATH, _PLACE = (ColumnField(name, "string", attrgetter(name)) for name in ("path", "place"))
+_CLASS, _INDEX = _text("cls", "class_name"), _number("order")
 _ERROR, _SOURCE = _text("err", "error", LONG_TEXT), _text("src", "source")
-_STATISTICS = _few("st", "Stats", lambda row: statistics_payload(row.statistics))
-_PICTURES = _few("pic", "Picture[]", lambda row: _pictures(row.pictures))
-_CHANGE = (
-    _number("change"),
-    _number("largest"),
-    _few("where", "number[]", attrgetter("where")),
-)
+_STATISTICS = ColumnField("st", "Stats", lambda row: statistics_payload(row.statistics))
+_PICTURES = ColumnField("pic", "Picture[]", lambda row: [*map(picture_payload, row.pictures)] or None)
+_CHANGE = (_number("change"), _number("largest"), _given("where", "number[]"))
 
 MODULES = (
-    _PATH,
+    _text("path"),
     _CLASS,
     _text("sum", "summary"),
-    ColumnField("p", "number", attrgetter("parameters"), packed),
-    ColumnField("buf", "number", attrgetter("buffers"), packed),
+    _given("p", "number", "parameters"),
+    _given("buf", "number", "buffers"),
     _text("in", "input_shapes"),
     _text("out", "output_shapes"),
     _text("kind"),
     _text("shared", "shared_with"),
-    ColumnField("late", "boolean", lambda row: not row.built, packed),
+    ColumnField("late", "boolean", lambda row: not row.built or None),
     _text("doc", longest=300),
     _SOURCE,
     _STATISTICS,
     _text("args", "arguments", 400),
-    _few("vars", "string[]", lambda row: [plain(v) for v in row.variables] or None),
+    ColumnField("vars", "string[]", lambda row: [plain(v) for v in row.variables] or None),
     _ERROR,
 )
 CALLS = (
-    ColumnField("path", "string", attrgetter("path"), every),
-    ColumnField("order", "number", attrgetter("order"), list),
+    _PATH,
+    _INDEX,
     _CLASS,
     _text("in", "inputs", 400),
     _text("out", "outputs", 400),
     _number("sec", "seconds"),
     _number("start"),
-    _few("comp", "number", lambda row: number(row.compiling or None)),
+    _given("comp", "number", "compiling"),
     _number("own"),
     _SOURCE,
     _ERROR,
     _STATISTICS,
     _PICTURES,
 )
-DIFFERENCES = (_PATH, _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE)
+DIFFERENCES = (_text("path"), _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE)
 PAIRS = (
-    _PATH,
-    ColumnField("place", "string", attrgetter("place"), every),
+    _text("path"),
+    _PLACE,
     _INDEX,
     _text("fault"),
     _CLASS,
@@ -239,28 +221,28 @@ PAIRS = (
     _text("cb", "b", 400),
     *_CHANGE,
     _PICTURES,
-    _few("values", "number[]", lambda row: row.values and [number(x) for x in row.values]),
+    ColumnField("values", "number[]", lambda row: row.values and [number(x) for x in row.values]),
     _SOURCE,
     _text("remark", longest=LONG_TEXT),
 )
 
 PROFILE = (
-    ColumnField("path", "string", attrgetter("path"), every),
-    ColumnField("kind", "string", attrgetter("kind"), list),
+    _PATH,
+    _text("kind"),
     *map(_number, ("share", "flops", "bytes", *PASSES)),
 )
 # Of the distinct metadata of variables, to which each line has a code.
 VARIABLES = (
     ColumnField("type", "string", lambda row: format_array(row.shape, row.dtype)),
-    ColumnField("bytes", "number", attrgetter("bytes"), packed),
+    _given("bytes", "number"),
     _text("kind"),
     _text("dev", "device"),
     _text("split", "sharding"),
     _ERROR,
-    _few("shared", "string", lambda row: row.shared_with and plain(row.shared_with)),
-    _few("frozen", "boolean", lambda row: row.frozen or None),
-    _few("val", "string", lambda row: plain(row.values) if isinstance(row.values, str) else None),
-    _few("pic", "Picture", lambda row: _picture(row.values)),
+    _text("shared", "shared_with"),
+    _given("frozen", "boolean"),
+    _text("val", "value"),
+    _PICTURES,
     _STATISTICS,
 )
 
@@ -315,7 +297,7 @@ def spread(stats: Statistics | None, dtype: str | None = "") -> str:
         >>> spread(Statistics(4, 0.31, 0.19, 0, 1), "complex64")
         '|x| 0.31 ± 0.19'
     """
-    if stats is None or not stats.size or stats.nan + stats.inf == stats.size:
+    if stats is None or not stats.size or stats.nonfinite == stats.size:
         return ""
     sign = "|x| " if (dtype or "").startswith("complex") else ""
     return f"{sign}{format_number(stats.mean, 2)} ± {format_number(stats.std, 2)}"
@@ -350,8 +332,7 @@ def _time(row: CallRow) -> str:
 
 
 def _value(row: Any) -> str:
-    is_text = isinstance(row.values, str)
-    return plain(row.values) if is_text else spread(row.statistics, row.dtype)
+    return spread(row.statistics, row.dtype) if row.value is None else plain(row.value)
 
 
 def _change(row: Any) -> str:

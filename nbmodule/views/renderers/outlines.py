@@ -5,10 +5,9 @@ are one line.
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
-from typing import Any
 
 from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.outline import (
@@ -21,8 +20,13 @@ from nbmodule.views.records.outline import (
     numbered,
     outline_of_keys,
 )
-from nbmodule.views.records.records import CallRow, ComparisonTable, DifferenceTree, ModuleTree
-from nbmodule.views.records.variables import VariableTree
+from nbmodule.views.records.records import (
+    CallRow,
+    ComparisonTable,
+    DifferenceTree,
+    ModuleRow,
+    ModuleTree,
+)
 
 # Members of a group that a text lists, one line each.
 OPEN_MEMBERS = 30
@@ -40,82 +44,64 @@ def module_outline(tree: ModuleTree) -> Outline:
     return group_neighbors(outline, list(map(attrgetter(*same), rows)))
 
 
-def folded_modules(tree: ModuleTree) -> tuple[Outline, dict[int, list[int]]]:
-    """The lines of a module tree as text: layers that are alike are one line, and what is within
-    the first stands for all.
+def module_lines(tree: ModuleTree, outline: Outline) -> list[ModuleRow]:
+    """Return the row of each line; that of a group has the numbers of its members."""
+    group = ModuleRow("", "", "", kind="group")
+    rows = [tree.rows[r] if r >= 0 else group for r in outline.row]
+    for i in outline.members:
+        members = [rows[j] for j in group_lines(outline, i)]
+        first, row = members[0], rows[i]
+        if row is group:
+            row = first._replace(
+                path="",
+                name="",
+                kind="group",
+                parameters=sum(member.parameters for member in members),
+                buffers=sum(member.buffers for member in members),
+                variables=(),
+                input_shapes=None,
+                statistics=None,
+            )
+        is_called = bool(row.input_shapes)
+        measured = [m.statistics for m in members if m.statistics is not None]
+        rows[i] = row._replace(
+            class_name=outline.kinds(i, [rows[j].class_name for j in outline.pattern(i)]),
+            summary="" if i in outline.period else first.summary,
+            built=first.built,
+            input_shapes=row.input_shapes if is_called else first.input_shapes,
+            output_shapes=row.output_shapes if is_called else members[-1].output_shapes,
+            statistics=row.statistics or union_of(measured),
+        )
+    return rows
 
-    Returns:
-        The lines, and for those that stand for several modules the rows of these.
-    """
-    whole, members = module_outline(tree), {}
-    out, origins = folded_lines(whole)
-    for line, i in enumerate(origins):
-        if i in whole.members:
-            members[line] = [whole.row[j] for j in group_lines(whole, i)]
-            out.row[line], period = members[line][0], len(whole.pattern(i))
-            if period > 1:
-                out.period[line] = period
-    return out, members
 
-
-def folded_lines(whole: Outline) -> tuple[Outline, list[int]]:
+def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
     """The lines of an outline as text: what is within the first of a group stands for all.
 
     Returns:
-        The lines, and the index of each in `whole`.
+        The lines, and for each of them the lines of `whole` that it stands for.
     """
-    out, origins = Outline(), []
-    for i, shift, _ in _folded(whole, lambda inside: [0]):
-        out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
-        origins.append(i)
-    return out, origins
+    ends, out, origins = whole.ends(), Outline(), []
 
-
-def folded_variables(tree: VariableTree) -> tuple[Outline, list[list[int]]]:
-    """The lines of a variable tree as text: neighbors that are alike are written once.
-
-    Returns:
-        The lines, and for each line the rows that it stands for.
-    """
-    whole, out, rows = tree.lines, Outline(), []
-    for i, shift, copies in _folded(whole, lambda inside: [j - inside[0] for j in inside]):
-        if i in whole.members:
-            out.members[len(out)] = (whole.members[i][0] * len(copies), "")
-        out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
-        rows.append([whole.row[i + offset] for offset in copies if whole.row[i] >= 0])
-    return out, rows
-
-
-def _folded(
-    whole: Outline, offsets: Callable[[list[int]], list[int]]
-) -> Iterator[tuple[int, int, list[int]]]:
-    """Walk through an outline; of a group follow the lines within the first of its pattern.
-
-    Args:
-        whole: The lines.
-        offsets: Given the lines of a group's members, how far those that the first one stands for
-            lie from it.
-
-    Yields:
-        A line, by how much less it is indented, and how far those that it stands for lie from it.
-    """
-    ends = whole.ends()
-
-    def walk(start: int, stop: int, shift: int, copies: list[int]) -> Iterator[Any]:
+    def walk(start: int, stop: int, shift: int, offsets: list[int]) -> None:
         i = start
         while i < stop:
-            yield i, shift, copies
             if i in whole.members:
-                inside, pattern = group_lines(whole, i), whole.pattern(i)
-                every = [base + offset for base in offsets(inside) for offset in copies]
-                # the one member of a pattern has no line of its own, unless it is a group
-                hides = len(pattern) == 1 and pattern[0] not in whole.members
-                yield from walk(pattern[0] + hides, ends[pattern[-1]], shift + hides, every)
-                i = ends[i]
-            else:
+                out.members[len(out)] = (whole.members[i][0] * len(offsets), "")
+            out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
+            origins.append([i + offset for offset in offsets])
+            if i not in whole.members:
                 i += 1
+                continue
+            inside, pattern = group_lines(whole, i), whole.pattern(i)
+            copies = [j - inside[0] + offset for j in inside[:: len(pattern)] for offset in offsets]
+            # the one member of a pattern has no line of its own, unless it is a group
+            hides = len(pattern) == 1 and pattern[0] not in whole.members
+            walk(pattern[0] + hides, ends[pattern[-1]], shift + hides, copies)
+            i = ends[i]
 
-    return walk(0, len(whole), 0, [0])
+    walk(0, len(whole), 0, [0])
+    return out, origins
 
 
 def difference_outline(tree: DifferenceTree) -> Outline:

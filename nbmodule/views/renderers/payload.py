@@ -12,7 +12,6 @@ import numpy as np
 
 from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_array, plain
-from nbmodule.views.arrays.reductions import union_of
 from nbmodule.views.records.findings import findings_of, worst_of
 from nbmodule.views.records.outline import Outline, group_lines, open_at_first
 from nbmodule.views.records.records import (
@@ -25,7 +24,6 @@ from nbmodule.views.records.records import (
     DifferenceTree,
     Finding,
     HistoryRecord,
-    ModuleRow,
     ModuleTree,
     Note,
     Picture,
@@ -50,7 +48,6 @@ from nbmodule.views.renderers.columns import (
     picture_payload,
     sparse,
     statistics_payload,
-    texts,
 )
 from nbmodule.views.renderers.outlines import (
     call_kinds,
@@ -59,6 +56,7 @@ from nbmodule.views.renderers.outlines import (
     difference_outline,
     folded_paths,
     line_rows,
+    module_lines,
     module_outline,
 )
 from nbmodule.views.renderers.plain_text import title_of
@@ -177,7 +175,7 @@ def _colors(color: Mapping[str, float], names: Iterable[Sequence[str]]) -> dict[
 @payload_of.register
 def _(tree: ModuleTree) -> dict[str, Any]:
     outline = module_outline(tree)
-    rows = _module_lines(tree, outline)
+    rows = module_lines(tree, outline)
     rare = _rarer(row.training for row in rows) if tree.mode.startswith("mixed") else None
     modes = [row.training if row.training is rare else None for row in rows]
     words = {True: "train", False: "eval", None: None}
@@ -193,27 +191,6 @@ def _(tree: ModuleTree) -> dict[str, Any]:
             **columns_of(MODULES, rows),
         }
     )
-
-
-def _module_lines(tree: ModuleTree, outline: Outline) -> list[ModuleRow]:
-    """Return the row of each line; that of a group has the numbers of its members."""
-    group = ModuleRow("", "", "", kind="group")
-    rows = [tree.rows[r] if r >= 0 else group for r in outline.row]
-    for i in outline.members:
-        members = [rows[j] for j in group_lines(outline, i)]
-        row = rows[i]._replace(
-            class_name=outline.kinds(i, [rows[j].class_name for j in outline.pattern(i)])
-        )
-        if row.kind == "group":
-            row = row._replace(parameters=sum(member.parameters for member in members))
-        if not row.input_shapes:
-            ends = members[0].input_shapes, members[-1].output_shapes
-            row = row._replace(input_shapes=ends[0], output_shapes=ends[1])
-        if row.statistics is None:
-            measured = [m.statistics for m in members if m.statistics is not None]
-            row = row._replace(statistics=union_of(measured))
-        rows[i] = row
-    return rows
 
 
 def _rarer(modes: Iterable[bool | None]) -> bool:
@@ -308,7 +285,7 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
     has_chains = any(row.chain not in ("", row.path) for row in rows)
-    chains = texts([rows[r].chain if r >= 0 else None for r in outline.row])
+    chains = packed([rows[r].chain if r >= 0 else None for r in outline.row], plain)
     return common(tree, "difference", outline.row) | filled(
         {
             "a": plain(tree.a),

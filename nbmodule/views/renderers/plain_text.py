@@ -61,10 +61,10 @@ from nbmodule.views.renderers.outlines import (
     comparison_outline,
     folded_groups,
     folded_lines,
-    folded_modules,
     folded_paths,
-    folded_variables,
     line_rows,
+    module_lines,
+    module_outline,
 )
 from nbmodule.views.renderers.text_layout import (
     MOST_LINES,
@@ -80,8 +80,6 @@ from nbmodule.views.renderers.text_layout import (
 # Columns of what goes into a call and comes out of it; where it takes more, nothing else of the row
 # would be seen.
 MOST_FLOW = 40
-# Variables whose numbers a text joins in one line; of more it names only their type.
-MOST_JOINED = 200
 # A table may be wider than a saved text, so that it keeps its numbers; the column that leaves first
 # on a page is not in it.
 TABLE_WIDTH, LEAVES_FIRST = 160, 1
@@ -196,7 +194,7 @@ def _(tree: ModuleTree) -> list[str]:
 @title_parts.register
 def _(tree: VariableTree) -> list[str]:
     measured = [row.statistics for row in tree.rows if row.statistics]
-    bad = sum(s.nan + s.inf for s in measured)
+    bad = sum(s.nonfinite for s in measured)
     parts = [plain(tree.name), count_noun(len(tree.rows), tree.noun), format_bytes(tree.bytes)]
     if bad:
         parts.append(f"{format_count(bad)} non-finite")
@@ -321,22 +319,14 @@ def _remark(words: Iterable[str]) -> str:
 
 @tree_text.register
 def _(tree: ModuleTree) -> TreeText:
-    outline, members = folded_modules(tree)
+    whole = module_outline(tree)
+    rows = module_lines(tree, whole)
+    outline, origins = folded_lines(whole)
     lines = []
-    for i, r in enumerate(outline.row):
-        row, given = tree.rows[r], {}
-        if i in members:
-            alike = [tree.rows[k] for k in members[i]]
-            classes = (cells_of("modules", one)[0] for one in alike[: outline.period.get(i, 1)])
-            outline.members[i] = (len(alike), "")
-            given = {"class": outline.kinds(i, list(classes))}
-            row = row._replace(
-                parameters=sum(one.parameters for one in alike),
-                output_shapes=alike[-1].output_shapes,
-                variables=(),
-            )
-        cells = (plain(outline.label[i]), *cells_of("modules", row, **given))
+    for label, (i, *_) in zip(outline.label, origins, strict=True):
+        row = rows[i]
         color = "red" if row.error else "dim" if not row.parameters else ""
+        cells = (plain(label), *cells_of("modules", row))
         lines.append(Line(cells, _remark(module_badges(row)), color))
     return TreeText("modules", outline, lines)
 
@@ -351,37 +341,31 @@ def module_badges(row: ModuleRow) -> list[str]:
 
 @tree_text.register
 def _(tree: VariableTree) -> TreeText:
-    outline, rows = folded_variables(tree)
+    outline, origins = folded_lines(tree.lines)
     lines = []
-    for i, members in enumerate(rows):
+    for i, copies in enumerate(origins):
+        members = [tree.rows[r] for j in copies if (r := tree.lines.row[j]) >= 0]
+        alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
         name = plain(outline.label[i])
-        if members:
-            lines.append(_variables_line(tree.rows, members, name))
-        else:
-            alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
-            lines.append(Line((name, alike) if alike else (name,)))
+        lines.append(_variables_line(name, members) if members else Line((name, alike)))
     return TreeText("variables", outline, lines)
 
 
-def _variables_line(rows: Sequence[VariableRow], members: Sequence[int], name: str) -> Line:
+def _variables_line(name: str, alike: Sequence[VariableRow]) -> Line:
     """Write variables of the same kind in modules that are alike as those of one array."""
-    row, given = rows[members[0]], {}
-    if len(members) > 1:
-        given = {"type": f"{len(members)} × {plain(format_array(row.shape, row.dtype))}"}
-        if len(members) > MOST_JOINED:
-            return Line((name, given["type"]))
-        every = [rows[i] for i in members]
-        measured = [one.statistics for one in every if one.statistics is not None]
+    row, given = alike[0], {}
+    if len(alike) > 1:
+        measured = [one.statistics for one in alike if one.statistics is not None]
+        given = {"type": f"{len(alike)} × {plain(format_array(row.shape, row.dtype))}"}
         row = row._replace(
-            bytes=sum(one.bytes for one in every if not one.shared_with),
-            statistics=union_of(measured) if len(measured) == len(every) else None,
-            values=None,
-            shared_with=row.shared_with if len({one.shared_with for one in every}) == 1 else None,
+            bytes=sum(one.bytes for one in alike if not one.shared_with),
+            statistics=union_of(measured) if len(measured) == len(alike) else None,
+            value=None,
+            shared_with=row.shared_with if len({one.shared_with for one in alike}) == 1 else None,
         )
-    stats = row.statistics
-    wrong = row.error or (stats and stats.nan + stats.inf)
+    is_wrong = row.error or (row.statistics and row.statistics.nonfinite)
     cells = (name, *cells_of("variables", row, **given))
-    return Line(cells, _remark(variable_badges(row)), "red" if wrong else "")
+    return Line(cells, _remark(variable_badges(row)), "red" if is_wrong else "")
 
 
 def variable_badges(row: VariableRow) -> list[str]:
@@ -573,7 +557,7 @@ def _table(table: DataTable, width: int, color: bool) -> list[str]:
     lines = [Line((table.label, *(column.title for column in columns)), color="dim")]
     shown, origins = folded_lines(table.lines)
     leads = branches(shown) if any(shown.depth) else [""] * len(shown)
-    for lead, label, i in zip(leads, shown.label, origins, strict=True):
+    for lead, label, (i, *_) in zip(leads, shown.label, origins, strict=True):
         lines.append(Line((lead + plain(label), *(_cell(column, i) for column in columns))))
     right = frozenset(k for k, column in enumerate(columns, 1) if column.kind != "text")
     return align(lines, right, max(width, TABLE_WIDTH), color)
