@@ -40,7 +40,7 @@ MORE = {
     "axis?: [number, number, number]; not_called?: string[]; timing?: string; how?: string; "
     "steps?: number[]; snapshots?: (Stats | null)[][]; "
     "small?: Record<number, Record<number, Picture>>; snapshot?: { columns: CallColumns }",
-    "DifferenceData": "a: string; b: string; chain?: Packed<string>",
+    "DifferenceData": "a: string; b: string",
     "ComparisonData": "a: string; b: string; row: number[]",
     "ProfileData": "best: number",
 }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.values import statistics_of
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import (
     CallRow,
@@ -18,32 +18,33 @@ from nbmodule.views.records.records import (
     ModuleTree,
     ReturnTable,
     SeriesRecord,
+    VariableRow,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 def make_modules() -> ModuleTree:
-    def row(path, cls, summary="", p=0, depth=0, **more):
-        return ModuleRow(path, path.rpartition(".")[2], cls, summary, p, 4 * p, depth=depth, **more)
+    def row(path, cls, summary="", p=0, **more):
+        return ModuleRow(path, cls, summary, p, **more)
 
     given, maps = "[B, 8, 8, 1]", "[B, 8, 8, 16]"
     variables = ("b float32[16]", "w float32[16, 3, 3, 1]")
     norm = {"buffers": 2, "doc": "Normalize each channel.", "source": "cell 3, line 12"}
     rows = [
         row("features", "Sequential", "", 1312, input_shapes=given, output_shapes="[B, 3, 3, 16]"),
-        row("features.0", "Conv2D", "1 → 16, 3×3", 160, 1, variables=variables)._replace(
+        row("features.0", "Conv2D", "1 → 16, 3×3", 160, variables=variables)._replace(
             input_shapes=given, output_shapes=maps
         ),
-        row("features.1", "BatchNorm2d", "16", 32, 1, **norm),
-        row("features.2", "ReLU", "", 0, 1),
+        row("features.1", "BatchNorm2d", "16", 32, **norm),
+        row("features.2", "ReLU"),
         row("blocks", "", "", 8256, kind="list"),
     ]
     for i in range(12):
-        rows.append(row(f"blocks.{i}", "Block", "64", 688, 1))
-        rows.append(row(f"blocks.{i}.attention", "Attention", "64", 344, 2))
-        rows.append(row(f"blocks.{i}.mlp", "MLP", "64", 344, 2))
-    rows.append(row("head", "Linear", "16 → 10", 170, 0, shared_with="decoder.out"))
-    rows.append(row("late", "Linear", "? → 10", 0, 0, built=False))
+        rows.append(row(f"blocks.{i}", "Block", "64", 688))
+        rows.append(row(f"blocks.{i}.attention", "Attention", "64", 344))
+        rows.append(row(f"blocks.{i}.mlp", "MLP", "64", 344))
+    rows.append(row("head", "Linear", "16 → 10", 170, shared_with="decoder.out"))
+    rows.append(row("late", "Linear", "? → 10", built=False))
     return ModuleTree("Net", rows, 9610, 38440, 2, "cpu:0", "train")
 
 
@@ -62,13 +63,13 @@ def make_variables(statistics: bool = True) -> VariableTree:
     rows = [
         VariableRow(
             chain.replace("/v", ".").replace("/", "."),
-            chain,
             "buffer" if "v1" in chain else "parameter",
             x.shape,
             "float32",
             x.nbytes,
             "cpu:0",
             frozen=chain == "features/v0/b",
+            keys=tuple(chain.split("/")),
             shared_with="decoder/w" if chain == "head/w" else None,
             statistics=s,
             pictures=(picture_of(x, weights=True),) if statistics else (),
@@ -95,7 +96,7 @@ def make_calls(pictures: bool = False) -> CallTable:
         ("mlp", 1, "MLP", "[2, 10]", "", None, None),
     ):
         start = sum(r.seconds or 0 for r in rows if r.depth == depth)
-        row = CallRow(path, 0, 0 if depth else None, len(rows), depth, cls, given, returned)
+        row = CallRow(path, 0 if depth else None, len(rows), depth, cls, given, returned)
         row = row._replace(seconds=seconds, start=start)
         if x is None:
             row = row._replace(error="TypeError: given [2, 64, 255], wants [.., 256]")
@@ -113,12 +114,12 @@ def make_returns() -> ReturnTable:
 def make_difference() -> DifferenceTree:
     head, body = "float32[10, 144]", "float32[4]"
     rows = [
-        DifferenceRow("head.b", "head/b", "same", "float32[10]", "float32[10]", 0.0, 0.0),
-        DifferenceRow("head.w", "head/w", "changed", head, head, 0.31, 1.2, (3, 17)),
-        DifferenceRow("stem.w", "stem/w", "shape", "float32[64, 3]", "float32[3, 64]"),
-        DifferenceRow("old.w", "old/w", "missing", "float32[3]", ""),
-        DifferenceRow("new.w", "new/w", "unexpected", "", "float32[3]"),
-        DifferenceRow("body.w", "body/w", "changed", body, body, 0.002, 0.01, (1,)),
+        DifferenceRow("head/b", "same", "float32[10]", "float32[10]", 0.0, 0.0),
+        DifferenceRow("head/w", "changed", head, head, 0.31, 1.2, (3, 17)),
+        DifferenceRow("stem/w", "shape", "float32[64, 3]", "float32[3, 64]"),
+        DifferenceRow("old/w", "missing", "float32[3]", ""),
+        DifferenceRow("new/w", "unexpected", "", "float32[3]"),
+        DifferenceRow("body/w", "changed", body, body, 0.002, 0.01, (1,)),
     ]
     return DifferenceTree("before", "after", rows)
 

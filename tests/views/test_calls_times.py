@@ -13,9 +13,9 @@ from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of, title_of
 
 ROWS = [
-    CallRow("", 0, None, 0, 0, "Net", seconds=1.67, start=0.0, compiling=1.61),
-    CallRow("a", 0, 0, 1, 1, "Norm", seconds=0.803, start=0.0, compiling=0.8),
-    CallRow("b", 0, 0, 2, 1, "Norm", seconds=0.000122, start=0.9),
+    CallRow("", None, 0, 0, "Net", seconds=1.67, start=0.0, compiling=1.61),
+    CallRow("a", 0, 1, 1, "Norm", seconds=0.803, start=0.0, compiling=0.8),
+    CallRow("b", 0, 2, 1, "Norm", seconds=0.000122, start=0.9),
 ]
 
 

@@ -58,12 +58,11 @@ def test_the_leaves_are_those_of_jax_in_its_order(tree):
 def test_the_lines_lead_to_the_rows(tree):
     rows, _, spelled = flatten(tree)
     outline, above = outline_of_keys([row.steps for row in rows]), []
-    for depth, label, row in zip(outline.depth, outline.label, outline.row, strict=True):
-        del above[depth:]
-        above.append(label)
+    for i, row in enumerate(outline.row):
+        above[outline.depth[i] :] = [(outline.label[i], *outline.joined.get(i, ()))]
         if row >= 0:
-            assert rows[row].keys == tuple(above)
-            assert rows[row].path == ".".join(above)
+            steps = tuple(step for names in above for step in names)
+            assert (rows[row].keys, rows[row].path) == (steps, ".".join(steps))
     assert set(spelled) >= {step for row in rows for step in row.keys}
     ends = outline.ends()
     assert all(row >= 0 or ends[i] > i + 1 for i, row in enumerate(outline.row))

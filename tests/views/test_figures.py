@@ -12,10 +12,9 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views.arrays.pictures import picture_of
-from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.values import statistics_of
 from nbmodule.views.panels.figures import bytes_of
-from nbmodule.views.records.records import ArrayCard, Note
-from nbmodule.views.records.variables import VariableRow, VariableTree
+from nbmodule.views.records.records import ArrayCard, Note, VariableRow, VariableTree
 from nbmodule.views.renderers.drawing import palette
 
 
@@ -49,7 +48,7 @@ def test_a_variable_tree_is_drawn_as_histograms_that_count_every_element():
 
 def test_a_heat_map_has_the_pixels_of_the_page_and_maps_and_heads_are_grids():
     def image(picture):
-        return np.asarray(picture.plot().axes[0].get_images()[0].get_array())
+        return np.asarray(nb.plot(picture).axes[0].get_images()[0].get_array())
 
     picture = picture_of(np.float32([[1, -1], [np.nan, 0]]))
     codes = np.frombuffer(picture.data, np.uint8).reshape(2, 2)
@@ -62,7 +61,7 @@ def test_a_heat_map_has_the_pixels_of_the_page_and_maps_and_heads_are_grids():
 
 def test_bars_carry_their_names():
     picture = picture_of(np.float32([0.1, 0.7, 0.2]), labels=["cat", "dog", "$\\alpha"])
-    axes = picture.plot().axes[0]
+    axes = nb.plot(picture).axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["cat", "dog", "$\\alpha"]
     np.testing.assert_allclose(
         [bar.get_height() for bar in axes.patches], [0.1, 0.7, 0.2], rtol=1e-6

@@ -132,7 +132,7 @@ def test_a_port_from_pytorch_is_told_in_one_layout(port):
     compared, wanted, found = port
     table = record_for(compared)
     given, maps, pooled = "float32[2, 4, 6, 3]", "float32[2, 4, 6, 8]", "float32[2, 2, 3, 8]"
-    assert [(row.path, row.inputs, row.a, row.b) for row in table.rows] == [
+    assert [(row.name, row.inputs, row.a, row.b) for row in table.rows] == [
         ("0", given, maps, maps),
         ("1", maps, maps, maps),
         ("2", maps, pooled, pooled),

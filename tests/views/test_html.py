@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import ModuleRow, ModuleTree
-from nbmodule.views.records.variables import VariableRow, VariableTree
+from nbmodule.views.records.records import ModuleRow, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.renderers.html import Markup, _loader, data_text, escape, script_json, tag
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.static import plain_form_of
@@ -89,8 +88,8 @@ def test_a_view_asks_for_nothing_from_outside(record):
 
 def test_names_with_markup_never_become_markup():
     name = '</script><script>alert(1)</script><img src=x onerror="alert(1)">'
-    row = VariableRow(name, name, "parameter", (1,), name, 4, name, name, shared_with=name)
-    module = ModuleRow(name, name, name, name, 1, doc=name, source=name, error=name)
+    row = VariableRow(name, "parameter", (1,), name, 4, name, name, shared_with=name)
+    module = ModuleRow(name, name, name, 1, doc=name, source=name, error=name)
     for record in (VariableTree(name, [row]), ModuleTree(name, [module], device=name)):
         text = mimebundle(record)["text/html"]
         assert text.count("<script") == text.count("</script>") == 2
@@ -112,10 +111,7 @@ def test_pictures_without_scripts_have_a_background_and_words(records):
 
 
 def test_a_tree_of_many_leaves_stays_within_its_size():
-    rows = [
-        VariableRow(f"l{i}.w", f"l{i}/w", "parameter", (3, i % 50), "float32", 12)
-        for i in range(10_000)
-    ]
+    rows = [VariableRow(f"l{i}.w", "parameter", (3, i % 50), "float32", 12) for i in range(10_000)]
     assert len(mimebundle(VariableTree("v", rows))["text/html"]) <= 250_000
 
 

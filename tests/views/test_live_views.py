@@ -100,7 +100,7 @@ def test_values_are_read_as_they_are_now_and_the_view_is_told_once(desk):
     assert desk._link.sent[1:] == [{"kind": "changed", "view": key}]
     assert ask(desk, key, "measure", rows=[1])["st"][1]["m"] == 7
     assert "z" in ask(desk, key, "refresh")["data"]
-    assert not desk._views[key].source.has_changed()
+    assert not desk._views[key].has_changed()
 
 
 def test_looking_changes_nothing(desk):
@@ -120,9 +120,9 @@ def test_looking_changes_nothing(desk):
 def test_a_module_that_got_another_part_has_changed(desk):
     model = nb.Sequential(nb.Linear(3, 2))
     key = show(desk, model)
-    assert not desk._views[key].source.has_changed()
+    assert not desk._views[key].has_changed()
     model.eval()
-    assert desk._views[key].source.has_changed()
+    assert desk._views[key].has_changed()
     assert ask(desk, key, "parts", row=0)["parts"] == ["bias", "weight"]
 
 

@@ -11,7 +11,6 @@ from nbmodule.views.builders.registry import record_for
 from nbmodule.views.records.outline import (
     Outline,
     group_neighbors,
-    join_levels,
     open_at_first,
     outline_of_keys,
 )
@@ -121,8 +120,8 @@ def test_sizes_of_a_module_count_what_is_shared_below_it_once():
     model = nb.Module(
         a=nb.Sequential(shared, shared), b=nb.Module(again=shared, list=[nb.Linear(3, 3), shared])
     )
-    rows = {row.path: (row.parameters, row.bytes) for row in module_tree(model).rows}
-    assert rows["a"] == (12, 48) and rows["b"] == (24, 96) and rows["b.list"] == (24, 96)
+    rows = {row.path: row.parameters for row in module_tree(model).rows}
+    assert (rows["a"], rows["b"], rows["b.list"]) == (12, 24, 24)
 
 
 def paths_of(tree):
@@ -142,9 +141,8 @@ def paths_of(tree):
 )
 def test_joined_levels_lead_to_each_leaf_by_the_same_steps_and_no_level_is_alone_in_another(keys):
     leaves = sorted((*key, f"w{i}") for i, key in enumerate(sorted(keys)))
-    whole = outline_of_keys(leaves)
-    joined = join_levels(whole)
-    assert paths_of(joined) == paths_of(whole) == dict(enumerate(leaves))
+    joined = outline_of_keys(leaves)
+    assert paths_of(joined) == dict(enumerate(leaves))
     ends = joined.ends()
     for i in range(len(joined) - 1):
         is_alone = ends[i + 1] == ends[i] and joined.depth[i + 1] == joined.depth[i] + 1

@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.views.arrays.values import statistics_of
 from nbmodule.views.builders.pictured import with_colors, with_labels
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.display.show import mimebundle
-from nbmodule.views.records.records import CallRow, CallTable, ModuleTree
-from nbmodule.views.records.variables import VariableRow, VariableTree
+from nbmodule.views.records.records import CallRow, CallTable, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.renderers.static import plain_form_of
 
 THEMES = {"light": "#ffffff", "dark": "#111418"}
@@ -200,7 +199,7 @@ def test_a_curve_reads_all_series_at_one_step(open_view, records):
 
 def test_hostile_names_are_shown_and_never_run(open_view):
     name = "</script><script>globalThis.ran=1</script><img src=x onerror='globalThis.ran=1'>"
-    row = VariableRow(name, name, "parameter", (1,), name, 4, shared_with=name, error=name)
+    row = VariableRow(name, "parameter", (1,), name, 4, shared_with=name, error=name)
     page = open_view(VariableTree(name, [row]), {name: np.ones(2), '"onload="ran=1': "‮" + name})
     assert page.page.evaluate("globalThis.ran ?? 0") == 0
     assert "<img src=x" in page.locator(".nbm-facts").first.inner_text()
@@ -208,9 +207,7 @@ def test_hostile_names_are_shown_and_never_run(open_view):
 
 def test_a_hundred_thousand_rows_scroll_and_search(open_view):
     rows = [
-        VariableRow(
-            f"l{i // 10}.w{i % 10}", f"l{i // 10}/w{i % 10}", "parameter", (3,), "float32", 12
-        )
+        VariableRow(f"l{i // 10}.w{i % 10}", "parameter", (3,), "float32", 12)
         for i in range(100_000)
     ]
     page = open_view(VariableTree("v", rows))
@@ -278,7 +275,7 @@ def test_names_of_tokens_stand_along_a_picture(open_view):
 def test_the_innermost_call_that_made_a_nan_is_the_producer_and_the_others_carry_it(open_view):
     good, bad = statistics_of([np.ones(4), np.array([1.0, np.nan])])
     rows = [
-        CallRow(path, 0, parent, i, depth, "Linear", "float32[2]", "float32[2]", statistics=stats)
+        CallRow(path, parent, i, depth, "Linear", "float32[2]", "float32[2]", statistics=stats)
         for i, (path, parent, depth, stats) in enumerate(
             [
                 ("", None, 0, bad),

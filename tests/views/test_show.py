@@ -9,8 +9,7 @@ import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
 from nbmodule.views.builders.pictured import picture_for
-from nbmodule.views.records.records import Note, Picture
-from nbmodule.views.records.variables import VariableRow, VariableTree
+from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
 
 
 class Unshown:
@@ -44,7 +43,7 @@ def test_a_display_never_breaks_the_cell():
     bundle = mimebundle(Unshown())
     assert "could not be displayed: RuntimeError: no words" in bundle["text/plain"]
     assert "no words" in bundle["text/html"]
-    broken = VariableTree("v", [VariableRow("w", "w", "parameter", (1,), "float32", None)])
+    broken = VariableTree("v", [VariableRow("w", "parameter", (1,), "float32", None)])
     for text in mimebundle(broken).values():
         assert "could not be displayed" in text
 

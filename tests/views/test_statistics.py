@@ -1,3 +1,6 @@
+"""Statistics of arrays of any type and size, beside those of extended precision."""
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -5,26 +8,74 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nbmodule.base.statistics import statistics_of_elements
-from nbmodule.views.arrays.reductions import statistics_of
+from nbmodule.base.statistics import join_statistics, statistics_of_elements
+from nbmodule.calls.reduction import read_statistics, reduce_tree
+from nbmodule.views.arrays.values import statistics_of
 
-floats = arrays(np.float32, st.integers(1, 40), elements=st.floats(-1e3, 1e3, width=32))
+RANDOM = np.random.default_rng(0)
+NOISE = RANDOM.normal(size=66_536)
+SINGLE = {
+    "faint": NOISE * 1e-25,
+    "near the smallest normal": NOISE * 1e-35,
+    "large": NOISE * 1e25,
+    "ends": np.where(NOISE > 0, 3.3e38, -3.3e38),
+    "equal": np.full(NOISE.size, 0.1),
+    "far from zero": NOISE + 1e4,
+}
+DOUBLE = {
+    "vanishing": NOISE * 1e-310,
+    "smallest": np.where(NOISE > 0, 5e-324, 0.0),
+    "large": NOISE * 1e200,
+    "ends": np.where(NOISE > 0, 1.7e308, -1.7e308),
+    "equal": np.full(NOISE.size, 1e300),
+    "a few": NOISE[:7] * 1e200,
+    "far from zero": NOISE * 1e-2 + 1e3,
+    "sorted": np.linspace(-5, 1e4, 700_001),
+    "late": np.concatenate([np.zeros(400_000), NOISE + 1e4]),
+    "holes": np.where(RANDOM.uniform(size=NOISE.size) < 0.1, np.nan, NOISE),
+    "infinities": np.where(NOISE > 2, np.inf, NOISE),
+}
+TYPES = "int64 uint8 float16 bool >f4 >f8 >i2 >i4 >i8 >u4 <f8 longdouble".split()
+ARRAYS = {
+    **{f"single, {kind}": x.astype(np.float32) for kind, x in SINGLE.items()},
+    **{f"double, {kind}": x for kind, x in DOUBLE.items()},
+    **{kind: (NOISE * 200).clip(0).astype(kind).reshape(8, -1) for kind in TYPES},
+}
 
 
-@given(floats)
-def test_the_numbers_are_those_of_numpy(x):
+def true_figures(x):
+    """Mean, deviation and histogram of the finite elements."""
+    wide = x[np.isfinite(x)].astype(np.longdouble)
+    low, high, mean = wide.min(), wide.max(), wide.mean()
+    places = ((wide - low) / (high - low if high > low else 1) * 32).astype(int)
+    deviation = np.sqrt(((wide - mean) ** 2).mean()) if high > low else 0.0
+    return float(mean), float(deviation), np.bincount(np.minimum(places, 31), minlength=32)
+
+
+def assert_measured(x):
     (s,) = statistics_of([x])
-    assert (s.min, s.max) == (x.min(), x.max())
-    assert s.mean == pytest.approx(x.mean(dtype=np.float64), abs=1e-3, rel=1e-4)
-    assert s.std == pytest.approx(x.std(dtype=np.float64), abs=2e-2, rel=1e-3)
-    assert x[s.min_at] == x.min()
-    assert x[s.max_at] == x.max()
+    assert (s.size, s.nan, s.inf) == (x.size, np.isnan(x).sum(), np.isinf(x).sum())
+    assert s.zero_count == (x == 0).sum()
+    finite = x[np.isfinite(x)]
+    assert sum(s.histogram) == finite.size
+    if not finite.size:
+        return
+    mean, deviation, bins = true_figures(x)
+    room = max(deviation, 1e-30 * float(np.abs(finite.astype(np.longdouble)).max())) * 1e-4
+    assert (s.min, s.max) == (x[s.min_at], x[s.max_at]) == (finite.min(), finite.max())
+    assert s.mean == pytest.approx(mean, rel=1e-4, abs=room)
+    assert s.std == pytest.approx(deviation, rel=1e-4, abs=0)
+    assert np.abs(np.subtract(s.histogram, bins)).sum() <= 4 + x.size * 1e-3
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_of_any_type_and_size_are_measured(kind):
+    assert_measured(ARRAYS[kind])
 
 
 @given(arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32)))
-def test_the_histogram_counts_every_element(x):
-    (s,) = statistics_of([x])
-    assert sum(s.histogram) + s.nan + s.inf == s.size == x.size
+def test_so_is_any_array_of_floats(x):
+    assert_measured(x)
 
 
 @pytest.mark.parametrize(
@@ -35,56 +86,40 @@ def test_every_number_type_is_measured(dtype):
     assert (s.size, s.mean, s.min, s.max) == (12, 1, 1, 1)
 
 
-def test_numbers_near_the_largest_float_do_not_warn():
-    (s,) = statistics_of([np.float32([3e38, -3e38, 0])])
-    assert sum(s.histogram) == 3
-
-
 def test_what_has_no_values_has_no_statistics():
     deleted = jnp.ones(3)
     deleted.delete()
     assert statistics_of([deleted, np.array(["a"]), "text", None]) == [None] * 4
 
 
-def large(kind):
-    rng = np.random.default_rng(1)
-    x = {
-        "normal": rng.normal(size=700_001),
-        "shifted": rng.normal(size=700_001) * 1e-2 + 1e3,
-        "sorted": np.linspace(-5, 1e4, 700_001),
-        "late": np.concatenate([np.zeros(400_000), rng.normal(size=300_001) + 1e4]),
-        "constant": np.full(700_001, 3.25),
-        "holes": np.where(rng.uniform(size=700_001) < 0.1, np.nan, rng.normal(size=700_001)),
-        "wide": np.where(rng.uniform(size=700_001) < 0.5, 1e30, -1e30),
-    }[kind]
-    return x.astype("float32")
+@pytest.mark.parametrize("kind", SINGLE)
+def test_returns_of_any_size_have_their_deviation_within_a_compiled_step(kind):
+    x = SINGLE[kind].astype(np.float32)
+    found = read_statistics((*jax.jit(lambda x: reduce_tree([x], exact=True)[0][:-1])(x), x.size))
+    assert found.std == pytest.approx(true_figures(x)[1], rel=1e-3, abs=0)
+    assert sum(n > 0 for n in found.histogram) > (1 if x.min() < x.max() else 0)
 
 
-@pytest.mark.parametrize(
-    "kind", ["normal", "shifted", "sorted", "late", "constant", "holes", "wide"]
-)
-def test_many_elements_are_reduced_as_numpy_does(kind):
-    x = large(kind)
-    s, wide = statistics_of_elements(x, 32, places=True), x.astype("float64")
-    assert s.mean == pytest.approx(np.nanmean(wide), rel=1e-5, abs=1e-5 * np.nanmax(np.abs(wide)))
-    assert s.std == pytest.approx(np.nanstd(wide), rel=1e-4, abs=1e-9)
-    assert (s.min, s.max) == (np.nanmin(x), np.nanmax(x))
-    assert (s.min_at, s.max_at) == ((np.nanargmin(x),), (np.nanargmax(x),))
-    assert (s.nan, s.zero_count) == (np.isnan(x).sum(), (x == 0).sum())
-    expected = (
-        np.histogram(wide[np.isfinite(wide)], 32, (s.min, s.max))[0]
-        if s.min < s.max
-        else [x.size] + [0] * 31
-    )
-    assert sum(s.histogram) == x.size - s.nan
-    assert np.abs(np.subtract(s.histogram, expected)).sum() <= x.size / 1e3
+def test_gradients_of_torch_that_vanish_have_their_deviation():
+    torch = pytest.importorskip("torch")
+    from nbmodule.interop.torch_native.tensors import Reduced, host_copy
+
+    x = SINGLE["faint"].astype(np.float32)
+    found = Reduced(host_copy(torch.tensor(x))).read()
+    assert found.std == pytest.approx(true_figures(x)[1], rel=1e-4)
 
 
-@pytest.mark.parametrize("dtype", ["int64", "uint8", "float64", "float16", "bool"])
-def test_other_types_in_many_elements(dtype):
-    x = (np.random.default_rng(3).uniform(size=(300, 1001)) * 200).astype(dtype)
-    s = statistics_of_elements(x, 32, places=True)
-    assert s.mean == pytest.approx(x.mean(dtype="float64"), rel=1e-5)
-    assert s.std == pytest.approx(x.std(dtype="float64"), rel=1e-5)
-    assert x[s.max_at] == x.max()
-    assert sum(s.histogram) == x.size
+def test_two_large_parts_of_a_complex_number_are_no_infinity():
+    (found,) = statistics_of([np.array([3e38 + 3e38j, 0], np.complex64)])
+    assert (found.inf, found.max) == (0, pytest.approx(3e38 * 2**0.5, rel=1e-6))
+    (found,) = statistics_of([np.array([3 + 4j, 0], ">c8")])
+    assert (found.max, found.mean) == (5, 2.5)
+
+
+@pytest.mark.parametrize("factor", [1e-320, 1e200, 1.7e308])
+def test_several_arrays_of_any_size_are_joined(factor):
+    parts = [np.array([-1.0, 0.5]) * factor, np.array([1.0, 1.0, 0.25]) * factor]
+    found = join_statistics([statistics_of_elements(x) for x in parts])
+    mean, std, _ = true_figures(np.concatenate(parts))
+    assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-3, abs=0)
+    assert sum(found.histogram) == 5

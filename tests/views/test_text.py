@@ -16,26 +16,25 @@ from nbmodule.views.records.records import (
     ModuleRow,
     ModuleTree,
     SeriesRecord,
+    VariableRow,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.plain_text import capped_text_of, text_of
 from nbmodule.views.renderers.text_layout import Line, align
 
 
 def test_a_module_tree_is_text():
     rows = [
-        ModuleRow("features", "features", "Sequential", "", 1312),
+        ModuleRow("features", "Sequential", "", 1312),
         ModuleRow(
             "features.0",
-            "0",
             "Conv2D",
             "1 → 16",
             160,
-            depth=1,
             variables=("w float32[16, 3, 3, 1]",),
         ),
-        ModuleRow("features.1", "1", "BatchNorm2d", "16", 32, buffers=2, depth=1),
-        ModuleRow("head", "head", "Linear", "16 → 10", 170, shared_with="decoder.out"),
+        ModuleRow("features.1", "BatchNorm2d", "16", 32, buffers=2),
+        ModuleRow("head", "Linear", "16 → 10", 170, shared_with="decoder.out"),
     ]
     text = text_of(ModuleTree("Net", rows, 1482, 5928, device="cpu:0", mode="eval"), width=100)
     assert text == "\n".join(
@@ -51,9 +50,9 @@ def test_a_module_tree_is_text():
 
 def test_variables_are_listed_with_their_marks():
     rows = [
-        VariableRow("a.w", "a/w", "parameter", (2, 3), "float32", 24, frozen=True),
-        VariableRow("a.n", "a/n", "buffer", (), "int32", 4),
-        VariableRow("b", "b", "parameter", (2, 3), "float32", 24, shared_with="a.w"),
+        VariableRow("a.w", "parameter", (2, 3), "float32", 24, frozen=True),
+        VariableRow("a.n", "buffer", (), "int32", 4),
+        VariableRow("b", "parameter", (2, 3), "float32", 24, shared_with="a.w"),
     ]
     assert text_of(VariableTree("v", rows), width=80).splitlines() == [
         "v  3 variables  28 B",
@@ -94,7 +93,7 @@ def test_the_text_of_a_history_tells_the_last_value_and_the_best_that_a_run_name
 
 def test_long_text_is_cut_and_says_how_to_see_all():
     tree = VariableTree(
-        "v", [VariableRow(f"w{i}", f"w{i}", "parameter", (1,), "float32", 4) for i in range(471)]
+        "v", [VariableRow(f"w{i}", "parameter", (1,), "float32", 4) for i in range(471)]
     )
     lines = capped_text_of(tree).splitlines()
     assert len(lines) == 60

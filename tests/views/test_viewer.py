@@ -45,8 +45,8 @@ def open_joined(open_html):
         page = open_html(view_element(data["view"], data_text(data), plain_form_of(record), "k-0"))
         page.locator(".nbm-body > *").first.wait_for()
         if answer is None:
-            view = live_views.LiveView("k-0", "array", source_for(value, record, False), record)
-            answer = lambda asked: live_views.answer(view, asked["kind"], asked)
+            source = source_for(value, record, False)
+            answer = lambda asked: live_views.answer(source, asked["kind"], asked)
         page.page.expose_function("answerOf", lambda asked: json.loads(json.dumps(answer(asked))))
         page.page.evaluate(KERNEL, base64.b64encode(live_views._script().encode()).decode())
         page.locator(".nbm-kernel").wait_for(state="attached")

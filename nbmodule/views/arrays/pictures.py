@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import count_noun, format_number, plain
@@ -160,10 +159,10 @@ def _tiles_of(x: Any, layout: str, most: int, example: int) -> _Tiles:
         most = most if layout == "heads" else 1
     elif layout == "kernels":
         axes = (1, 2, 0, 3) if _window(shape) == 1 else (0, 1, 2, 3)  # channels out first, or last
-        x = _moved_last(x.transpose(axes).reshape(*(shape[k] for k in axes[:2]), -1))
+        x = x.transpose(axes).reshape(*(shape[k] for k in axes[:2]), -1).transpose(2, 0, 1)
     else:
         axes = (last - 2, last - 1, last)
-        x = _moved_last(_one_example(x, example, notes))
+        x = _one_example(x, example, notes).transpose(2, 0, 1)
     if x.shape[0] > most:
         notes.append(f"{x.shape[0] - most} more")
     return _Tiles(x[:most], axes, notes)
@@ -176,12 +175,6 @@ def _one_example(x: Any, example: int, notes: list[str]) -> Any:
             notes.append(f"first of {count}" if k == 0 else f"sample {k} of {count}")
         x, example = x[k], 0
     return x
-
-
-def _moved_last(x: object) -> Any:
-    """Return `[row, column, tile]` as `[tile, row, column]`."""
-    module: Any = jnp if isinstance(x, jax.Array) else np
-    return module.moveaxis(x, -1, 0)
 
 
 def draw_tiles(
@@ -224,7 +217,7 @@ def draw_tiles(
         scale=coded.scale,
         limits=coded.limits,
         classes=coded.classes,
-        about=f"{about}, {blocks.sentence}",
+        about=f"{about}, {_mean_in_words(blocks.mean, int((blocks.bad > 0).sum()))}",
         notes=tuple(words),
         extremes={k: extremes[k] for k in sorted(named)},
         window=(*origin, *x.shape[1:]),
@@ -260,7 +253,8 @@ def _phase(x: Any, side: int, *, limits: Limits) -> tuple[Blocks, Coded, dict[in
     hue = np.rint((np.angle(values) / (2 * np.pi) + 0.5) * HUES) % HUES
     clipped = int((size[bad == 0] > limit * 1.0005).sum())
     data = with_marks(FIRST + PHASE_LEVELS * hue + level, bad)
-    blocks = real._replace(means=size, bad=bad)
+    mean = float(np.mean(size[bad == 0])) if (bad == 0).any() else np.nan
+    blocks = real._replace(means=size, bad=bad, mean=mean)
     return blocks, Coded(data, "phase", (0.0, limit), clipped=clipped), {}
 
 
@@ -274,6 +268,7 @@ class Blocks(NamedTuple):
         low: The lowest finite element, or +Inf.
         high: The highest finite element, or -Inf.
         shape: Rows and columns of the array.
+        mean: Of all finite elements, NaN where there are none.
     """
 
     means: np.ndarray
@@ -281,13 +276,7 @@ class Blocks(NamedTuple):
     low: np.ndarray
     high: np.ndarray
     shape: tuple[int, int]
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """The number of elements of each block."""
-        cells = self.means.shape[1:]
-        edges = [block_edges(n, k) for n, k in zip(self.shape, cells, strict=True)]
-        return np.outer(*map(np.diff, edges))
+    mean: float
 
     @property
     def text(self) -> str:
@@ -296,16 +285,6 @@ class Blocks(NamedTuple):
             return ""
         sides = zip(self.shape, self.means.shape[1:], strict=True)
         return " × ".join(f"{n // k}…{n // k + 1}" if n % k else str(n // k) for n, k in sides)
-
-    @property
-    def sentence(self) -> str:
-        """The mean, and how many blocks are not finite, for readers who do not see the picture."""
-        good = self.bad == 0
-        with np.errstate(over="ignore", invalid="ignore"):
-            weights = np.broadcast_to(self.sizes, good.shape)[good]
-            values = self.means[good].astype(np.float64)
-            mean = np.average(values, weights=weights) if good.any() else np.nan
-        return _mean_in_words(float(mean), bool(good.any()), int((~good).sum()))
 
     def with_extremes(self) -> tuple[np.ndarray, dict[int, float]]:
         """Return what each cell shows, and by cell the extremes that replace a mean.
@@ -326,8 +305,9 @@ class Blocks(NamedTuple):
         return values, {int(k): float(values.flat[k]) for k in cells if not self.bad.flat[k]}
 
 
-def _mean_in_words(mean: float, is_known: bool, wrong: int) -> str:
-    words = f"mean {format_number(mean, 3)}" if is_known else "no finite values"
+def _mean_in_words(mean: float, wrong: int) -> str:
+    """The mean, and how many cells are not finite, for readers who do not see the picture."""
+    words = "no finite values" if math.isnan(mean) else f"mean {format_number(mean, 3)}"
     return f"{words}, {count_noun(wrong, 'cell') if wrong else 'none'} non-finite"
 
 
@@ -351,6 +331,7 @@ def reduce_blocks(x: Any, side: int) -> Blocks:
     x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
     with np.errstate(all="ignore"):
         finite = np.isfinite(x)
+        mean = x.mean(where=finite, dtype=np.float64) if finite.any() else np.nan
         counts = _fold(np.add, finite.astype(np.float32), cells)
         means = _fold(np.add, np.where(finite, x, 0), cells) / np.maximum(counts, 1)
         low = _fold(np.minimum, np.where(finite, x, np.inf), cells)
@@ -360,7 +341,7 @@ def reduce_blocks(x: Any, side: int) -> Blocks:
             codes = np.where(np.isnan(x), 1, np.where(x > 0, 2, 3)).astype(np.uint8)
             bad = _fold(np.minimum, np.where(finite, np.uint8(4), codes), cells)
             bad[bad == 4] = 0
-    return Blocks(np.nan_to_num(means), bad, low, high, (rows, columns))
+    return Blocks(np.nan_to_num(means), bad, low, high, (rows, columns), float(mean))
 
 
 def _fold(reduce: np.ufunc, x: np.ndarray, cells: tuple[int, int]) -> np.ndarray:
@@ -381,7 +362,7 @@ def _bars(x: Any, labels: tuple[str, ...], of: str, limits: tuple[float, float] 
     with np.errstate(over="ignore"):
         data = values.astype("<f4").tobytes()
     mean = float(finite.mean()) if finite.size else np.nan
-    words = _mean_in_words(mean, bool(finite.size), values.size - finite.size)
+    words = _mean_in_words(mean, values.size - finite.size)
     about = f"{of} as {count_noun(values.size, 'bar')}, {words}"
     scale = "signed" if low < 0 else "positive"
     names = labels[: values.size]

@@ -12,7 +12,8 @@ import numpy as np
 from nbmodule.views.arrays.values import is_integer
 
 MOST_CLASSES = 10
-NAN, PLUS, MINUS, FIRST, LAST = 0, 1, 2, 3, 255
+# The bytes of values; those below are NaN, +Inf and -Inf.
+FIRST, LAST = 3, 255
 LIMIT = 0.995
 # The least size on a logarithmic scale, as a share of the largest.
 DEEPEST = 1e-8

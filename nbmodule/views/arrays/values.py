@@ -1,14 +1,15 @@
-"""Facts of a leaf that need no computing: its type, device and readability; its values as
-NumPy numbers, as exact bytes and as text.
+"""Arrays as metadata, statistics, NumPy numbers, exact bytes and text.
 
-Nothing here moves a device array to the host or raises for a leaf that cannot be read: a tracer, a
-deleted buffer or a random key has a type and a reason.
+The metadata of a leaf need no computing. A leaf that cannot be read, as a tracer, a deleted buffer
+or a random key, has a type and a reason. Statistics count every element; arrays in host memory
+(also those of the CPU backend) are read in place, those of other devices are fetched together.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
@@ -19,8 +20,11 @@ from jax.sharding import Sharding
 from jax.typing import DTypeLike
 
 from nbmodule.base.format import format_number, plain
-from nbmodule.views.records.variables import LeafMetadata
+from nbmodule.base.statistics import Statistics, join_statistics, statistics_of_elements
+from nbmodule.views.records.records import LeafMetadata
 
+# Intervals of a histogram.
+BINS = 32
 # Integers up to here are exact in 64 bits of floating point.
 EXACT_INTEGERS = 1 << 53
 
@@ -40,30 +44,25 @@ def metadata_of(x: object) -> LeafMetadata:
     if not is_array_like(x):
         return LeafMetadata(type(x).__name__, None, type(x).__name__)
     array = cast("Any", x)
-    shape, dtype = tuple(array.shape), _name_of(array.dtype)
+    about = LeafMetadata("array", tuple(array.shape), _name_of(array.dtype))
     if isinstance(x, jax.core.Tracer):
-        reason = "traced: no values while a function is compiled"
-        return LeafMetadata("array", shape, dtype, unreadable=reason)
+        return about._replace(unreadable="traced: no values while a function is compiled")
     if isinstance(x, jax.ShapeDtypeStruct):
-        return LeafMetadata("array", shape, dtype, unreadable="a shape without values")
-    if not isinstance(x, jax.Array):
-        return LeafMetadata("array", shape, dtype, array.nbytes, "host", None, _no_numbers(x))
-    if x.is_deleted():
-        error = "deleted: its buffer was donated or freed"
-        return LeafMetadata("array", shape, dtype, error=error)
+        return about._replace(unreadable="a shape without values")
     reason = None
+    if not isinstance(x, jax.Array):
+        if not holds_numbers(array.dtype):
+            reason = "objects, not numbers" if array.dtype.hasobject else "no numbers"
+        return about._replace(bytes=array.nbytes, device="host", unreadable=reason)
+    if x.is_deleted():
+        return about._replace(error="deleted: its buffer was donated or freed")
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
         reason = "random key"
     elif not x.is_fully_addressable:
         reason = "spread over several hosts"
+    device, split = placement_of(x.sharding)
     nbytes = x.size * x.dtype.itemsize
-    return LeafMetadata("array", shape, dtype, nbytes, *placement_of(x.sharding), reason)
-
-
-def _no_numbers(x: Any) -> str | None:
-    if holds_numbers(x.dtype):
-        return None
-    return "objects, not numbers" if x.dtype.hasobject else "no numbers"
+    return about._replace(bytes=nbytes, device=device, sharding=split, unreadable=reason)
 
 
 def holds_numbers(dtype: np.dtype) -> bool:
@@ -129,6 +128,30 @@ def _magnitudes(x: np.ndarray) -> np.ndarray:
     with np.errstate(over="ignore"):
         sizes = np.abs(x)
     return sizes if np.isfinite(sizes).all() else np.abs(x.astype(np.complex128))
+
+
+def statistics_of(arrays: Sequence[Any]) -> list[Statistics | None]:
+    """Reduce each array to its statistics; None where there are no numbers to read.
+
+    Example:
+        >>> (s,) = statistics_of([np.array([1.0, 3.0, np.nan], "float32")])
+        >>> s.mean, s.std, s.min, s.max, s.nan
+        (2.0, 1.0, 1.0, 3.0, 1)
+    """
+    readable = [x for x in arrays if metadata_of(x).is_readable]
+    fetched = iter(jax.device_get(readable))
+    return [
+        statistics_of_elements(readable_numbers(next(fetched)), BINS, places=True)
+        if metadata_of(x).is_readable
+        else None
+        for x in arrays
+    ]
+
+
+def union_of(parts: Sequence[Statistics]) -> Statistics | None:
+    """Join the statistics of several arrays, as of one; None if none has an element."""
+    parts = [part for part in parts if part.size]
+    return join_statistics(parts) if parts else None
 
 
 def short_value(x: object) -> str:

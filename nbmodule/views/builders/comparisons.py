@@ -11,6 +11,7 @@ import numpy as np
 from nbmodule.base.format import describe_shape, format_number, ordinal
 from nbmodule.calls.compare import Comparison, Pair
 from nbmodule.calls.differences import relative_norm
+from nbmodule.views.arrays.scales import most_of
 from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.modules import source_of
 from nbmodule.views.builders.pictured import picture_for
@@ -36,8 +37,8 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
         >>> with nb.track(model) as calls:
         ...     _ = model(jnp.ones((2, 3)))
-        >>> [row.status for row in comparison_record(nb.compare(calls, calls)).rows]
-        ['same', 'same', 'same']
+        >>> [row.fault for row in comparison_record(nb.compare(calls, calls)).rows]
+        ['', '', '']
     """
     first = comparison.first
     title = () if first is None else (f"first fault: {first.sentence()}",)
@@ -81,13 +82,10 @@ def _pair_row(
         lines = source_of(type(call.module))
         source = source if lines is None else lines.place
     inputs, expected, actual = _shapes(pair)
-    name = pair.path or call.class_name or "(root)"
     row = PairRow(
-        name,
+        pair.path,
         call.order,
-        pair.index,
         call.class_name,
-        ("shape" if gap.reason else "changed") if pair.fault else "same",
         pair.fault,
         inputs,
         _given(pair),
@@ -97,7 +95,6 @@ def _pair_row(
         pictures=pictures,
         source=source,
         remark=rank or _REMARKS.get(pair.fault, ""),
-        place=pair.path,
     )
     if gap.reason:
         return row
@@ -164,8 +161,7 @@ def _limits(*arrays: np.ndarray) -> tuple[float, float] | None:
     if any(x.dtype.kind not in "f" for x in arrays):
         return None
     finite = [x[np.isfinite(x)] for x in arrays]
-    sizes = [np.quantile(np.abs(x), 0.995) or np.abs(x).max() for x in finite if x.size]
-    high = float(max(sizes, default=0.0))
+    high = max(map(most_of, finite))
     return (-high if any((x < 0).any() for x in finite) else 0.0, high) if high else None
 
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.scopes import place_in_code
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.call.stages import first_shapes
 from nbmodule.core.structure.building import ensure_built
@@ -27,8 +26,14 @@ from nbmodule.views.builders.pytrees import array_card, measured, pytree_record
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.builders.suspects import equal_findings, frozen_findings
 from nbmodule.views.records.findings import with_findings
-from nbmodule.views.records.records import ArrayCard, Finding, ModuleRow, ModuleTree
-from nbmodule.views.records.variables import VariableRow, VariableTree
+from nbmodule.views.records.records import (
+    ArrayCard,
+    Finding,
+    ModuleRow,
+    ModuleTree,
+    VariableRow,
+    VariableTree,
+)
 
 MOST_LINES = 60
 
@@ -84,11 +89,14 @@ def module_tree(module: CoreModule) -> ModuleTree:
     all_variables = plan_of(module).variables
     modes = {child.training for child in module.modules()}
     names = {id(part): name for name, part in module.named_modules()}
-    rows = list(_Rows(names, plan_of(module).places).below(module, "", 0))
+    rows = list(_Rows(names, plan_of(module).places).below(module, ""))
+    parameters, buffers = _total({variable: _trained(variable) for variable in all_variables})
     tree = ModuleTree(
         type(module).__name__,
         rows,
-        *_sizes(all_variables),
+        parameters,
+        sum(variable.nbytes for variable in all_variables),
+        buffers,
         device=_devices(all_variables),
         mode="mixed train/eval" if len(modes) > 1 else "train" if modes.pop() else "eval",
         variables=_own_variables(module),
@@ -114,9 +122,9 @@ class _Rows:
 
     def __init__(self, names: dict[int, str], places: Mapping[Variable, Any]) -> None:
         self.names, self.places = names, places
-        self.held: dict[int, dict[Variable, tuple[int, int, int]]] = {}
+        self.held: dict[int, dict[Variable, int]] = {}
 
-    def below(self, module: object, prefix: str, depth: int) -> Iterator[ModuleRow]:
+    def below(self, module: object, prefix: str) -> Iterator[ModuleRow]:
         listed: set[str] = set()
         children = list(defined_children(module))
         for name, child in children:
@@ -126,33 +134,29 @@ class _Rows:
                 if group not in listed:
                     listed.add(group)
                     inside = [x for name_, x in children if name_.startswith(f"{group}.")]
-                    yield self.group(inside, prefix + group, depth + level - 1)
-            yield from self.of(child, prefix + name, steps[-1], depth + len(steps) - 1)
+                    variables: dict[Variable, int] = {}
+                    for part in inside:
+                        variables |= self.variables(part)
+                    count = f"{len(inside)} modules"
+                    yield ModuleRow(prefix + group, count, "", *_total(variables), "list")
+            yield from self.of(child, prefix + name)
 
-    def group(self, inside: list[Any], path: str, depth: int) -> ModuleRow:
-        variables: dict[Variable, tuple[int, int, int]] = {}
-        for child in inside:
-            variables |= self.variables(child)
-        name, count = path.rpartition(".")[2], f"{len(inside)} modules"
-        return ModuleRow(path, name, count, "", *_total(variables), depth, "list")
-
-    def of(self, module: CoreModule, path: str, name: str, depth: int) -> Iterator[ModuleRow]:
-        doc, source = _about(type(module))
+    def of(self, module: CoreModule, path: str) -> Iterator[ModuleRow]:
+        cls, code = type(module), source_of(type(module))
+        doc = vars(cls).get("__doc__")  # what a class inherits says what another one does
         brief = getattr(module, "brief", module.extra_repr)
         inputs, returned = first_shapes(module)
         row = ModuleRow(
             path,
-            name,
-            type(module).__name__,
+            cls.__name__,
             brief(),
             *_total(self.variables(module)),
-            depth,
             input_shapes=inputs,
             output_shapes=returned,
             training=module.training,
             built=module._nbm.built,
-            doc=doc,
-            source=source,
+            doc=inspect.cleandoc(doc).partition("\n")[0] if doc else None,
+            source=None if code is None else code.place,
             variables=_own_variables(module),
             arguments=module.extra_repr(),
         )
@@ -160,7 +164,7 @@ class _Rows:
             yield row._replace(shared_with=name_of_module or "the model itself")
             return
         yield row._replace(shared_with=self.first_tied(module, path))
-        yield from self.below(module, f"{path}.", depth + 1)
+        yield from self.below(module, f"{path}.")
 
     def first_tied(self, module: CoreModule, path: str) -> str | None:
         """Return the path of the first variable of a module that another module holds before it."""
@@ -170,29 +174,25 @@ class _Rows:
                 return location.name
         return None
 
-    def variables(self, module: CoreModule) -> dict[Variable, tuple[int, int, int]]:
-        """Return the variables of a module and of those below, once each, with sizes."""
+    def variables(self, module: CoreModule) -> dict[Variable, int]:
+        """Return the variables of a module and of those below, once each, with their number of
+        trained values.
+        """
         sizes = self.held.get(id(module))
         if sizes is None:
-            sizes = self.held[id(module)] = {v: _sizes((v,)) for v in _own(module)}
+            sizes = self.held[id(module)] = {v: _trained(v) for v in _own(module)}
             for _, child in defined_children(module):
                 sizes.update(self.variables(child))
         return sizes
 
 
-def _total(variables: dict[Variable, tuple[int, int, int]]) -> tuple[int, int, int]:
-    trained, nbytes, buffers = map(sum, zip((0, 0, 0), *variables.values(), strict=True))
-    return trained, nbytes, buffers
+def _total(sizes: dict[Variable, int]) -> tuple[int, int]:
+    """Number of trained values, and of buffers."""
+    return sum(sizes.values()), sum(isinstance(variable, Buffer) for variable in sizes)
 
 
-def _sizes(all_variables: Any) -> tuple[int, int, int]:
-    """Number of trained values, bytes of all variables, number of buffers."""
-    trained = sum(variable.size for variable in all_variables if isinstance(variable, Parameter))
-    return (
-        trained,
-        sum(variable.nbytes for variable in all_variables),
-        sum(isinstance(variable, Buffer) for variable in all_variables),
-    )
+def _trained(variable: Variable) -> int:
+    return variable.size if isinstance(variable, Parameter) else 0
 
 
 def _devices(all_variables: Any) -> str:
@@ -213,23 +213,14 @@ def _own_variables(module: object) -> tuple[str, ...]:
     return tuple(f"{name} {describe_shape(variable)}" for variable, name in _own(module).items())
 
 
-@functools.lru_cache(512)
-def _about(cls: type) -> tuple[str | None, str | None]:
-    """First line of a class's docstring, and where its forward was written."""
-    text = vars(cls).get("__doc__")  # what a class inherits says what another one does
-    doc = inspect.cleandoc(text).partition("\n")[0] or None if text else None
-    code = getattr(getattr(cls, "_run", None), "__code__", None)
-    return doc, place_in_code(code.co_filename, code.co_firstlineno) if code is not None else None
-
-
 # -- what its numbers are --
 def variable_tree(module: CoreModule) -> VariableTree:
     """Make the record of a module's `v`; shared parameters are marked with their other name.
 
     Example:
         >>> import nbmodule as nb
-        >>> [(row.path, row.chain, row.shape) for row in variable_tree(nb.Linear(3, 2)).rows]
-        [('bias', 'b', (2,)), ('weight', 'w', (2, 3))]
+        >>> [(row.path, row.keys, row.shape) for row in variable_tree(nb.Linear(3, 2)).rows]
+        [('bias', ('b',), (2,)), ('weight', ('w',), (2, 3))]
     """
     ensure_built(module)
     places, others = plan_of(module).places, {}
@@ -240,7 +231,6 @@ def variable_tree(module: CoreModule) -> VariableTree:
     rows = [
         VariableRow(
             places[variable].name,
-            "/".join(places[variable].chain),
             "parameter",
             variable.shape,
             str(variable.dtype),

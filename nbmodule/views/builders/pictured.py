@@ -12,8 +12,13 @@ from typing import Any
 from nbmodule.base.format import count_noun, plain
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views.arrays.pictures import picture_of, text_picture
-from nbmodule.views.records.records import ModuleTree, Picture, ViewRecord
-from nbmodule.views.records.variables import VariableTree, mapped_pictures
+from nbmodule.views.records.records import (
+    ModuleTree,
+    Picture,
+    VariableTree,
+    ViewRecord,
+    mapped_pictures,
+)
 
 _pictures_by_type: dict[type, Callable[[Any], Any]] = {}
 _pictures_by_path: dict[str, Callable[[Any], Any]] = {}

@@ -11,11 +11,9 @@ import jax
 from nbmodule.base.format import count_noun, plain
 from nbmodule.base.paths import entry_of
 from nbmodule.views.arrays.pictures import corner_of, picture_of
-from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.arrays.values import metadata_of, short_value
+from nbmodule.views.arrays.values import metadata_of, short_value, statistics_of
 from nbmodule.views.builders.pictured import drawn_by_user, has_pictures
-from nbmodule.views.records.records import ArrayCard
-from nbmodule.views.records.variables import VariableRow, VariableTree
+from nbmodule.views.records.records import ArrayCard, VariableRow, VariableTree
 
 MEASURED_LEAVES = 200
 MEASURED_ELEMENTS = 1 << 21
@@ -114,7 +112,7 @@ def _rows(keys: list[tuple[str, ...]], leaves: list[Any]) -> list[VariableRow]:
         elif not about.error and first.setdefault(id(x), i) != i:
             shared = ".".join(keys[first[id(x)]])
         path, more = ".".join(keys[i]), {"error": about.error, "keys": keys[i]}
-        rows.append(VariableRow(path, "", *about[:6], shared_with=shared, value=value, **more))
+        rows.append(VariableRow(path, *about[:6], shared_with=shared, value=value, **more))
     return rows
 
 

@@ -29,8 +29,9 @@ from nbmodule.views.records.records import (
     DifferenceTree,
     Note,
     PairRow,
+    VariableRow,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableRow, VariableTree
 
 
 # -- a summary --
@@ -132,7 +133,7 @@ def memory_record(memory: Memory) -> DataTable:
 
 
 def _flat(labels: Sequence[str]) -> Outline:
-    return Outline([0] * len(labels), list(labels), list(range(len(labels))))
+    return Outline([0] * len(labels), list(labels))
 
 
 # -- where NaN began --
@@ -206,14 +207,11 @@ def unexpected_record(error: SubmoduleReturnError) -> ComparisonTable | Note:
     row = PairRow(
         details.path,
         details.number,
-        details.number,
-        status="changed",
         fault="module",
         given="not compared",
         a=describe_shape(expected),
         b=describe_shape(actual),
         remark="at fault",
-        place=details.path,
     )
     if actual.dtype.kind in "biufc":
         gap = gap_between(actual, expected, 0.0, 0.0)
@@ -252,9 +250,7 @@ def files_record(comparison: TreeComparison) -> DifferenceTree:
     rows = []
     for row in comparison.rows:
         status = _STATUS.get(row.kind, row.kind)
-        rows.append(
-            DifferenceRow(row.path.replace("/", "."), row.path, status, row.first, row.second)
-        )
+        rows.append(DifferenceRow(row.path, status, row.first, row.second))
     return DifferenceTree(*comparison.names, rows)
 
 

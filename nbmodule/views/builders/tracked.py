@@ -22,8 +22,7 @@ from nbmodule.calls.track import last_tracked
 from nbmodule.core.call.capture import CallOrder, SubmodRets
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.recording.tracker import describe
-from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.arrays.values import is_array_like
+from nbmodule.views.arrays.values import is_array_like, statistics_of
 from nbmodule.views.builders.modules import container_record, module_tree
 from nbmodule.views.builders.pictured import drawn_by_user, picture_for
 from nbmodule.views.builders.pytrees import PICTURED_ELEMENTS, PICTURED_LEAVES
@@ -39,8 +38,8 @@ from nbmodule.views.records.records import (
     Picture,
     ReturnTable,
     StepSnapshot,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableTree
 
 MEASURED_CALLS = 400
 MEASURED_ELEMENTS = 1 << 22
@@ -71,8 +70,7 @@ def call_table(calls: Calls, example: int = 0) -> CallTable:
     if len(steps) > 1:
         kept = f"{count_noun(len(steps), 'step')} kept ({steps[0]} to {steps[-1]})"
         notes.insert(0, f"step {steps[-1]} of {kept}; calls.step(n) shows another")
-    returned: dict[int, Any] = {}
-    rows = _rows(listed, pictured=True, returned=returned, example=example)
+    rows, returned = _rows(listed, example)
     lifted = sorted({name for call in listed for name in call.lifted})
     if lifted:
         notes.append(f"values are stacked by {', '.join(lifted)}")
@@ -107,12 +105,11 @@ def call_table(calls: Calls, example: int = 0) -> CallTable:
 
 def _input_fault(listed: Sequence[Any], rows: Sequence[CallRow]) -> str:
     """Name the first element of the model's input that is not finite, if a return holds one too."""
-    is_bad = any(r.statistics is not None and r.statistics.nonfinite for r in rows)
+    is_bad = any(row.statistics is not None and row.statistics.nonfinite for row in rows)
     whole = next((call for call in listed if call.parent is None), None)
     if not is_bad or whole is None or whole.inputs is None:
         return ""
-    fault = find_input_fault(whole.module, whole.inputs, whole.keywords or {})
-    return "" if fault is None else str(fault)
+    return str(find_input_fault(whole.module, whole.inputs, whole.keywords or {}) or "")
 
 
 def with_own_times(rows: Sequence[CallRow]) -> list[CallRow]:
@@ -136,51 +133,47 @@ def shown_calls(calls: Calls) -> list[Call]:
     return [call for call in calls if call.step == steps[-1]] if len(steps) > 1 else list(calls)
 
 
-def _rows(
-    calls: Sequence[Call],
-    *,
-    pictured: bool,
-    returned: dict[int, Any] | None = None,
-    example: int = 0,
-) -> list[CallRow]:
-    """A row for each call; `returned` takes the first array of each return."""
-    begin = min((call.start for call in calls if call.start is not None), default=None)
+def _rows(calls: Sequence[Call], example: int = 0) -> tuple[list[CallRow], dict[int, Any]]:
+    """A row for each call, and the first array of each return that was measured here."""
+    begin = min((call.start for call in calls if call.start is not None), default=0.0)
     places = {id(call): number for number, call in enumerate(calls)}
-    measured = _measured(calls, {} if returned is None else returned)
+    measured, returned = _measured(calls)
     rows: list[CallRow] = []
     budget = PICTURED_LEAVES
     for number, call in enumerate(calls):
-        pictures = _pictures(call, budget, example) if pictured else ()
+        pictures = _pictures(call, budget, example)
         budget -= len(pictures)
-        parent = places.get(id(call.parent)) if call.parent is not None else None
+        parent = places.get(id(call.parent))
         row = CallRow(
             call.path,
-            call.index,
             parent,
             number,
-            rows[parent].depth + 1 if parent is not None else 0,
+            0 if parent is None else rows[parent].depth + 1,
             call.class_name if call.kind == "call" else f"{call.class_name} ({call.kind})",
             call.input_shapes,
             call.return_shapes + call.mark,
             call.seconds,
-            statistics=measured.get(number),
-            error=call.error or None,
-            pictures=pictures,
-            source=call.source or None,
+            None if call.start is None else call.start - begin,
+            measured.get(number),
+            call.error or None,
+            pictures,
+            call.source or None,
         )
-        if call.start is not None and begin is not None:
-            row = row._replace(start=call.start - begin)
         if call.compiling and call.seconds:
             row = row._replace(compiling=min(call.compiling, call.seconds))
         rows.append(row)
-    return rows
+    return rows, returned
 
 
-def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, Statistics]:
+def _measured(calls: Sequence[Call]) -> tuple[dict[int, Statistics], dict[int, Any]]:
     """Statistics of the first return of each call: those that came out reduced, else worked out
     here, as far as the work allows.
+
+    Returns:
+        The statistics, and the arrays that were measured here, each by the number of its call.
     """
     statistics: dict[int, Statistics] = {}
+    arrays: dict[int, Any] = {}
     elements = 0
     for number, call in enumerate(calls[:MEASURED_CALLS]):
         reduced: Any = call.statistics if "statistics" in call.values else None
@@ -191,11 +184,9 @@ def _measured(calls: Sequence[Call], whole: dict[int, Any]) -> dict[int, Statist
             continue
         array = next((leaf for leaf in jax.tree.leaves(call.returns) if is_array_like(leaf)), None)
         if array is not None and elements + array.size <= MEASURED_ELEMENTS:
-            whole[number], elements = array, elements + array.size
-    for number, stats in zip(whole, statistics_of(list(whole.values()))):
-        if stats is not None:
-            statistics[number] = stats
-    return statistics
+            arrays[number], elements = array, elements + array.size
+    found = zip(arrays, statistics_of([*arrays.values()]), strict=True)
+    return statistics | {k: stats for k, stats in found if stats is not None}, arrays
 
 
 def _pictures(call: Call, budget: int, example: int) -> tuple[Picture, ...]:
@@ -217,17 +208,20 @@ def _first_drawable(tree: object) -> Any:
 # -- what `model(x, track_submod_rets=True)` fills --
 def return_table(returns: SubmodRets) -> ReturnTable:
     """Make the record of `model.submod_rets`: a row for each return, with its picture."""
-    calls = [
-        Call(path, {"output": value}, index=index, return_shapes=describe(value), depth=0)
-        for path, index, value in listed_returns(returns)
-    ]
-    return ReturnTable("submod_rets", _rows(calls, pictured=True), root="model.submod_rets")
+    rows, _ = _rows(listed_returns(returns))
+    return ReturnTable("submod_rets", rows, root="model.submod_rets")
 
 
-def listed_returns(returns: SubmodRets) -> list[tuple[str, int, Any]]:
-    """Path, number and value of each return, one for each row of the record."""
+def listed_returns(returns: SubmodRets) -> list[Call]:
+    """Each return as a call, one for each row of the record."""
     return [
-        (key.replace("__", "."), index, value)
+        Call(
+            key.replace("__", "."),
+            {"output": value},
+            index=index,
+            return_shapes=describe(value),
+            depth=0,
+        )
         for key, values in returns.items()
         for index, value in enumerate(values if isinstance(values, list) else [values])
     ]
@@ -244,11 +238,10 @@ def called_tree(module: CoreModule) -> ModuleTree:
     returns, last = module._nbm.results[0], last_tracked(module)
     calls = [] if last is None else shown_calls(last)
     if returns is not None:
-        listed = listed_returns(returns)
-        calls = [Call(path, {"output": value}, index=index) for path, index, value in listed]
+        calls = listed_returns(returns)
     if not calls:
         return tree
-    last_of = {calls[number].path: stats for number, stats in _measured(calls, {}).items()}
+    last_of = {calls[number].path: stats for number, stats in _measured(calls)[0].items()}
     rows = [row._replace(statistics=last_of.get(row.path, row.statistics)) for row in tree.rows]
     return dataclasses.replace(tree, rows=rows, notes=(*tree.notes, TWO_CALLS))
 
@@ -271,8 +264,7 @@ def difference_record(difference: Difference) -> DifferenceTree:
         a = describe(change.a) if change.status != "unexpected" else ""
         b = describe(change.b) if change.status != "missing" else ""
         numbers = (change.relative, change.largest, change.where)
-        path = change.path.replace("/", ".")
-        rows.append(DifferenceRow(path, change.path, change.status, a, b, *numbers))
+        rows.append(DifferenceRow(change.path, change.status, a, b, *numbers))
     return DifferenceTree("a", "b", rows, "nb.diff(a, b)")
 
 
@@ -280,71 +272,55 @@ def recorder_record(recorder: Recorder) -> CallTable:
     """Make the record of a recorder: the calls of the last recorded step, and which others there
     are.
     """
-    note = repr(recorder).strip("<>")
-    if not recorder.steps:
+    note, steps = repr(recorder).strip("<>"), recorder.steps
+    if not steps:
         return CallTable(recorder.name, [], notes=(note,))
-    last = recorder.steps[-1]
-    table = recorded_table(recorder, last)
+    table = recorded_table(recorder, steps[-1])
     snapshots = _snapshots(recorder, table)
-    notes = (f"{_told(recorder, snapshots)}; recorder[n] shows another", note, *table.notes)
+    said = f"step {steps[-1]}"
+    if snapshots:
+        part = f"{len(snapshots)} of " if len(snapshots) < len(steps) else ""
+        pictured = sum(bool(snapshot.pictures) for snapshot in snapshots)
+        more = f", small ones of {count_noun(pictured, 'earlier step')}" if pictured else ""
+        said = f"{part}{count_noun(len(steps), 'step')} in this page, pictures of {said}{more}"
+    notes = (f"{said}; recorder[n] shows another", note, *table.notes)
     return dataclasses.replace(table, snapshots=snapshots, notes=notes)
 
 
-def _told(recorder: Recorder, snapshots: Sequence[StepSnapshot]) -> str:
-    """Say which steps a page has, and of which it has pictures."""
-    last = recorder.steps[-1]
-    if not snapshots:
-        return f"step {last}"
-    part = f"{len(snapshots)} of " if len(snapshots) < len(recorder.steps) else ""
-    pictured = sum(bool(snapshot.pictures) for snapshot in snapshots)
-    more = f", small ones of {count_noun(pictured, 'earlier step')}" if pictured else ""
-    steps = count_noun(len(recorder.steps), "step")
-    return f"{part}{steps} in this page, pictures of step {last}{more}"
-
-
 def _snapshots(recorder: Recorder, table: CallTable) -> tuple[StepSnapshot, ...]:
-    """The numbers of the recorded steps, evenly chosen where there are many."""
-    steps = recorder.steps
+    """The numbers of the recorded steps, evenly chosen where there are many, with small pictures of
+    as many earlier steps as there is room for.
+    """
     most = max(2, min(MOST_SNAPSHOTS, MOST_SNAPSHOT_ROWS // max(len(table.rows), 1)))
-    if len(steps) < 2:
+    if len(recorder.steps) < 2:
         return ()
-    chosen = steps
-    if len(steps) > most:
-        chosen = sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)})
+    steps = _evenly(recorder.steps, most)
+    cells = SNAPSHOT_SIDE**2 * sum(bool(row.pictures) for row in table.rows)
+    room = min(len(steps) - 1, SNAPSHOT_PICTURES // cells if cells else 0)
+    pictured = {steps[k * (len(steps) - 1) // room] for k in range(room)}
     places = _places(row.path for row in table.rows)
-    pictured = _pictured_steps(table, chosen)
     snapshots = []
-    for step in chosen:
+    for step in steps:
         calls = list(recorder[step])
-        measured = _measured(calls, {})
+        measured, _ = _measured(calls)
         at = {key: k for k, key in enumerate(_places(call.path for call in calls))}
         numbers = [at.get(key, -1) for key in places]
-        drawn = [k if row.pictures else -1 for k, row in zip(numbers, table.rows, strict=True)]
-        pictures = _small_pictures(calls, drawn) if step in pictured else {}
+        pictures = {}
+        for k, number in enumerate(numbers if step in pictured else ()):
+            is_kept = number >= 0 and table.rows[k].pictures and calls[number].captured
+            array = _first_drawable(calls[number].returns) if is_kept else None
+            if array is not None:
+                path = calls[number].path
+                pictures[k] = picture_for(array, path, side=SNAPSHOT_SIDE, tiles=1)
         snapshots.append(StepSnapshot(step, tuple(map(measured.get, numbers)), pictures))
     return tuple(snapshots)
 
 
-def _pictured_steps(table: CallTable, steps: Sequence[int]) -> set[int]:
-    """The earlier steps of which there is room for small pictures, evenly chosen; none where
-    statistics alone were kept.
-    """
-    cells = SNAPSHOT_SIDE**2 * sum(bool(row.pictures) for row in table.rows)
-    most = min(len(steps) - 1, SNAPSHOT_PICTURES // cells if cells else 0)
-    return {steps[k * (len(steps) - 1) // most] for k in range(most)}
-
-
-def _small_pictures(calls: Sequence[Call], rows: Sequence[int]) -> dict[int, Picture]:
-    """Draw the returns of calls small, by place among `rows`; these are numbers of calls, -1 for
-    none.
-    """
-    pictures = {}
-    for k, row in enumerate(rows):
-        is_kept = row >= 0 and calls[row].captured
-        array = _first_drawable(calls[row].returns) if is_kept else None
-        if array is not None:
-            pictures[k] = picture_for(array, calls[row].path, side=SNAPSHOT_SIDE, tiles=1)
-    return pictures
+def _evenly(steps: Sequence[int], most: int) -> Sequence[int]:
+    """At most so many of the steps, the first and the last among them."""
+    if len(steps) <= most:
+        return steps
+    return sorted({steps[round(k * (len(steps) - 1) / (most - 1))] for k in range(most)})
 
 
 def pictures_at(recorder: Recorder, step: int, path: str, index: int) -> tuple[Picture, ...]:

@@ -11,16 +11,14 @@ import math
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
 from nbmodule.views.arrays.pictures import FIRST_TILES, LARGEST_SMALL_TILE, draw_tiles, picture_of
-from nbmodule.views.arrays.reductions import statistics_of
 from nbmodule.views.arrays.scales import SCALES
-from nbmodule.views.arrays.values import exact_text, metadata_of, readable_numbers
+from nbmodule.views.arrays.values import exact_text, metadata_of, readable_numbers, statistics_of
 from nbmodule.views.records.records import Picture
 from nbmodule.views.renderers.columns import picture_payload, statistics_payload
 
@@ -169,9 +167,7 @@ def _planes(
     """The array as `[tile, row, column]`, the first tiles alone, and how many there are."""
     axes = (*tiles, down, across)
     part = x[tuple(slice(None) if axis in axes else k for axis, k in enumerate(at))]
-    order = [sorted(axes).index(axis) for axis in axes]
-    module: Any = jnp if isinstance(part, jax.Array) else np
-    turned = module.transpose(part, order)
+    turned = part.transpose([sorted(axes).index(axis) for axis in axes])
     total = math.prod(turned.shape[:-2])
     return turned.reshape(total, *turned.shape[-2:])[:count], total
 

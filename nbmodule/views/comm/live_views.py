@@ -17,17 +17,17 @@ import threading
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import count
 from typing import Any
 
 from nbmodule.base.format import plain
 from nbmodule.base.notebook import running_cell_id, running_execution, running_kernel, running_shell
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.reductions import statistics_of
-from nbmodule.views.arrays.values import metadata_of
+from nbmodule.views.arrays.values import metadata_of, statistics_of
 from nbmodule.views.comm.array_slices import cell_payload, slice_payload
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.comm.retention import keep_view
-from nbmodule.views.comm.sources import CallsSource, Gone, LiveSource, source_for
+from nbmodule.views.comm.sources import Gone, LiveSource, source_for
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import statistics_payload
@@ -42,25 +42,6 @@ SETTLE_AFTER = 0.5
 MOST_MEASURED = 500
 
 
-class LiveView:
-    """One displayed value that can be asked for more."""
-
-    def __init__(self, key: str, name: str, source: LiveSource, record: ViewRecord) -> None:
-        self.key, self.name, self.source = key, name, source
-        self.left = _left_out(record)
-        self.made = time.monotonic()
-        self.is_open = self.told = False
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the arrays that only this view holds."""
-        return self.source.nbytes
-
-    def clear(self) -> None:
-        """Let go of the arrays; what was drawn stays."""
-        self.source.clear()
-
-
 def _left_out(record: ViewRecord) -> int:
     return max(0, len(getattr(record, "rows", ())) - MOST_ROWS.get(type(record), sys.maxsize))
 
@@ -70,7 +51,7 @@ class Views:
 
     def __init__(self, kernel: object) -> None:
         self._loop: Any = getattr(kernel, "io_loop", None)
-        self._views: dict[str, LiveView] = {}
+        self._views: dict[str, LiveSource] = {}
         self._cells: dict[str, tuple[Any, list[str]]] = {}
         self._link: Any = None
         self._is_asked = False
@@ -83,20 +64,20 @@ class Views:
         if source is None:
             return None
         cell, run = running_cell_id() or "", running_execution()
-        if self._cells.get(cell, (None,))[0] != run:
-            for old in self._cells.get(cell, (None, []))[1]:
+        last, keys = self._cells.get(cell, (None, []))
+        if last != run:
+            for old in keys:
                 self._views.pop(old, None)
-            self._cells[cell] = (run, [])
+            keys = []
+            self._cells[cell] = (run, keys)
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
-        key = next(
-            key for n in range(len(self._views) + 1) if (key := f"{digest}-{n}") not in self._views
-        )
-        view = self._views[key] = LiveView(
-            key, plain(getattr(record, "name", type(value).__name__)), source, record
-        )
-        self._cells[cell][1].append(key)
+        key = next(key for n in count() if (key := f"{digest}-{n}") not in self._views)
+        source.left, source.made = _left_out(record), time.monotonic()
+        self._views[key] = source
+        keys.append(key)
         if source.nbytes:
-            keep_view(view, lambda view: view.name)
+            name = plain(getattr(record, "name", type(value).__name__))
+            keep_view(source, lambda _: name)
             self._later(SETTLE_AFTER, source.settle)
         if not self._is_asked:
             self._is_asked = True
@@ -125,53 +106,51 @@ class Views:
             self._loop.add_callback(self._answer, message)
 
     def _answer(self, message: dict[str, Any]) -> None:
-        view = self._views.get(str(message.get("view")))
-        kind = str(message.get("kind"))
+        key, kind = str(message.get("view")), str(message.get("kind"))
+        source = self._views.get(key)
         if kind == "hello":
-            if view is not None:
-                self.send(self._welcome(view))
+            if source is not None:
+                self.send(self._welcome(key, source))
             return
         if "kind" not in message:
-            if view is not None:
-                view.source.hear(message)
+            if source is not None:
+                source.hear(message)
             return
         head = {"kind": "answer", "page": message.get("page"), "n": message.get("n")}
         try:
-            if view is None:
+            if source is None:
                 raise Gone("the cell has run again since: see its new output")
-            self.send(head | answer(view, kind, message))
+            self.send(head | answer(source, kind, message))
         except Gone as gone:
             self.send(head | {"error": str(gone)})
         except Exception as error:  # noqa: BLE001 - a view shows what went wrong, in its place
             self.send(head | {"error": plain(f"{type(error).__name__}: {error}", 500)})
 
-    def _welcome(self, view: LiveView) -> dict[str, Any]:
-        view.is_open = True
-        view.source.joined(lambda content: self.send(content | {"kind": "told", "view": view.key}))
-        source = view.source
-        steps = list(source.steps) if isinstance(source, CallsSource) else []
+    def _welcome(self, key: str, source: LiveSource) -> dict[str, Any]:
+        source.is_open, steps = True, source.steps()
+        source.joined(lambda content: self.send(content | {"kind": "told", "view": key}))
         return {
             "kind": "welcome",
-            "view": view.key,
+            "view": key,
             "steps": steps if len(steps) > 1 else [],
-            "age": time.monotonic() - view.made,
+            "age": time.monotonic() - source.made,
             "changed": source.has_changed(),
-            "left": view.left,
+            "left": source.left,
         }
 
     def look_for_changes(self, *_: object) -> None:
         """After a cell: tell each open view, once, that what it shows has changed."""
-        for view in list(self._views.values()):
-            if view.is_open and not view.told and view.source.has_changed():
-                view.told = True
-                self.send({"kind": "changed", "view": view.key})
+        for key, source in list(self._views.items()):
+            if source.is_open and not source.was_told and source.has_changed():
+                source.was_told = True
+                self.send({"kind": "changed", "view": key})
 
 
-def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]:
+def answer(source: LiveSource, kind: str, message: dict[str, Any]) -> dict[str, Any]:
     """Answer one question about a view.
 
     Args:
-        view: The view.
+        source: The displayed value.
         kind: `measure` (statistics of `rows`), `parts` (names of the arrays of `row`), `slice` (a
             picture of `part` of `row`), `cell` (one cell of it, exactly), `refresh` and `whole`
             (the data of the view as they are now, or with all rows), or what the source knows.
@@ -181,9 +160,11 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
         Gone: what was shown is no longer there.
         ArgumentError: there is no such question.
     """
-    source = view.source
-    if kind == "measure":
-        return {"st": measured(source, [int(row) for row in message["rows"]][:MOST_MEASURED])}
+    if kind == "measure":  # of the first array of each row, all read together
+        rows = [int(row) for row in message["rows"]][:MOST_MEASURED]
+        arrays = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
+        found = zip(arrays, statistics_of([*arrays.values()]), strict=True)
+        return {"st": {row: statistics_payload(stats) for row, stats in found}}
     if kind == "parts":
         parts = source.parts(int(message["row"]))
         return {
@@ -200,7 +181,7 @@ def answer(view: LiveView, kind: str, message: dict[str, Any]) -> dict[str, Any]
             raise Gone("it cannot have changed")
         if kind == "refresh":
             source.renew()
-            view.told, view.left = False, _left_out(record)
+            source.was_told, source.left = False, _left_out(record)
             record = fitted(record)
         return {"data": packed_data(payload_of(record))}
     data = source.answer(kind, message)
@@ -213,15 +194,6 @@ def _part(source: LiveSource, message: dict[str, Any]) -> Any:
     return source.parts(int(message["row"]))[int(message.get("part", 0))][1]
 
 
-def measured(source: LiveSource, rows: list[int]) -> dict[int, Any]:
-    """Statistics of the first array of each row, all read together."""
-    arrays = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
-    return {
-        row: statistics_payload(stats)
-        for row, stats in zip(arrays, statistics_of(list(arrays.values())), strict=True)
-    }
-
-
 @functools.cache
 def _script() -> str:
     return widget_module(
@@ -229,7 +201,11 @@ def _script() -> str:
     )
 
 
-_of_kernels: list[tuple[Any, Views]] = []
+@functools.cache
+def _views_of(kernel: object) -> Views:
+    views = Views(kernel)
+    running_shell().events.register("post_run_cell", views.look_for_changes)
+    return views
 
 
 def live_views() -> Views | None:
@@ -241,12 +217,5 @@ def live_views() -> Views | None:
     kernel = running_kernel()
     if kernel is None or running_cell_id() is None or needs_second_output():
         return None
-    for owner, views in _of_kernels:
-        if owner is kernel:
-            return views
-    if find_spec("anywidget") is None:  # then the static form is all there is
-        return None
-    views = Views(kernel)
-    _of_kernels.append((kernel, views))
-    running_shell().events.register("post_run_cell", views.look_for_changes)
-    return views
+    # without anywidget the static form is all there is
+    return _views_of(kernel) if find_spec("anywidget") is not None else None

@@ -8,6 +8,7 @@ lists them.
 
 from __future__ import annotations
 
+import functools
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +19,12 @@ from jax.core import Tracer
 
 from nbmodule.base.notebook import running_cell_id, running_shell
 from nbmodule.calls.memory import hold
-from nbmodule.views.arrays.reductions import is_remote
 
 # Bytes that all views together may hold.
 BUDGET = 256_000_000
 
 
 _views: list[tuple[weakref.ref[Any], str | None]] = []
-_listening: list[Any] = []
 
 
 def keep_view(view: object, what: Callable[[Any], str]) -> None:
@@ -38,7 +37,8 @@ def keep_view(view: object, what: Callable[[Any], str]) -> None:
     """
     hold(view, "view", what)
     _views.append((weakref.ref(view), running_cell_id()))
-    _listen()
+    if (shell := running_shell()) is not None:
+        _listen(shell)
     _views[:] = [entry for entry in _views if entry[0]() is not None]
     alive = [view_ for ref, _ in _views if (view_ := ref()) is not None]
     total = sum(view_.nbytes for view_ in alive)
@@ -58,11 +58,9 @@ def free_cell(cell: str) -> None:
     _views[:] = [entry for entry in _views if entry[1] != cell and entry[0]() is not None]
 
 
-def _listen() -> None:
-    """Free the views of a cell that begins to run, once for each shell."""
-    shell = running_shell()
-    if shell is None or any(other_shell is shell for other_shell in _listening):
-        return
+@functools.cache
+def _listen(shell: Any) -> None:
+    """Free the views of a cell that begins to run."""
 
     def begin(info: object = None) -> None:
         cell = running_cell_id() or getattr(info, "cell_id", None)
@@ -70,7 +68,6 @@ def _listen() -> None:
             free_cell(cell)
 
     shell.events.register("pre_run_cell", begin)
-    _listening.append(shell)
 
 
 def moved_to_host(
@@ -111,8 +108,9 @@ def moved_to_host(
 
 def _is_fetched(x: object) -> bool:
     return (
-        not isinstance(x, Tracer)
-        and is_remote(x)
+        isinstance(x, jax.Array)
+        and not isinstance(x, Tracer)
         and x.is_fully_addressable
+        and any(device.platform != "cpu" for device in x.sharding.device_set)
         and not jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
     )

@@ -49,9 +49,18 @@ class LiveSource:
     """One displayed value.
 
     A row is counted as in its record; the parts of a row are its arrays, each with a name.
+
+    Attributes:
+        nbytes: Of the arrays that only this view holds.
+        left: Rows that were left out.
+        made: When it was shown, by `time.monotonic`.
+        is_open: Whether a page shows it.
+        was_told: Whether its pages know that the value has changed.
     """
 
-    nbytes = 0
+    nbytes = left = 0
+    made = 0.0
+    is_open = was_told = False
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
         """The arrays of a row."""
@@ -64,6 +73,10 @@ class LiveSource:
     def has_changed(self) -> bool:
         """Return True if the value is no longer the one that was drawn."""
         return False
+
+    def steps(self) -> list[int]:
+        """The steps that can be asked for."""
+        return []
 
     def renew(self) -> None:
         """Take what is there now for what is drawn."""
@@ -133,9 +146,8 @@ class LeavesSource(LiveSource):
         return self._record
 
     def settle(self) -> None:
-        self._leaves, self.nbytes = moved_to_host(self._leaves)
-        if self._leaves is None:
-            self.nbytes = 0
+        self._leaves, size = moved_to_host(self._leaves)
+        self.nbytes = 0 if self._leaves is None else size
 
     def clear(self) -> None:
         self._leaves, self._record, self.nbytes = None, None, 0
@@ -246,11 +258,9 @@ class CallsSource(WeakSource):
         value = self.value()
         return value.steps[-1:] if isinstance(value, Recorder) else (len(value), value.steps[-1:])
 
-    @property
-    def steps(self) -> tuple[int, ...]:
-        """The steps that can be asked for."""
+    def steps(self) -> list[int]:
         value = self._value()
-        return tuple(value.steps) if value is not None else ()
+        return [] if value is None else list(value.steps)
 
     def _calls(self) -> Any:
         value = self.value()
@@ -288,7 +298,7 @@ class ReturnsSource(WeakSource):
     noun = "record of returns"
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
-        return _numbered("return", listed_returns(self.value())[row][2])
+        return _numbered("return", listed_returns(self.value())[row].returns)
 
 
 def _numbered(name: str, tree: object) -> list[tuple[str, Any]]:

@@ -6,6 +6,7 @@ A display never breaks the cell: a part that fails is shown as its error, in its
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -27,8 +28,7 @@ from nbmodule.views.builders.modules import module_of
 from nbmodule.views.builders.pictured import with_colors, with_labels
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.comm.live_views import live_views
-from nbmodule.views.records.records import Note, ViewRecord
-from nbmodule.views.records.variables import VariableTree
+from nbmodule.views.records.records import Note, VariableTree, ViewRecord
 from nbmodule.views.renderers.html import data_text, view_element
 from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import capped_text_of, text_of, title_of
@@ -70,7 +70,9 @@ def show(
     if labels or color:
         record = with_colors(with_labels(record_for(value), tuple(map(str, labels))), color or {})
     if form == "text" or (form == "auto" and not in_notebook()):
-        _print(_guarded(record, lambda record: text_of(record, width=terminal_width())))
+        text = printed(record)
+        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+        print(text.encode(encoding, "replace").decode(encoding))
         return
     if record is value and hasattr(type(value), "_ipython_display_"):
         show_in_place(value, form)
@@ -96,7 +98,7 @@ def renew(value: object) -> bool:
     if value not in _outputs:
         return False
     handle, key = _outputs[value]
-    record = _with_title(record_for(value))
+    record = _record(value, value)
     html, _ = _html(record, None, key)
     bundle = {"text/plain": _guarded(record, capped_text_of), "text/html": str(html)}
     handle.update(bundle, raw=True)
@@ -136,11 +138,7 @@ def _bundle(value: object, shown: object, form: str) -> tuple[dict[str, str], st
         return cast("Any", value)._repr_mimebundle_(), None
     # A hundred thousand new rows would set the collector off again and again.
     with collector_paused():
-        try:
-            record = record_for(shown)
-        except Exception as error:  # noqa: BLE001 - a display never breaks the cell
-            record = _failure(value, error)
-        record = _with_title(named(record, value))
+        record = _record(shown, value)
         bundle, key = {"text/plain": _guarded(record, capped_text_of)}, None
         if form != "text":
             html, key = _html(record, value if form == "auto" else None)
@@ -149,13 +147,13 @@ def _bundle(value: object, shown: object, form: str) -> tuple[dict[str, str], st
     return bundle, key
 
 
-def _key(value: object, record: ViewRecord, text: str) -> str | None:
-    """The key by which the page will ask the kernel about a value; None where no page can."""
+def _record(shown: object, value: object) -> ViewRecord:
+    """Make a record with its title, which reads every row, for all forms."""
     try:
-        views = live_views()
-        return None if views is None else views.admit(value, record, text)
-    except Exception:  # noqa: BLE001 - a view that cannot be asked for more is still a view
-        return None
+        record = named(record_for(shown), value)
+        return dataclasses.replace(record, title=tuple(title_of(record)))
+    except Exception as error:  # noqa: BLE001 - a display never breaks the cell
+        return _failure(value, error)
 
 
 def named(record: ViewRecord, value: object) -> ViewRecord:
@@ -178,14 +176,6 @@ def _name_of(value: object, names: Mapping[str, Any]) -> str | None:
     return None if value is None else next(given, None)
 
 
-def _with_title(record: ViewRecord) -> ViewRecord:
-    """Work the title out once for all forms: it reads every row."""
-    try:
-        return dataclasses.replace(record, title=tuple(title_of(record)))
-    except Exception:  # noqa: BLE001 - then each form shows what is wrong in its own place
-        return record
-
-
 def html_of(value: object) -> str:
     """Give a value as HTML that stands alone: no request, no other file."""
     return _bundle(value, value, "static")[0]["text/html"]
@@ -198,7 +188,9 @@ def _html(record: ViewRecord, value: object, key: str | None = None) -> tuple[st
         data, form = payload_of(record), plain_form_of(record)
         text = data_text(data)
         if key is None and value is not None:
-            key = _key(value, whole, text)
+            with contextlib.suppress(Exception):  # a view that cannot be asked for more is a view
+                views = live_views()
+                key = None if views is None else views.admit(value, whole, text)
         return view_element(data["view"], text, form, key), key
     except Exception as error:  # noqa: BLE001 - a display never breaks the cell
         note = _failure(record, error)
@@ -216,11 +208,6 @@ def _failure(value: object, error: Exception) -> Note:
     name = plain(getattr(value, "name", None) or type(value).__name__)
     reason = f"{type(error).__name__}: {plain(str(error), 500)}"
     return Note(name, f"could not be displayed: {reason}", is_error=True)
-
-
-def _print(text: str) -> None:
-    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-    print(text.encode(encoding, "replace").decode(encoding))
 
 
 def in_notebook() -> bool:

@@ -21,7 +21,7 @@ const NARROW = 560;
 
 /** @type {import("./base.js").Draw<ComparisonData>} */
 function draw(view, data, channel) {
-  const [faults, cls, places] = readers(data, "fault", "cls", "place");
+  const [faults, cls, places] = readers(data, "fault", "cls", "path");
   const [input, given, a, b, src, remark] = readers(data, "in", "given", "ca", "cb", "src", "remark");
   const [where, values, picture, order, changes, sizes] = readers(data, "where", "values", "pic", "order", "change", "largest");
   const [label, fault, place] = [(/** @type {number} */ i) => data.label[i], (/** @type {number} */ i) => faults(i) ?? "", (/** @type {number} */ i) => places(i) ?? ""];

@@ -13,7 +13,7 @@ const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpecte
 
 /** @type {import("./base.js").Draw<DifferenceData>} */
 function draw(view, data, channel) {
-  const [step, paths, statuses, a, b, chain] = readers(data, "step", "path", "status", "ca", "cb", "chain");
+  const [step, paths, statuses, a, b] = readers(data, "step", "path", "status", "ca", "cb");
   const [where, changes, sizes] = readers(data, "where", "change", "largest");
   const [path, status] = [(/** @type {number} */ i) => paths(i) ?? "", (/** @type {number} */ i) => statuses(i) ?? ""];
   const [change, largest] = [changes, sizes].map((read) => (/** @type {number} */ i) => (read(i) === null ? null : Number(read(i)))); // infinities are texts
@@ -30,7 +30,7 @@ function draw(view, data, channel) {
     flat: (i) => path(i) || (step(i) ?? ""),
     key: (i) => path(i) || (step(i) ?? ""),
     text: (i) => `${path(i)} ${status(i) ?? ""}`.toLowerCase(),
-    code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(chain(i) ?? path(i))}]` : data.root || path(i)),
+    code: (i) => (data.root && status(i) ? `${data.root}[${JSON.stringify(path(i))}]` : data.root || path(i)),
     rowClass: (i) => (["missing", "shape"].includes(status(i)) ? "wrong" : status(i) === "same" ? "quiet" : ""),
     nameTitle: "path",
     columns: [

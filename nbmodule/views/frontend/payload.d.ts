@@ -189,12 +189,10 @@ export interface DifferenceData extends Tree {
   where?: Packed<number[]>;
   a: string;
   b: string;
-  chain?: Packed<string>;
 }
 
 export interface ComparisonData extends Listed {
   path?: Packed<string>;
-  place?: Packed<string>;
   order?: Packed<number>;
   fault?: Packed<string>;
   cls?: Packed<string>;

@@ -35,8 +35,8 @@ from nbmodule.views.records.records import (
     Picture,
     ReturnTable,
     SeriesRecord,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import CLASSES, LINES, palette, tile_picture
 from nbmodule.views.renderers.plain_text import best_of, number_badges, spread, title_of
 
@@ -246,7 +246,7 @@ def _returns(table: ReturnTable, figure: Figure) -> None:
 @draw_record.register(ComparisonTable)
 def _comparison(table: ComparisonTable, figure: Figure) -> None:
     row = next((row for row in table.rows if len(row.pictures) == 3), PairRow(""))
-    names = [f"{row.path}: {name}" for name in (table.a, table.b, "difference")]
+    names = [f"{row.name}: {name}" for name in (table.a, table.b, "difference")]
     named = list(zip(row.pictures, names, strict=False))
     _panels(figure, table, named, draw_picture, (3, 2.8), "no return that differs was drawn")
 

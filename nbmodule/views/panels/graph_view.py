@@ -27,7 +27,7 @@ from nbmodule.views.renderers.drawing import address_of, image_source
 from nbmodule.views.renderers.html import Markup, data_text, tag, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import lines_of, title_parts
-from nbmodule.views.renderers.static import PRE, body_of, plain_form_of
+from nbmodule.views.renderers.static import body_of, plain_form_of, pre
 
 MOST_LINES = 150
 # Bytes of the still picture; a larger one is drawn less open, then left out.
@@ -55,6 +55,15 @@ class GraphRecord(ViewRecord):
 
     graph: Graph
     root: str = "graph"
+
+    @property
+    def options(self) -> Options:
+        """How it is to be drawn."""
+        return self.graph.options or Options()
+
+    def outline(self, lines: int | None = None) -> list[str]:
+        """The outline below the title, in at most so many lines."""
+        return outline(self.graph, lines=lines, options=self.options).split("\n")[1:]
 
 
 def graph_of(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
@@ -127,7 +136,7 @@ def _(record: GraphRecord) -> list[str]:
 @payload_of.register
 def _(record: GraphRecord) -> dict[str, Any]:
     drawing = data(record.graph)
-    _add_pictures(drawing["returns"], _options(record).values)
+    _add_pictures(drawing["returns"], record.options.values)
     notes = [note for note in (*drawing["notes"], *record.notes) if note]
     return drawing | ({"title": list(record.title)} if record.title else {}) | {"notes": notes}
 
@@ -149,27 +158,18 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
 
 @lines_of.register(GraphRecord)
 def _text(record: GraphRecord, width: int, color: bool) -> list[str]:
-    return _outline(record).split("\n")[1:]
-
-
-def _outline(record: GraphRecord, lines: int | None = None) -> str:
-    return outline(record.graph, lines=lines, options=_options(record))
-
-
-def _options(record: GraphRecord) -> Options:
-    return record.graph.options or Options()
+    return record.outline()
 
 
 @body_of.register
 def _(record: GraphRecord) -> Markup:
-    lines = _outline(record, MOST_LINES).split("\n")[1:]
-    text = tag("details", tag("summary", "outline"), tag("pre", "\n".join(lines), style=PRE))
+    text = tag("details", tag("summary", "outline"), pre(record.outline(MOST_LINES)))
     return tag("div", *still_picture(record), text)
 
 
 def still_picture(record: GraphRecord) -> list[Markup]:
     """The still picture, less open where it would be too large."""
-    for depth in dict.fromkeys((_options(record).depth, 1, 0)):
+    for depth in dict.fromkeys((record.options.depth, 1, 0)):
         svg = to_svg(record.graph, depth=depth)
         if len(svg) <= MOST_SVG:
             style = "max-width:100%;background:#fff"

@@ -46,7 +46,7 @@ from nbmodule.views.renderers.columns import filled, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline, module_outline
 from nbmodule.views.renderers.payload import fitted, payload_of
-from nbmodule.views.renderers.plain_text import lines_of, text_of, title_of, title_parts
+from nbmodule.views.renderers.plain_text import lines_of, text_of, title_of
 from nbmodule.views.renderers.static import body_of, plain_form_of
 
 # Letters of code in one panel.
@@ -81,11 +81,6 @@ class Panel(ViewRecord):
         yield from (("modules", self.modules), ("calls", self.calls), ("graph", self.graph))
         if self.what_if is not None:
             yield "what if", self.what_if
-
-
-@title_parts.register
-def _(panel: Panel) -> list[str]:
-    return [plain(panel.name)]
 
 
 @derived.register
@@ -226,7 +221,6 @@ class Inspection(Shown):
     ) -> None:
         ran, why = _tried(parts.run)
         graph, no_graph = _tried(parts.graph)
-        self.calls: Calls = Calls(name=parts.name) if ran is None else ran.calls
         self.graph: Graph | None = graph
         self._selected: tuple[str, int] | None = None
         self._send: Callable[[dict[str, Any]], None] | None = None
@@ -234,7 +228,8 @@ class Inspection(Shown):
         self._what_if: WhatIf | None = None
         self._recorder = None if parts.recorder is None else weakref.ref(parts.recorder)
         self._shown = _panel(parts, ran, why, graph, no_graph)
-        self.calls, self.nbytes = _in_host_memory(self.calls)
+        calls = Calls(name=parts.name) if ran is None else ran.calls
+        self.calls, self.nbytes = _in_host_memory(calls)
         keep_view(self, lambda view: f"inspect {view.record.name}")
 
     @property

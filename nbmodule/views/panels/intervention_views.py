@@ -38,7 +38,7 @@ from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload
 from nbmodule.views.renderers.html import Markup, packed_data, tag
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import lines_of, title_parts
+from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import body_of
 
 if TYPE_CHECKING:
@@ -104,14 +104,11 @@ def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
     met = watched_at(run.model, None, run.args, {(module, True), (module, False)}, run.kwargs)
     if not met:
         raise ArgumentError(f'"{path}" did not run on this input.')
-    return _channels(module, met[module, True][0]), _channels(module, met[module, False][0])
-
-
-def _channels(module: object, values: object) -> int:
-    x = first_array(values, module)
-    layout = vars(module).get("data_format")
-    axis = layout.index("C") if layout and "C" in layout and len(layout) == x.ndim else -1
-    return x.shape[axis] if x.ndim else 1
+    sizes = []
+    for is_input in (True, False):
+        _, channels, units, _ = counts_of(module, first_array(met[module, is_input][0], module))
+        sizes.append(channels or units or 1)
+    return sizes[0], sizes[1]
 
 
 def _built(cls: type, name: str, sizes: tuple[int, int]) -> tuple[Any, str]:
@@ -341,11 +338,6 @@ def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
 
 
 # -- forms --
-@title_parts.register
-def _(record: InterventionRecord) -> list[str]:
-    return [plain(record.name)]
-
-
 @lines_of.register(InterventionRecord)
 def _lines(record: InterventionRecord, width: int, color: bool) -> list[str]:
     return [line[: max(width, 20)] for line in record.text[1:]]
@@ -431,12 +423,9 @@ def _edit(what_if: WhatIf, message: dict[str, Any]) -> None:
         with other_keys():
             part, said = part_for(what_if, str(message.get("by")), path, method, is_after)
         what_if.edit(method, _after(path) if is_after else path, part, said)
-    elif method == "share":
-        what_if.edit(method, path, str(message.get("by")))
-    elif method == "set":
-        what_if.edit(method, path, str(message.get("name")), message.get("value"))
     else:
-        what_if.edit(method, path)
+        names = {"share": ["by"], "set": ["name", "value"]}.get(method, [])
+        what_if.edit(method, path, *[message.get(name) for name in names])
 
 
 def _after(path: str) -> str:

@@ -37,7 +37,8 @@ class LossCurve(Displayed):
 
     Args:
         name: The title.
-        every: Seconds between two updates of the display, 0.1 at least.
+        every: Seconds between two updates of the display, 0.1 at least; a job log has a line a
+            minute.
         axis: What a step is called.
 
     Example:
@@ -56,17 +57,14 @@ class LossCurve(Displayed):
         axis: str = "step",
         display: bool = True,
     ) -> None:
-        self.name, self.axis = name, axis
-        self.every = max(float(every), 0.1)
-        self.state = ""
+        self.name, self.axis, self.state = name, axis, ""
+        self._place = _place() if display else ""
+        self.every = LOG_EVERY if self._place == "log" else max(float(every), 0.1)
         self._points: dict[str, tuple[list[float], list[float]]] = {}
         self._waiting: deque[tuple[str, float, Any]] = deque()
         self._step = 0
-        self._changed = False
-        self._shown_at = 0.0
-        self._logged_at = float("-inf")
+        self._shown_at = float("-inf")
         self._handle: Any = None
-        self._place = _place() if display else ""
         if self._place == "notebook":
             _at_end_of_cell(self)
 
@@ -92,7 +90,6 @@ class LossCurve(Displayed):
                     "there. Return it and log it outside."
                 )
             self._waiting.append((name, step, value))
-        self._changed = True
         self._read()
         if time.monotonic() - self._shown_at >= self.every:
             self._show()
@@ -122,19 +119,16 @@ class LossCurve(Displayed):
         return HistoryRecord(plain(self.name), series, self.state, self.axis)
 
     def _show(self, *, last: bool = False) -> None:
-        if not self._place or not (self._changed or last):
+        if not self._place:
             return
-        self._changed = False
+        self._shown_at = time.monotonic()
         history = self.record()
         if self._place == "notebook":
             self._update(history)
         elif self._place == "terminal":
-            end = "\n" if last else ""
-            print(f"\r\x1b[K{one_line(history)}", end=end, flush=True)
-        elif last or time.monotonic() - self._logged_at >= LOG_EVERY:
+            print(f"\r\x1b[K{one_line(history)}", end="\n" if last else "", flush=True)
+        else:
             print(one_line(history), flush=True)
-            self._logged_at = time.monotonic()
-        self._shown_at = time.monotonic()
 
     def _update(self, history: HistoryRecord) -> None:
         from IPython.display import display

@@ -13,7 +13,7 @@ from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import PROFILE, cells_of, columns_of
 from nbmodule.views.renderers.payload import common, payload_of
-from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines, title_parts
+from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines
 from nbmodule.views.renderers.text_layout import Line
 
 # Rows of one view; the cheapest are left out.
@@ -45,15 +45,10 @@ def profile_tree(profile: Profile) -> ProfileTree:
     return ProfileTree(rows, profile.best, title=tuple(profile.facts), notes=notes)
 
 
-@title_parts.register
-def _(tree: ProfileTree) -> list[str]:
-    return [tree.root]
-
-
 @payload_of.register
 def _(tree: ProfileTree) -> dict[str, Any]:
     depth, labels = [row.depth - 1 for row in tree.rows], [row.name for row in tree.rows]
-    outline = Outline(depth, labels, list(range(len(depth))))
+    outline = Outline(depth, labels)
     return {
         **common(tree, "profile", outline.row, "nb.profile(step, *args)"),
         "depth": depth,

@@ -24,8 +24,8 @@ from nbmodule.views.records.records import (
     ModuleRow,
     ModuleTree,
     SeriesRecord,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableTree
 
 # From worst to mildest.
 SIGNS = {"wrong": "▲", "doubt": "●", "note": "○"}
@@ -82,11 +82,6 @@ def ranked(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 def worst_of(findings: Sequence[Finding]) -> Finding | None:
     """Return the finding at which a view opens: the first at a row that is more than a note."""
     return next((f for f in findings if f.row is not None and f.kind != "note"), None)
-
-
-def findings_text(findings: Sequence[Finding]) -> list[str]:
-    """Write each finding with its sign."""
-    return [f"{SIGNS[f.kind]} {f.text}" for f in findings]
 
 
 @functools.singledispatch
@@ -306,7 +301,7 @@ def _(table: ComparisonTable) -> list[Finding]:
         by = "another shape"
         if row.change is not None:
             by = f"{format_number(row.change, 2)} of its norm"
-        text = f"{'first fault' if is_first else 'at fault'} {row.path}: off by {by}"
+        text = f"{'first fault' if is_first else 'at fault'} {row.name}: off by {by}"
         findings.append(Finding(text, row.path, "wrong", math.inf if is_first else size, k))
     return findings
 

@@ -58,8 +58,8 @@ def numbered(names: Iterable[str], keys: Iterable[Hashable]) -> list[str]:
 class Outline:
     """Lines of a tree, as columns.
 
-    `row[i]` is the index of a row, or -1; `members[i]` says of a group how many it holds and from
-    which to which.
+    `row[i]` is the index of a row, or -1; by default each line is a row. `members[i]` says of a
+    group how many it holds and from which to which.
 
     Attributes:
         period: Of a group whose members alternate: after how many they come again.
@@ -74,6 +74,10 @@ class Outline:
     period: dict[int, int] = field(default_factory=dict)
     joined: dict[int, tuple[str, ...]] = field(default_factory=dict)
     _ends: list[int] = field(default_factory=list, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.row:
+            self.row = list(range(len(self.depth)))
 
     def append(self, depth: int, label: str, row: int) -> None:
         """Add a line."""
@@ -121,13 +125,15 @@ class Outline:
 
 
 def outline_of_keys(keys: Sequence[tuple[str, ...]]) -> Outline:
-    """Build the lines of a tree from the steps to its leaves; branches stand where their first leaf
-    stands.
+    """Build the lines of a tree from the steps to its leaves.
+
+    Branches stand where their first leaf stands. A level that holds one level and nothing else
+    shares its line.
 
     Example:
-        >>> tree = outline_of_keys([("a", "w"), ("a", "b"), ("c",)])
-        >>> list(zip(tree.depth, tree.label, tree.row))
-        [(0, 'a', -1), (1, 'w', 0), (1, 'b', 1), (0, 'c', 2)]
+        >>> tree = outline_of_keys([("a", "w"), ("a", "b"), ("c", "0", "w")])
+        >>> [(tree.depth[i], tree.display(i), tree.row[i]) for i in range(len(tree))]
+        [(0, 'a', -1), (1, 'w', 0), (1, 'b', 1), (0, 'c/0', -1), (1, 'w', 2)]
     """
     root: dict[str, Any] = {}
     for i, steps in enumerate(keys):
@@ -154,8 +160,14 @@ def _free(level: dict[str, Any], name: str) -> str:
 def _write(level: dict[str, Any], depth: int, out: Outline) -> None:
     for label, item in level.items():
         is_level = type(item) is dict
-        out.append(depth, "" if label is None else label, -1 if is_level else item)
+        out.append(depth, label or "", -1 if is_level else item)
         if is_level:
+            names = []
+            while len(item) == 1 and type(only := next(iter(item.values()))) is dict:
+                names += [name for name in item if name is not None]
+                item = only
+            if names:
+                out.joined[len(out) - 1] = tuple(names)
             _write(item, depth + 1, out)
 
 
@@ -222,6 +234,8 @@ def group_neighbors(
         return alike, 0
 
     def copy(i: int, depth: int) -> None:
+        if i in tree.joined:
+            out.joined[len(out)] = tree.joined[i]
         out.append(depth, tree.label[i], tree.row[i])
         line = _siblings(i + 1, ends[i], ends)
         count, period = count_alike(line, 0) if line else (0, 0)
@@ -251,47 +265,9 @@ def _structures(tree: Outline, signature: Sequence[Hashable], ends: Sequence[int
         while j < ends[i]:
             children.append((tree.label[j], shape[j]))
             j = ends[j]
-        shape[i] = numbers.setdefault((signature[i], tuple(children)), len(numbers))
+        structure = (signature[i], tree.joined.get(i), tuple(children))
+        shape[i] = numbers.setdefault(structure, len(numbers))
     return shape
-
-
-def join_levels(tree: Outline) -> Outline:
-    """Let a level that holds one level and nothing else share its line.
-
-    Example:
-        >>> tree = join_levels(
-        ...     outline_of_keys(
-        ...         [("body", "submodules", "v0", "w"), ("body", "submodules", "v0", "b")]
-        ...     )
-        ... )
-        >>> [tree.display(i) for i in range(len(tree))], tree.depth
-        (['body/submodules/v0', 'w', 'b'], [0, 1, 1])
-    """
-    row, depth, ends = tree.row, tree.depth, tree.ends()
-    alone = {
-        i for i in range(len(tree) - 1) if row[i] < 0 and row[i + 1] < 0 and ends[i] == ends[i + 1]
-    }
-    alone = {i for i in alone if depth[i + 1] == depth[i] + 1 and i not in tree.members}
-    if not alone:
-        return tree
-    out, shift, until = Outline(), 0, [len(tree)]
-    for i in range(len(tree)):
-        while until[-1] <= i:
-            until.pop()
-            shift -= 1
-        if i - 1 in alone:
-            line = len(out) - 1
-            out.joined[line] = (*out.joined.get(line, ()), *filter(None, (tree.label[i],)))
-            shift += 1
-            until.append(ends[i])
-        else:
-            line = len(out)
-            out.append(depth[i] - shift, tree.label[i], row[i])
-        if i in tree.members:
-            out.members[line] = tree.members[i]
-        if i in tree.period:
-            out.period[line] = tree.period[i]
-    return out
 
 
 def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False) -> list[int]:

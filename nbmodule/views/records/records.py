@@ -7,14 +7,20 @@ dataclasses.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from nbmodule.base.sockets import socket
+from nbmodule.base.format import format_array
 from nbmodule.base.statistics import Statistics
-from nbmodule.views.records.outline import Outline
+from nbmodule.views.records.outline import (
+    MOST_GROUPED,
+    Outline,
+    group_neighbors,
+    outline_of_keys,
+)
 
 
 class Picture(NamedTuple):
@@ -71,10 +77,6 @@ class Picture(NamedTuple):
         """Bytes of the cells and of their values."""
         return len(self.data) + len(self.exact)
 
-    def plot(self, file: object = None) -> Any:
-        """Draw a matplotlib figure, and write it to a file if one is named; see `nb.plot`."""
-        return socket("plot")(self, file)
-
 
 class Finding(NamedTuple):
     """One thing that is wrong with what a view shows, or worth a word.
@@ -112,13 +114,113 @@ class ViewRecord:
     notes: tuple[str, ...] = ()
     findings: tuple[Finding, ...] | None = None
 
-    def plot(self, file: object = None, **options: object) -> Any:
-        """Draw a matplotlib figure, and write it to a file if one is named; see `nb.plot`."""
-        return socket("plot")(self, file, **options)
+
+class LeafMetadata(NamedTuple):
+    """Properties of a leaf that need no reading of its values.
+
+    Attributes:
+        kind: 'parameter', 'buffer', 'array', or the type name of a leaf that is no array.
+        unreadable: Why the values cannot be shown: a random key, a shape, a tracer.
+        error: Why values that existed are gone: a buffer that was deleted.
+    """
+
+    kind: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    bytes: int = 0
+    device: str = ""
+    sharding: str | None = None
+    unreadable: str | None = None
+    error: str | None = None
+
+    @property
+    def is_readable(self) -> bool:
+        """Return True for an array whose values can be read."""
+        return self.shape is not None and not self.unreadable and not self.error
+
+    @property
+    def text(self) -> str:
+        """The type, as `float32[64, 3]`."""
+        return format_array(self.shape, self.dtype)
+
+
+class VariableRow(NamedTuple):
+    """One variable, or one leaf of any PyTree.
+
+    Attributes:
+        keys: The steps from the root. Empty: `path` split at `.`
+    """
+
+    path: str
+    kind: str = "parameter"
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    bytes: int = 0
+    device: str = ""
+    sharding: str | None = None
+    frozen: bool = False
+    shared_with: str | None = None
+    statistics: Statistics | None = None
+    value: str | None = None
+    pictures: tuple[Picture, ...] = ()
+    error: str | None = None
+    keys: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        """The steps from the root."""
+        return self.keys or tuple(self.path.split("."))
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The names by which a reader may refer to the row."""
+        return self.path, "/".join(self.steps), ".".join(self.steps)
+
+    @property
+    def is_readable(self) -> bool:
+        """Return True for an array whose values can be read."""
+        return self.shape is not None and not self.error and self.value is None
+
+
+@dataclass(frozen=True)
+class VariableTree(ViewRecord):
+    """The numbers of a model, of a Container, of any PyTree.
+
+    Attributes:
+        spelled: How a step is written in Python where that is not `.name` or `[0]`, as `{"a":
+            "['a']"}`.
+        color: A number for paths, by which rows are tinted.
+    """
+
+    name: str
+    rows: Sequence[VariableRow]
+    root: str = "v"
+    noun: str = "variable"
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    color: Mapping[str, float] = field(default_factory=dict)
+
+    @functools.cached_property
+    def bytes(self) -> int:
+        """Bytes of all arrays, each counted once."""
+        shared = any(row.shared_with for row in self.rows)
+        listed = {name for row in self.rows for name in row.spellings} if shared else ()
+        return sum(row.bytes for row in self.rows if row.shared_with not in listed)
+
+    @functools.cached_property
+    def lines(self) -> Outline:
+        """The lines with single-child levels joined, and neighbors of one structure grouped."""
+        rows = self.rows
+        outline = outline_of_keys([row.steps for row in rows])
+        if len(rows) > MOST_GROUPED:
+            return outline
+        alike = [(row.kind, row.shape, row.dtype, row.error, row.frozen) for row in rows]
+        signatures = [None if row < 0 else alike[row] for row in outline.row]
+        return group_neighbors(outline, signatures, leaves=False, longest=1)
 
 
 class ModuleRow(NamedTuple):
-    """One module or list of modules below the root, in order of definition, depth 0 first.
+    """One module or list of modules below the root, in order of definition, each after the one that
+    holds it.
 
     Attributes:
         kind: 'module', 'list' or 'group'.
@@ -128,13 +230,10 @@ class ModuleRow(NamedTuple):
     """
 
     path: str
-    name: str
     class_name: str
     summary: str = ""
     parameters: int = 0
-    bytes: int = 0
     buffers: int = 0
-    depth: int = 0
     kind: str = "module"
     shared_with: str | None = None
     input_shapes: str | None = None
@@ -175,7 +274,6 @@ class CallRow(NamedTuple):
     """One call of one module; rows are in the order in which the calls began.
 
     Attributes:
-        index: Counts repeats within one parent call, from 0.
         parent: `order` of the call around this one.
         start: Seconds after the first call began.
         compiling: How many of the seconds went into compiling, as a first call does.
@@ -183,7 +281,6 @@ class CallRow(NamedTuple):
     """
 
     path: str
-    index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
     parent: int | None = None
     order: int = 0
     depth: int = 0
@@ -246,6 +343,7 @@ class DifferenceRow(NamedTuple):
     """One leaf of two trees.
 
     Attributes:
+        path: The steps from the root, apart by `/`.
         status: 'same', 'changed', 'shape', 'dtype', 'missing' (in a only), 'unexpected' (in b
             only).
         change: Norm of b - a over the norm of a.
@@ -254,7 +352,6 @@ class DifferenceRow(NamedTuple):
     """
 
     path: str
-    chain: str = ""
     status: str = "same"
     a: str = ""
     b: str = ""
@@ -282,23 +379,20 @@ class PairRow(NamedTuple):
     returned.
 
     Attributes:
+        path: Empty for the model itself.
         order: Position in the order in which the calls began.
-        index: Counts repeats within one parent call, from 0.
-        status: 'same', 'changed' or 'shape'.
         fault: 'module' (it is at fault), 'inside', 'input', 'tap', or empty: it agrees.
         given: A remark about its input: `agrees to 1e-06`.
         change: Norm of b - a over the norm of a; None where they have no one shape.
+        largest: Largest |b - a|; None where they have no one shape.
         values: The expected array and the found one.
         pictures: Expected, actual, difference.
         remark: Its part in what is wrong, in words.
-        place: The path by which it is looked up: empty for the model itself.
     """
 
     path: str
     order: int = 0
-    index: int = 0  # pyright: ignore[reportIncompatibleMethodOverride]
     class_name: str = ""
-    status: str = "same"
     fault: str = ""
     inputs: str = ""
     given: str = ""
@@ -311,7 +405,11 @@ class PairRow(NamedTuple):
     pictures: tuple[Picture, ...] = ()
     source: str | None = None
     remark: str = ""
-    place: str = ""
+
+    @property
+    def name(self) -> str:
+        """The path; the class of the model itself."""
+        return self.path or self.class_name or "(root)"
 
 
 @dataclass(frozen=True)
@@ -402,7 +500,6 @@ class DataTable(ViewRecord):
 
     Attributes:
         places: For each line what follows `root` in copied code, as `["layers.0"]`.
-        text: The whole as text, a line each; made of the columns if empty.
         wrong: Lines in red.
         label: The title of the first column.
     """
@@ -411,7 +508,6 @@ class DataTable(ViewRecord):
     lines: Outline
     columns: tuple[Column, ...]
     places: Sequence[str] = ()
-    text: tuple[str, ...] = ()
     wrong: frozenset[int] = frozenset()
     root: str = "x"
     label: str = ""
@@ -425,3 +521,21 @@ class Note(ViewRecord):
     name: str
     text: str
     is_error: bool = False
+
+
+def mapped_pictures(record: Any, fn: Callable[[Picture], Picture | None]) -> Any:
+    """Return a record with other pictures: `fn(picture)`, or none where that is None.
+
+    The record itself is returned where nothing changes.
+    """
+    if isinstance(getattr(record, "picture", None), Picture):
+        new = fn(record.picture)
+        return record if new is record.picture else replace(record, picture=new)
+    rows, is_same = list(getattr(record, "rows", ())), True
+    for i, row in enumerate(rows):
+        old = getattr(row, "pictures", ())
+        new = tuple(filter(None, map(fn, old)))
+        if len(new) != len(old) or any(a is not b for a, b in zip(old, new, strict=True)):
+            is_same = False
+            rows[i] = row._replace(pictures=new)
+    return record if is_same else replace(record, rows=rows)

@@ -168,11 +168,13 @@ def _number(key: str, name: str = "") -> ColumnField:
     return ColumnField(key, "number", attrgetter(name or key))
 
 
-_PATH, _PLACE = (ColumnField(name, "string", attrgetter(name)) for name in ("path", "place"))
+_PATH = ColumnField("path", "string", attrgetter("path"))
 _CLASS, _INDEX = _text("cls", "class_name"), _number("order")
 _ERROR, _SOURCE = _text("err", "error", LONG_TEXT), _text("src", "source")
 _STATISTICS = ColumnField("st", "Stats", lambda row: statistics_payload(row.statistics))
-_PICTURES = ColumnField("pic", "Picture[]", lambda row: [*map(picture_payload, row.pictures)] or None)
+_PICTURES = ColumnField(
+    "pic", "Picture[]", lambda row: [picture_payload(p) for p in row.pictures] or None
+)
 _CHANGE = (_number("change"), _number("largest"), _given("where", "number[]"))
 
 MODULES = (
@@ -210,8 +212,7 @@ CALLS = (
 )
 DIFFERENCES = (_text("path"), _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE)
 PAIRS = (
-    _text("path"),
-    _PLACE,
+    _PATH,
     _INDEX,
     _text("fault"),
     _CLASS,
@@ -344,10 +345,9 @@ def _change(row: Any) -> str:
 
 
 def _largest(row: Any) -> str:
-    if row.status == "shape":
-        return plain(f"{row.b}, expected {row.a}")
-    where = f" at {list(row.where)}" if row.where else ""
-    return "" if row.largest is None else f"{format_number(row.largest, 3)}{where}"
+    if row.largest is None:
+        return plain(f"{row.b}, expected {row.a}") if row.fault else ""
+    return format_number(row.largest, 3) + (f" at {list(row.where)}" if row.where else "")
 
 
 def _spent(name: str) -> Callable[[Any], str]:

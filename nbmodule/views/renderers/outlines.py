@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter
 
-from nbmodule.views.arrays.reductions import union_of
+from nbmodule.views.arrays.values import union_of
 from nbmodule.views.records.outline import (
     MOST_GROUPED,
     SMALLEST_GROUP,
     Outline,
     group_lines,
     group_neighbors,
-    join_levels,
     numbered,
     outline_of_keys,
 )
@@ -35,7 +34,8 @@ OPEN_MEMBERS = 30
 def module_outline(tree: ModuleTree) -> Outline:
     """The lines of a module tree; members of a group keep their rows."""
     rows = tree.rows
-    outline = Outline([r.depth for r in rows], [r.name for r in rows], list(range(len(rows))))
+    names = [row.path.rpartition(".")[2] for row in rows]
+    outline = Outline([row.path.count(".") for row in rows], names)
     if len(rows) > MOST_GROUPED:
         return outline
     same = (
@@ -46,7 +46,7 @@ def module_outline(tree: ModuleTree) -> Outline:
 
 def module_lines(tree: ModuleTree, outline: Outline) -> list[ModuleRow]:
     """Return the row of each line; that of a group has the numbers of its members."""
-    group = ModuleRow("", "", "", kind="group")
+    group = ModuleRow("", "", kind="group")
     rows = [tree.rows[r] if r >= 0 else group for r in outline.row]
     for i in outline.members:
         members = [rows[j] for j in group_lines(outline, i)]
@@ -54,7 +54,6 @@ def module_lines(tree: ModuleTree, outline: Outline) -> list[ModuleRow]:
         if row is group:
             row = first._replace(
                 path="",
-                name="",
                 kind="group",
                 parameters=sum(member.parameters for member in members),
                 buffers=sum(member.buffers for member in members),
@@ -95,8 +94,9 @@ def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
                 continue
             inside, pattern = group_lines(whole, i), whole.pattern(i)
             copies = [j - inside[0] + offset for j in inside[:: len(pattern)] for offset in offsets]
-            # the one member of a pattern has no line of its own, unless it is a group
-            hides = len(pattern) == 1 and pattern[0] not in whole.members
+            # the one member of a pattern has no line of its own, unless it has more names
+            has_names = pattern[0] in whole.members or pattern[0] in whole.joined
+            hides = len(pattern) == 1 and not has_names
             walk(pattern[0] + hides, ends[pattern[-1]], shift + hides, copies)
             i = ends[i]
 
@@ -106,8 +106,7 @@ def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
 
 def difference_outline(tree: DifferenceTree) -> Outline:
     """The lines of a difference, levels included."""
-    keys = [tuple((r.chain or r.path.replace(".", "/")).split("/")) for r in tree.rows]
-    return join_levels(outline_of_keys(keys))
+    return outline_of_keys([tuple(row.path.split("/")) for row in tree.rows])
 
 
 def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
@@ -122,7 +121,7 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
     labels = numbered(names, [row.path for row in rows])
     lowest = min((row.depth for row in rows), default=0)
     depths = [row.depth - lowest for row in rows]
-    whole = Outline(depths, labels, list(range(len(rows))))
+    whole = Outline(depths, labels)
     if not grouped or len(rows) > MOST_GROUPED or any(b > a + 1 for a, b in pairwise(depths)):
         return whole
     steps = _steps_within(rows, depths)
@@ -130,12 +129,11 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
         (row.class_name, row.inputs, row.outputs, row.error, _without_number(step))
         for row, step in zip(rows, steps, strict=True)
     ]
-    out = group_neighbors(Outline(depths, steps, list(range(len(rows)))), alike)
+    out = group_neighbors(Outline(depths, steps), alike)
     for i, r in enumerate(out.row):
         out.label[i] = labels[r] if r >= 0 else ""
-    ends = out.ends()
     for i, (count, _) in out.members.items():
-        last = next(j for j in range(ends[i] - 1, i, -1) if out.depth[j] == out.depth[i] + 1)
+        last = group_lines(out, i)[-1]
         out.members[i] = (count, _span(out.label[i + 1], out.label[last], out.label[i]))
     return out
 
@@ -231,12 +229,11 @@ def comparison_outline(table: ComparisonTable) -> Outline:
     to them.
     """
     out = Outline()
-    paths = [row.path for row in table.rows]
-    labels = numbered(paths, paths)
+    labels = numbered([row.name for row in table.rows], [row.path for row in table.rows])
     k = 0
     while k < len(table.rows):
         end = k
-        while end < len(table.rows) and table.rows[end].status == "same":
+        while end < len(table.rows) and not table.rows[end].fault:
             end += 1
         folds = end - k >= SMALLEST_GROUP
         if folds:

@@ -12,6 +12,7 @@ import numpy as np
 
 from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_array, plain
+from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.findings import findings_of, worst_of
 from nbmodule.views.records.outline import Outline, group_lines, open_at_first
 from nbmodule.views.records.records import (
@@ -29,10 +30,10 @@ from nbmodule.views.records.records import (
     Picture,
     ReturnTable,
     SeriesRecord,
+    VariableTree,
     ViewRecord,
+    mapped_pictures,
 )
-from nbmodule.views.records.variables import VariableTree, mapped_pictures
-from nbmodule.views.renderers.axis import axis_of
 from nbmodule.views.renderers.columns import (
     CALLS,
     DIFFERENCES,
@@ -81,6 +82,10 @@ MOST_ROWS: dict[type, int] = {
     DifferenceTree: 50_000,
 }
 MOST_POINTS = 2000
+# How many times larger than the smallest of a linear axis the largest is at most.
+SEEN = 50.0
+# Of the largest on an axis: what is smaller is near zero.
+FINEST = 1e-12
 MOST_OPEN = 200
 
 
@@ -253,9 +258,33 @@ def _call_lines(rows: Sequence[CallRow], outline: Outline) -> dict[str, Any]:
     )
 
 
-def _axis(statistics: Iterable[Any]) -> list[Any] | None:
-    axis = axis_of(statistics)
-    return None if axis is None else list(map(number, axis))
+def axis_of(statistics: Iterable[Statistics | None]) -> tuple[float, float, float] | None:
+    """Choose the axis on which the mean and deviation of all of these are seen, so that a depth
+    along which they grow or die is a slanted line.
+
+    Returns:
+        The lowest and highest number, of which zero is between, and the size up to which the axis
+        is linear, and logarithmic beyond; 0: it is linear throughout. None where there is nothing
+        to see.
+
+    Example:
+        >>> axis_of([Statistics(4, 0.5, 1.0, -1, 2, histogram=(4,)), None])
+        (-0.5, 1.5, 0.0)
+    """
+    measured = [s for s in statistics if s is not None and s.histogram]
+    present = [s for s in measured if math.isfinite(s.mean) and math.isfinite(s.std)]
+    low = min((s.mean - s.std for s in present), default=0.0)
+    high = max((s.mean + s.std for s in present), default=0.0)
+    low, high = min(low, 0.0), max(high, 0.0)
+    if not (high > low and math.isfinite(high - low)):
+        return None
+    sizes = [size for s in present if (size := abs(s.mean) + s.std) > FINEST * (high - low)]
+    smallest = min(sizes, default=0.0)
+    return low, high, smallest if max(sizes, default=0.0) > SEEN * smallest else 0.0
+
+
+def _axis(statistics: Iterable[Statistics | None]) -> list[Any] | None:
+    return [number(end) for end in axis_of(statistics) or ()] or None
 
 
 def _snapshots(table: CallTable, outline: Outline) -> dict[str, Any]:
@@ -284,14 +313,11 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
     ends = outline.ends()
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
-    has_chains = any(row.chain not in ("", row.path) for row in rows)
-    chains = packed([rows[r].chain if r >= 0 else None for r in outline.row], plain)
     return common(tree, "difference", outline.row) | filled(
         {
             "a": plain(tree.a),
             "b": plain(tree.b),
             **_tree(outline, opened if len(opened) <= MOST_OPEN else None),
-            "chain": chains if has_chains else None,
             **columns_of(DIFFERENCES, rows, outline.row),
         }
     )
@@ -387,7 +413,7 @@ def fitted(record: ViewRecord, pictures: int = PICTURE_BYTES) -> ViewRecord:
         pictures: Bytes that its pictures may have.
 
     Example:
-        >>> from nbmodule.views.records.variables import VariableRow
+        >>> from nbmodule.views.records.records import VariableRow
         >>> tree = VariableTree("v", [VariableRow(f"w{i}") for i in range(100_001)])
         >>> fitted(tree).notes
         ('1 row left out: ask for a part',)

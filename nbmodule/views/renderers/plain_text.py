@@ -12,7 +12,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from nbmodule.base.format import (
     count_noun,
@@ -29,8 +28,8 @@ from nbmodule.base.format import (
 )
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import NOT_CAPTURED
-from nbmodule.views.arrays.reductions import union_of
-from nbmodule.views.records.findings import findings_of, findings_text
+from nbmodule.views.arrays.values import union_of
+from nbmodule.views.records.findings import SIGNS, findings_of
 from nbmodule.views.records.outline import MOST_GROUPED, SMALLEST_GROUP, Outline, visible
 from nbmodule.views.records.records import (
     ArrayCard,
@@ -45,9 +44,10 @@ from nbmodule.views.records.records import (
     Note,
     ReturnTable,
     SeriesRecord,
+    VariableRow,
+    VariableTree,
     ViewRecord,
 )
-from nbmodule.views.records.variables import VariableRow, VariableTree
 from nbmodule.views.renderers.columns import (
     COMPILING_SHARE,
     cells_of,
@@ -71,7 +71,6 @@ from nbmodule.views.renderers.text_layout import (
     Line,
     align,
     branches,
-    cap,
     is_terminal,
     paint,
     terminal_width,
@@ -105,21 +104,23 @@ def text_of(
     Example:
         >>> from nbmodule.views.records.records import ModuleRow, ModuleTree
         >>> print(
-        ...     text_of(
-        ...         ModuleTree(
-        ...             "Net", [ModuleRow("head", "head", "Linear", "16 → 10", 170, 680)], 170, 680
-        ...         )
-        ...     )
+        ...     text_of(ModuleTree("Net", [ModuleRow("head", "Linear", "16 → 10", 170)], 170, 680))
         ... )
         Net  170 parameters  680 B
         └─ head  Linear 16 → 10  170
     """
     width = width or terminal_width()
     color = is_terminal() if color is None else color
-    lines = [paint("  ".join(title_of(record)), "bold", color)]
-    lines += bar_of(record, width)
-    rows = getattr(record, "rows", ())
-    cut = 0
+    head = [paint("  ".join(title_of(record)), "bold", color), *bar_of(record, width)]
+    body = body_lines(record, width, None if limit is None else limit - len(head), color)
+    return "\n".join([*head, *body, *(plain(note, 2000) for note in record.notes)])
+
+
+def body_lines(
+    record: ViewRecord, width: int, limit: int | None = None, color: bool = False
+) -> list[str]:
+    """Write what stands between title and findings, and notes, in at most `limit` lines."""
+    rows, cut = getattr(record, "rows", ()), 0
     within = getattr(record, "within", None)
     if limit is not None and within is not None:  # it shares the lines out among its parts
         record = within(limit)
@@ -129,9 +130,14 @@ def text_of(
     if limit is not None and len(rows) > max(limit, MOST_GROUPED if is_folded else 0):
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=rows[:limit])  # type: ignore
-    lines += lines_of(record, width, color)
-    lines = cap(lines, limit, cut, plain(getattr(record, "root", "it")))
-    return "\n".join([*lines, *(plain(note, 2000) for note in getattr(record, "notes", ()))])
+    lines = lines_of(record, width, color)
+    if limit is None or (len(lines) <= limit and not cut):
+        return lines
+    more = max(len(lines) - limit + 1, 0) + cut
+    return [
+        *lines[: limit - 1],
+        f"… {more:,} more rows: print({plain(getattr(record, 'root', 'it'))})",
+    ]
 
 
 def bar_of(record: ViewRecord, width: int) -> list[str]:
@@ -139,14 +145,15 @@ def bar_of(record: ViewRecord, width: int) -> list[str]:
 
     Example:
         >>> rows = [
-        ...     ModuleRow("a", "a", "ReLU", training=True),
-        ...     ModuleRow("b", "b", "ReLU", training=False),
+        ...     ModuleRow("a", "ReLU", training=True),
+        ...     ModuleRow("b", "ReLU", training=False),
         ... ]
         >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"), 80)
         ['● train and eval mixed: b in eval']
     """
     lines: list[str] = []
-    for finding in findings_text(findings_of(record)[:MOST_SAID]):
+    for one in findings_of(record)[:MOST_SAID]:
+        finding = f"{SIGNS[one.kind]} {one.text}"
         if lines and width_of(lines[-1]) + 3 + width_of(finding) <= width:
             lines[-1] += f"   {finding}"
         else:
@@ -174,14 +181,13 @@ def title_of(record: ViewRecord) -> list[str]:
         >>> title_of(ModuleTree("Net", [], parameters=10, bytes=40, mode="train"))
         ['Net', '10 parameters', '40 B', 'train']
     """
-    title = getattr(record, "title", ())
-    return [plain(fact, 300) for fact in title] if title else title_parts(record)
+    return [plain(fact, 300) for fact in record.title] or title_parts(record)
 
 
 @functools.singledispatch
 def title_parts(record: object) -> list[str]:
-    """Work the title out from the rows of a record; rooms above register their own kinds here."""
-    return [type(record).__name__]
+    """Work the title out from the rows of a record, where it is more than its name."""
+    return [plain(getattr(record, "name", type(record).__name__))]
 
 
 @title_parts.register
@@ -262,24 +268,14 @@ def _(table: ComparisonTable) -> list[str]:
     return [f"{plain(table.a)} → {plain(table.b)}", f"{count}, all agree"]
 
 
-@title_parts.register(DataTable)
-@title_parts.register(Note)
-def _(record: DataTable | Note) -> list[str]:
-    return [plain(record.name)]
-
-
 # -- trees and tables of rows --
-class TreeText(NamedTuple):
-    """The lines of a tree as text: one for each line of its outline."""
-
-    view: str
-    outline: Outline
-    lines: list[Line]
-
-
 @functools.singledispatch
-def tree_text(record: object) -> TreeText:
-    """Write the cells of each line of a tree, of which the text and the folding HTML are made."""
+def tree_text(record: object) -> tuple[str, Outline, list[Line]]:
+    """Write the cells of each line of a tree, of which the text and the folding HTML are made.
+
+    Returns:
+        The name of the view, the outline, and one line for each of its lines.
+    """
     raise TypeError(f"{type(record).__name__} is no tree")
 
 
@@ -318,7 +314,7 @@ def _remark(words: Iterable[str]) -> str:
 
 
 @tree_text.register
-def _(tree: ModuleTree) -> TreeText:
+def _(tree: ModuleTree) -> tuple[str, Outline, list[Line]]:
     whole = module_outline(tree)
     rows = module_lines(tree, whole)
     outline, origins = folded_lines(whole)
@@ -328,7 +324,7 @@ def _(tree: ModuleTree) -> TreeText:
         color = "red" if row.error else "dim" if not row.parameters else ""
         cells = (plain(label), *cells_of("modules", row))
         lines.append(Line(cells, _remark(module_badges(row)), color))
-    return TreeText("modules", outline, lines)
+    return "modules", outline, lines
 
 
 def module_badges(row: ModuleRow) -> list[str]:
@@ -340,7 +336,7 @@ def module_badges(row: ModuleRow) -> list[str]:
 
 
 @tree_text.register
-def _(tree: VariableTree) -> TreeText:
+def _(tree: VariableTree) -> tuple[str, Outline, list[Line]]:
     outline, origins = folded_lines(tree.lines)
     lines = []
     for i, copies in enumerate(origins):
@@ -348,7 +344,7 @@ def _(tree: VariableTree) -> TreeText:
         alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
         name = plain(outline.label[i])
         lines.append(_variables_line(name, members) if members else Line((name, alike)))
-    return TreeText("variables", outline, lines)
+    return "variables", outline, lines
 
 
 def _variables_line(name: str, alike: Sequence[VariableRow]) -> Line:
@@ -415,7 +411,7 @@ def _differences(tree: DifferenceTree, width: int, color: bool) -> list[str]:
         if row.status == "same":
             continue
         remark = "" if row.status == "changed" else row.status
-        name = f"{_SIGNS[row.status]} {plain(row.chain or row.path)}"
+        name = f"{_SIGNS[row.status]} {plain(row.path)}"
         red = "red" if row.status in ("missing", "shape") else ""
         cells = (name, *cells_of("difference", row))
         lines.append(Line(cells, _remark([remark] if remark else []), red))
@@ -464,12 +460,14 @@ def heights(values: tuple[float, ...]) -> str:
     """
     n = min(24, len(values))
     parts = [values[i * len(values) // n : (i + 1) * len(values) // n] for i in range(n)]
-    means = [sum(p) / len(p) for p in parts]
-    finite = [m for m in means if abs(m) < float("inf")]
+    means = [sum(part) / len(part) for part in parts]
+    finite = list(filter(math.isfinite, means))
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    span = (high - low) or 1.0
-    shares = ((m - low) / span if abs(m) < float("inf") else None for m in means)
-    return "".join("x" if x is None else "▁▂▃▄▅▆▇█"[round(7 * x)] for x in shares)
+    marks = [
+        "▁▂▃▄▅▆▇█"[round(7 * (m - low) / (high - low or 1.0))] if math.isfinite(m) else "x"
+        for m in means
+    ]
+    return "".join(marks)
 
 
 @lines_of.register(ArrayCard)
@@ -551,8 +549,8 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
 # -- tables --
 @lines_of.register(DataTable)
 def _table(table: DataTable, width: int, color: bool) -> list[str]:
-    if table.text or not table.lines:
-        return [plain(line, 2000) for line in table.text or [table.empty]]
+    if not table.lines:
+        return [plain(table.empty)]
     columns = [column for column in table.columns if column.leaves != LEAVES_FIRST]
     lines = [Line((table.label, *(column.title for column in columns)), color="dim")]
     shown, origins = folded_lines(table.lines)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.views.records.findings import findings_of, findings_text
 from nbmodule.views.records.outline import MOST_GROUPED, open_at_first
 from nbmodule.views.records.records import (
     ArrayCard,
@@ -22,12 +21,12 @@ from nbmodule.views.records.records import (
     HistoryRecord,
     ModuleTree,
     ReturnTable,
+    VariableTree,
 )
-from nbmodule.views.records.variables import VariableTree
 from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline
-from nbmodule.views.renderers.plain_text import bar_of, table_lines, text_of, title_of, tree_text
+from nbmodule.views.renderers.plain_text import bar_of, body_lines, table_lines, title_of, tree_text
 from nbmodule.views.renderers.text_layout import Line, align
 
 MOST_ROWS = 60
@@ -46,16 +45,15 @@ def plain_form_of(record: Any) -> Markup:
     if len(getattr(record, "rows", ())) > MOST_GROUPED:
         record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
     head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
-    findings = findings_text(findings_of(record))
-    bar = [tag("div", "   ".join(findings), style="white-space:pre-wrap")] if findings else []
-    notes = (tag("div", plain(note, 2000)) for note in getattr(record, "notes", ()))
+    bar = [tag("div", line, style="white-space:pre-wrap") for line in bar_of(record, WIDTH)]
+    notes = (tag("div", plain(note, 2000)) for note in record.notes)
     return tag("div", head, *bar, body_of(record), *notes)
 
 
 @functools.singledispatch
-def body_of(record: object) -> Markup:
-    """Write what stands below the title; rooms above register their own kinds here."""
-    return pre(_lines_below(record))
+def body_of(record: Any) -> Markup:
+    """Write what stands below the title; panels register their own kinds here."""
+    return pre(body_lines(record, WIDTH, MOST_ROWS))
 
 
 @body_of.register(ModuleTree)
@@ -103,12 +101,6 @@ def pre(lines: Sequence[str]) -> Markup:
     return tag("pre", "\n".join(lines), style=PRE)
 
 
-def _lines_below(record: Any) -> list[str]:
-    """Return the text of a record without title, findings and notes."""
-    lines = text_of(record, width=WIDTH, limit=MOST_ROWS, color=False).split("\n")
-    return lines[1 + len(bar_of(record, WIDTH)) : len(lines) - len(record.notes)]
-
-
 @body_of.register
 def _(table: ReturnTable) -> Markup:
     outline = call_outline(table.rows)
@@ -135,7 +127,7 @@ def _(history: HistoryRecord) -> Markup:
 @body_of.register
 def _(card: ArrayCard) -> Markup:
     image = [image_of(card.picture)] if card.picture else []
-    lines = _lines_below(card) if card.shape is not None else []
+    lines = body_lines(card, WIDTH) if card.shape is not None else []
     return tag("div", *image, pre(lines))
 
 
@@ -147,4 +139,4 @@ def _(table: ComparisonTable) -> Markup:
         tag("div", tag("b", plain(name)), image_of(picture), style=style)
         for name, picture in zip((table.a, table.b, "difference"), pictures, strict=False)
     ]
-    return tag("div", *drawn, pre(_lines_below(table)))
+    return tag("div", *drawn, pre(body_lines(table, WIDTH, MOST_ROWS)))

@@ -126,13 +126,3 @@ def _cut_name(cell: str, size: int) -> str:
     while width_of(text) > size:
         text = cut_middle(text, len(text) - 1)
     return text
-
-
-def cap(lines: list[str], limit: int | None, cut: int, name: str) -> list[str]:
-    """Keep the first lines; say how many rows were left out, with those that were cut before, and
-    how to see them.
-    """
-    if limit is None or (len(lines) <= limit and not cut):
-        return lines
-    more = max(len(lines) - limit + 1, 0) + cut
-    return [*lines[: limit - 1], f"… {more:,} more rows: print({name})"]

@@ -112,10 +112,6 @@ class NotebookPage(Page):
             "!!notebook && !!notebook.widgets && context.isReady && !!kernel && kernel.status === 'idle'"
         )
 
-    def wait_busy(self) -> None:
-        """Wait until the kernel works."""
-        self.wait_js("kernel && kernel.status === 'busy'")
-
     def wait_idle(self, timeout: float | None = None) -> None:
         """Wait until the kernel has nothing to do.
 
