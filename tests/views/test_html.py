@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import ModuleRow, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.renderers.html import Markup, _loader, data_text, escape, script_json, tag
-from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.static import plain_form_of
 
 
@@ -113,9 +112,3 @@ def test_pictures_without_scripts_have_a_background_and_words(records):
 def test_a_tree_of_many_leaves_stays_within_its_size():
     rows = [VariableRow(f"l{i}.w", "parameter", (3, i % 50), "float32", 12) for i in range(10_000)]
     assert len(mimebundle(VariableTree("v", rows))["text/html"]) <= 250_000
-
-
-def test_groups_are_sent_as_one_row(records):
-    data = payload_of(records["modules"]())
-    at = data["label"].index("blocks 0…11")
-    assert data["cls"]["u"][data["cls"]["i"][at]] == "12 × Block"

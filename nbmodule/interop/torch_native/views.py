@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import hint, match
 from nbmodule.calls import track
-from nbmodule.calls.calls import Calls
 from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
@@ -29,7 +28,7 @@ from nbmodule.interop.torch_native.parts import (
     without_compiled,
 )
 from nbmodule.interventions.patch import Patch
-from nbmodule.views.builders.modules import module_tree, source_of
+from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.panels import inspected_run
 
 if TYPE_CHECKING:
@@ -148,18 +147,10 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_
             model(*args, **kwargs)
         except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
             error = caught
-    calls = Calls(
-        list(recorded),
-        name=recorded.name,
-        known=recorded.known,
-        notes=recorded.notes,
-        others=recorded.others,
-    )
-    modules = without_compiled(model).named_modules()
-    found = {name: source_of(type(module).forward) for name, module in modules}
-    sources = {path: lines for path, lines in found.items() if lines is not None}
-    tree = inspected_run.with_shapes(shown(model, (), {}), calls)
-    return inspected_run.Ran(calls, tree, sources, error)
+    forwards = {
+        name: type(module).forward for name, module in without_compiled(model).named_modules()
+    }
+    return inspected_run.shown_run(recorded, shown(model, (), {}), forwards, error)
 
 
 def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:

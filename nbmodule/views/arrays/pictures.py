@@ -207,21 +207,19 @@ def draw_tiles(
         largest = format_number(max(extremes.values(), key=abs), 3)
         count = count_noun(len(extremes), "block")
         words.append(f"{count} marked: an extreme in place of the mean, up to {largest}")
-    words += [*picture.notes, *([f"{coded.clipped} clipped"] if coded.clipped else [])]
+    colors = coded._asdict()
+    clipped = colors.pop("clipped")
+    words += [*picture.notes, *([f"{clipped} clipped"] if clipped else [])]
     named = sorted(extremes, key=lambda k: -abs(extremes[k]))[:MOST_EXTREMES]
     rows, columns = blocks.means.shape[1:]
     about = f"{picture.about} of {rows} × {columns}{', phase as hue' if is_complex else ''}"
     picture = picture._replace(
         shape=blocks.means.shape,
-        data=coded.data,
-        scale=coded.scale,
-        limits=coded.limits,
-        classes=coded.classes,
+        **colors,
         about=f"{about}, {_mean_in_words(blocks.mean, int((blocks.bad > 0).sum()))}",
         notes=tuple(words),
         extremes={k: extremes[k] for k in sorted(named)},
         window=(*origin, *x.shape[1:]),
-        ends=coded.ends,
     )
     if x.size > exact or picture.shape != x.shape:
         return picture

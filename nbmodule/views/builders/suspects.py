@@ -87,7 +87,7 @@ def _of_weights(k: int, row: CallRow, array: Array) -> Iterator[Finding]:
         return
     x = np.asarray(array, np.float64)
     summing = [a for a in axes if np.abs(x.sum(a) - 1).max() < TOLERANCE]
-    name = row.path or row.class_name
+    name = row.name
     if summing and array.ndim - 1 not in summing:
         text = f"sums to 1 over axis {summing[-1]}, not over the last: {name}"
         yield Finding(text, row.path, "doubt", 2.5, k)

@@ -20,7 +20,7 @@ from nbmodule.files.differences import TreeComparison
 from nbmodule.scale.device_layout import Layout
 from nbmodule.views.builders.comparisons import three_pictures
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.records.outline import Outline, group_lines, group_neighbors
+from nbmodule.views.records.outline import Outline, group_neighbors
 from nbmodule.views.records.records import (
     Column,
     ComparisonTable,
@@ -104,7 +104,7 @@ def summary_lines(rows: Sequence[SummaryRow]) -> Outline:
 
 def _of_each(lines: Outline, i: int, name: str, shown: Sequence[SummaryRow | None]) -> str | None:
     """Say what each member of a group has, as `12 × Block`; None where they differ in it."""
-    members = [row for j in group_lines(lines, i) if (row := shown[j]) is not None]
+    members = [row for j in lines.children(i) if (row := shown[j]) is not None]
     values: set[Any] = {getattr(row, name) for row in members}
     if len(values) != 1 or (value := values.pop()) in (None, "", 0):
         return None

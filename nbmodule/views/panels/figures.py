@@ -347,7 +347,7 @@ def draw_histogram(axes: Axes, stats: Statistics, title: str) -> None:
 
 def _call_names(rows: Sequence[CallRow]) -> list[str]:
     """Name calls, indented by depth; a repeated call has its number."""
-    names = ["  " * row.depth + plain(row.path or row.class_name, 36) for row in rows]
+    names = ["  " * row.depth + plain(row.name, 36) for row in rows]
     return numbered(names, [row.path for row in rows])
 
 

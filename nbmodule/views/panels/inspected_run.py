@@ -167,9 +167,26 @@ def _once(
 
 def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> Ran:
     """Return all there is to show of calls that were recorded of a module, as they are now."""
+    parts = {at.name: type(part) for part, at in plan_of(module).modules.items()}
+    classes = {"": type(module), **parts}
+    return shown_run(recorded, module_tree(module), classes, error)
+
+
+def shown_run(
+    recorded: Calls, tree: ModuleTree, code: Mapping[str, Any], error: Exception | None
+) -> Ran:
+    """Return all there is to show of recorded calls.
+
+    Args:
+        recorded: The calls.
+        tree: The modules.
+        code: By path: the class or function whose code ran.
+        error: What ended the run.
+    """
     about = (recorded.name, recorded.known, recorded.notes, recorded.others)
     calls = Calls(list(recorded), *about)
-    return Ran(calls, with_shapes(module_tree(module), calls), _sources(module), error)
+    sources = {path: lines for path, ran in code.items() if (lines := source_of(ran)) is not None}
+    return Ran(calls, with_shapes(tree, calls), sources, error)
 
 
 def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
@@ -202,13 +219,6 @@ def _random(tree: ModuleTree, called: Mapping[str, Any]) -> Iterator[Finding]:
         kinds = ", ".join(sorted({row.class_name for _, row in acting}))
         text = f"in train mode: {count_noun(len(acting), 'layer')} ({kinds})"
         yield Finding(text, row.path, "note", 2.0, k)
-
-
-def _sources(module: CoreModule) -> dict[str, Lines]:
-    sources = {"": source_of(type(module))}
-    for submodule, location in plan_of(module).modules.items():
-        sources[location.name] = source_of(type(submodule))
-    return {path: lines for path, lines in sources.items() if lines is not None}
 
 
 # -- the recorded steps of a model --

@@ -40,7 +40,6 @@ from nbmodule.views.panels.intervention_views import (
     what_if_record,
 )
 from nbmodule.views.records.findings import derived, findings_of
-from nbmodule.views.records.outline import group_lines
 from nbmodule.views.records.records import CallTable, Finding, ModuleTree, Note, ViewRecord
 from nbmodule.views.renderers.columns import filled, picture_payload
 from nbmodule.views.renderers.html import Markup, tag
@@ -143,7 +142,7 @@ def _returned(panel: Panel) -> dict[int, list[int]] | None:
     call_lines = [line.get(tree.rows[row].path) if row >= 0 else None for row in modules.row]
     returned = {}
     for i, at in enumerate(call_lines):
-        members = [call_lines[j] for j in group_lines(modules, i)] if at is None else [at]
+        members = [call_lines[j] for j in modules.children(i)] if at is None else [at]
         if lines := [member for member in members if member is not None]:
             returned[i] = lines
     return returned

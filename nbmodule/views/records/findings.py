@@ -96,16 +96,12 @@ def _(table: CallTable) -> list[Finding]:
     rows = table.rows
     raised = [k for k, row in enumerate(rows) if row.error][-1:]  # the innermost starts last
     return [
-        *(Finding(f"raised in {_name(rows[k])}", rows[k].path, "wrong", 3.0, k) for k in raised),
+        *(Finding(f"raised in {rows[k].name}", rows[k].path, "wrong", 3.0, k) for k in raised),
         *_nonfinite(rows, table.input_fault),
         *_dead(rows),
         *_growing(rows),
         *_not_called(table.not_called),
     ]
-
-
-def _name(row: CallRow) -> str:
-    return row.path or row.class_name or "the model itself"
 
 
 def _nonfinite(rows: Sequence[CallRow], input_fault: str) -> list[Finding]:
@@ -126,7 +122,7 @@ def _nonfinite(rows: Sequence[CallRow], input_fault: str) -> list[Finding]:
             first, depth = k, rows[k].depth
     stats = rows[first].statistics
     word = "NaN" if stats is not None and stats.nan else "Inf"
-    return [Finding(f"{word} first in {_name(rows[first])}", rows[first].path, "wrong", 2.0, first)]
+    return [Finding(f"{word} first in {rows[first].name}", rows[first].path, "wrong", 2.0, first)]
 
 
 def _dead(rows: Sequence[CallRow]) -> list[Finding]:
@@ -140,10 +136,10 @@ def _dead(rows: Sequence[CallRow]) -> list[Finding]:
             continue
         share = s.zeros
         if share < 1 or "relu" in row.class_name.lower():
-            text = f"dead {format_percent(share)} {_name(row)}"
+            text = f"dead {format_percent(share)} {row.name}"
             findings.append(Finding(text, row.path, "doubt", 1 + share, k))
         elif not any(inner.parent == row.order for inner in rows[k + 1 :]):
-            findings.append(Finding(f"only zeros from {_name(row)}", row.path, "doubt", 1.5, k))
+            findings.append(Finding(f"only zeros from {row.name}", row.path, "doubt", 1.5, k))
     return findings
 
 
@@ -212,11 +208,10 @@ def _(tree: ModuleTree) -> list[Finding]:
 
 def _mixed(tree: ModuleTree) -> list[Finding]:
     """Name the outermost of the modules that are in another mode than most."""
-    if not tree.mode.startswith("mixed"):
+    rare = tree.rarer_mode
+    if rare is None:
         return []
-    modes = [(k, row.training) for k, row in enumerate(tree.rows) if row.training is not None]
-    rare = 2 * sum(mode for _, mode in modes) < len(modes)
-    odd = next((k for k, mode in modes if mode is rare), None)
+    odd = next((k for k, row in enumerate(tree.rows) if row.training is rare), None)
     path = "" if odd is None else tree.rows[odd].path
     where = f": {path} in {'train' if rare else 'eval'}" if path else ""
     return [Finding(f"train and eval mixed{where}", path, "doubt", 1.9, odd)]

@@ -93,12 +93,14 @@ class Outline:
         name = "/".join((self.label[i], *self.joined.get(i, ())))
         return f"{name} {self.members[i][1]}".strip() if i in self.members else name
 
+    def children(self, i: int) -> list[int]:
+        """The lines directly below a line, as the members of a group."""
+        ends = self.ends()
+        return _siblings(i + 1, ends[i], ends)
+
     def pattern(self, i: int) -> list[int]:
         """The members of a group that differ, which come again after that."""
-        ends, members = self.ends(), [i + 1]
-        while len(members) < self.period.get(i, 1):
-            members.append(ends[members[-1]])
-        return members
+        return self.children(i)[: self.period.get(i, 1)]
 
     def kinds(self, i: int, names: Sequence[str]) -> str:
         """Say what a group holds, as `12 × Block` or `125 × (A, B)`.
@@ -197,7 +199,7 @@ def group_neighbors(
         (['blocks', '0', 'w'], {0: (12, '0…11')}, 'blocks 0…11')
     """
     ends, out = tree.ends(), Outline()
-    shape = _structures(tree, signature, ends)
+    shape = _structures(tree, signature)
 
     def add_level(start: int, stop: int, depth: int) -> None:
         """Copy the lines from `start` to `stop`, siblings at `depth` and what is below them."""
@@ -237,7 +239,7 @@ def group_neighbors(
         if i in tree.joined:
             out.joined[len(out)] = tree.joined[i]
         out.append(depth, tree.label[i], tree.row[i])
-        line = _siblings(i + 1, ends[i], ends)
+        line = tree.children(i)
         count, period = count_alike(line, 0) if line else (0, 0)
         if period and count == len(line):
             add_members(line, period, depth)
@@ -256,16 +258,13 @@ def group_neighbors(
     return out
 
 
-def _structures(tree: Outline, signature: Sequence[Hashable], ends: Sequence[int]) -> list[int]:
+def _structures(tree: Outline, signature: Sequence[Hashable]) -> list[int]:
     """Number each line by its structure: its own signature, and the names and structures below."""
     numbers: dict[Any, int] = {}
     shape = [0] * len(tree)
     for i in range(len(tree) - 1, -1, -1):
-        children, j = [], i + 1
-        while j < ends[i]:
-            children.append((tree.label[j], shape[j]))
-            j = ends[j]
-        structure = (signature[i], tree.joined.get(i), tuple(children))
+        children = tuple([(tree.label[j], shape[j]) for j in tree.children(i)])
+        structure = (signature[i], tree.joined.get(i), children)
         shape[i] = numbers.setdefault(structure, len(numbers))
     return shape
 
@@ -284,18 +283,12 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
         >>> open_at_first(tree), open_at_first(tree, limit=3)
         ([0], [])
     """
-    ends = tree.ends()
-    level = _siblings(0, len(tree), ends)
+    level = _siblings(0, len(tree), tree.ends())
     rows, opened = len(level), []
     while level:
-        inner = {
-            i: _siblings(i + 1, ends[i], ends)
-            for i in level
-            if ends[i] > i + 1 and (groups or i not in tree.members)
-        }
-        fits = {
-            i: lines for i, lines in inner.items() if rows + len(lines) <= limit
-        }  # one wide level keeps no other shut
+        inner = {i: tree.children(i) for i in level if groups or i not in tree.members}
+        # one wide level keeps no other shut
+        fits = {i: lines for i, lines in inner.items() if lines and rows + len(lines) <= limit}
         more = sum(map(len, fits.values()))
         if rows + more > limit:
             break
@@ -303,12 +296,6 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
         opened += fits
         level = [j for lines in fits.values() for j in lines]
     return sorted(opened)
-
-
-def group_lines(outline: Outline, i: int) -> list[int]:
-    """The lines of the members of a group."""
-    ends = outline.ends()
-    return [j for j in range(i + 1, ends[i]) if outline.depth[j] == outline.depth[i] + 1]
 
 
 def visible(tree: Outline, folded: Container[int]) -> list[int]:

@@ -269,6 +269,14 @@ class ModuleTree(ViewRecord):
     root: str = "model"
     color: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def rarer_mode(self) -> bool | None:
+        """The value of `training` that fewer rows have, False where as many have either; None where
+        all have one.
+        """
+        modes = [row.training for row in self.rows if row.training is not None]
+        return 2 * sum(modes) < len(modes) if self.mode.startswith("mixed") else None
+
 
 class CallRow(NamedTuple):
     """One call of one module; rows are in the order in which the calls began.
@@ -295,6 +303,11 @@ class CallRow(NamedTuple):
     source: str | None = None
     compiling: float | None = None
     own: float | None = None
+
+    @property
+    def name(self) -> str:
+        """The path; the class of the model itself."""
+        return self.path or self.class_name or "(root)"
 
 
 class StepSnapshot(NamedTuple):

@@ -14,7 +14,6 @@ from nbmodule.views.records.outline import (
     MOST_GROUPED,
     SMALLEST_GROUP,
     Outline,
-    group_lines,
     group_neighbors,
     numbered,
     outline_of_keys,
@@ -49,7 +48,7 @@ def module_lines(tree: ModuleTree, outline: Outline) -> list[ModuleRow]:
     group = ModuleRow("", "", kind="group")
     rows = [tree.rows[r] if r >= 0 else group for r in outline.row]
     for i in outline.members:
-        members = [rows[j] for j in group_lines(outline, i)]
+        members = [rows[j] for j in outline.children(i)]
         first, row = members[0], rows[i]
         if row is group:
             row = first._replace(
@@ -92,11 +91,10 @@ def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
             if i not in whole.members:
                 i += 1
                 continue
-            inside, pattern = group_lines(whole, i), whole.pattern(i)
+            inside, pattern = whole.children(i), whole.pattern(i)
             copies = [j - inside[0] + offset for j in inside[:: len(pattern)] for offset in offsets]
-            # the one member of a pattern has no line of its own, unless it has more names
-            has_names = pattern[0] in whole.members or pattern[0] in whole.joined
-            hides = len(pattern) == 1 and not has_names
+            # the one member of a pattern has no line of its own, unless it is a group
+            hides = len(pattern) == 1 and pattern[0] not in whole.members
             walk(pattern[0] + hides, ends[pattern[-1]], shift + hides, copies)
             i = ends[i]
 
@@ -117,8 +115,7 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
         grouped: Whether neighbors of one list, or calls of one module, that are alike in class,
             shapes and all that is within them are one line, which opens to them.
     """
-    names = [row.path or row.class_name or "(root)" for row in rows]
-    labels = numbered(names, [row.path for row in rows])
+    labels = numbered([row.name for row in rows], [row.path for row in rows])
     lowest = min((row.depth for row in rows), default=0)
     depths = [row.depth - lowest for row in rows]
     whole = Outline(depths, labels)
@@ -133,7 +130,7 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
     for i, r in enumerate(out.row):
         out.label[i] = labels[r] if r >= 0 else ""
     for i, (count, _) in out.members.items():
-        last = group_lines(out, i)[-1]
+        last = out.children(i)[-1]
         out.members[i] = (count, _span(out.label[i + 1], out.label[last], out.label[i]))
     return out
 
@@ -141,13 +138,6 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
 def line_rows(rows: Sequence[CallRow], outline: Outline) -> list[CallRow]:
     """Return the row of each line; that of a group joins its calls."""
     return [rows[r] if r >= 0 else _joined(rows, outline, i) for i, r in enumerate(outline.row)]
-
-
-def call_label(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
-    """The name of a line; that of a group says what it holds."""
-    if i not in outline.members:
-        return outline.label[i]
-    return f"{outline.display(i)} · {call_kinds(rows, outline, i)}"
 
 
 def call_kinds(rows: Sequence[CallRow], outline: Outline, i: int) -> str:
@@ -159,7 +149,7 @@ def _joined(rows: Sequence[CallRow], outline: Outline, i: int) -> CallRow:
     """Neighboring calls as one: what went into the first, what came out of the last, times and
     numbers of all.
     """
-    calls = [rows[outline.row[j]] for j in group_lines(outline, i)]
+    calls = [rows[outline.row[j]] for j in outline.children(i)]
     seconds = [call.seconds for call in calls if call.seconds is not None]
     own_times = [call.own for call in calls if call.own is not None]
     return CallRow(
@@ -182,7 +172,7 @@ def folded_groups(outline: Outline) -> set[int]:
     """Return the lines that a text leaves folded: groups of too many members, and members of
     groups, which are alike inside.
     """
-    members = {j for i in outline.members for j in group_lines(outline, i)}
+    members = {j for i in outline.members for j in outline.children(i)}
     return members | {i for i, (count, _) in outline.members.items() if count > OPEN_MEMBERS}
 
 

@@ -14,7 +14,7 @@ from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_array, plain
 from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.findings import findings_of, worst_of
-from nbmodule.views.records.outline import Outline, group_lines, open_at_first
+from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -181,7 +181,7 @@ def _colors(color: Mapping[str, float], names: Iterable[Sequence[str]]) -> dict[
 def _(tree: ModuleTree) -> dict[str, Any]:
     outline = module_outline(tree)
     rows = module_lines(tree, outline)
-    rare = _rarer(row.training for row in rows) if tree.mode.startswith("mixed") else None
+    rare = tree.rarer_mode
     modes = [row.training if row.training is rare else None for row in rows]
     words = {True: "train", False: "eval", None: None}
     empty = f"no submodules; {', '.join(map(plain, tree.variables))}"
@@ -196,12 +196,6 @@ def _(tree: ModuleTree) -> dict[str, Any]:
             **columns_of(MODULES, rows),
         }
     )
-
-
-def _rarer(modes: Iterable[bool | None]) -> bool:
-    """Return the mode that fewer rows are in; eval where as many are in either."""
-    present = [mode for mode in modes if mode is not None]
-    return 2 * sum(present) < len(present)
 
 
 @payload_of.register
@@ -223,8 +217,7 @@ def _(tree: VariableTree) -> dict[str, Any]:
 def _(table: CallTable) -> dict[str, Any]:
     outline = call_outline(table.rows, grouped=True)
     groups = {
-        i: [plain(call_kinds(table.rows, outline, i)), group_lines(outline, i)]
-        for i in outline.members
+        i: [plain(call_kinds(table.rows, outline, i)), outline.children(i)] for i in outline.members
     }
     view = "recorded" if len(table.snapshots) > 1 else "calls"
     return common(table, view, outline.row) | filled(

@@ -56,7 +56,7 @@ from nbmodule.views.renderers.columns import (
     written_columns,
 )
 from nbmodule.views.renderers.outlines import (
-    call_label,
+    call_kinds,
     call_outline,
     comparison_outline,
     folded_groups,
@@ -124,10 +124,7 @@ def body_lines(
     within = getattr(record, "within", None)
     if limit is not None and within is not None:  # it shares the lines out among its parts
         record = within(limit)
-    # rows that will not be shown are not laid out, but those that are alike are one line wherever
-    # they stand
-    is_folded = isinstance(record, ModuleTree | VariableTree | CallTable)
-    if limit is not None and len(rows) > max(limit, MOST_GROUPED if is_folded else 0):
+    if limit is not None and len(rows) > MOST_GROUPED:  # too many to be laid out and grouped
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=rows[:limit])  # type: ignore
     lines = lines_of(record, width, color)
@@ -393,7 +390,10 @@ def _calls(table: CallTable, width: int, color: bool) -> list[str]:
     lines = [head_line("calls", "#", "call")] if rows else []
     room = max(MOST_FLOW, width - 60)
     for i in visible(outline, folded_groups(outline)):
-        row, label = shown[i], "  " * outline.depth[i] + plain(call_label(rows, outline, i))
+        row, label = shown[i], outline.label[i]
+        if i in outline.members:
+            label = f"{outline.display(i)} · {call_kinds(rows, outline, i)}"
+        label = "  " * outline.depth[i] + plain(label)
         wrong = number_badges(row.statistics, zeros=False)
         wrong += [plain(row.error)] if row.error else []
         missing = [NOT_CAPTURED.strip(" ()")] if row.outputs.endswith(NOT_CAPTURED) else []
