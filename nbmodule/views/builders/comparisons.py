@@ -45,22 +45,21 @@ def comparison_record(comparison: Comparison) -> ComparisonTable:
     wrong = [k for k, pair in enumerate(comparison) if pair.fault]
     compared = {k: arrays for k in wrong if (arrays := _compared(comparison[k])) is not None}
     changes = {k: relative_norm(*arrays) for k, arrays in compared.items()}
-    ranks, drawn = _ranks(comparison, changes), 0
-    pictures: dict[int, tuple[Picture, ...]] = {}
-    for k in sorted(compared, key=lambda k: comparison[k].fault not in ("module", "tap")):
-        if drawn < PICTURED_LEAVES:
-            pictures[k] = three_pictures(*compared[k], comparison[k].path)
-            drawn += len(pictures[k])
+    ranks = _ranks(comparison, changes)
+    culprits_first = sorted(compared, key=lambda k: comparison[k].fault not in ("module", "tap"))
+    drawn = culprits_first[: PICTURED_LEAVES // 3]
+    pictures = {k: three_pictures(*compared[k], comparison[k].path) for k in drawn}
     rows = [
         _pair_row(pair, changes.get(k), pictures.get(k, ()), ranks.get(k, ""))
         for k, pair in enumerate(comparison)
     ]
-    notes = []
-    for words, calls in comparison.left_out.items():
-        if calls:
-            notes.append(f"{words}: {', '.join(call.path or call.class_name for call in calls)}")
-    at = None if first is None else next(k for k, pair in enumerate(comparison) if pair is first)
-    return ComparisonTable("expected", "actual", rows, at, title=title, notes=tuple(notes))
+    notes = tuple(
+        f"{words}: {', '.join(call.path or call.class_name for call in calls)}"
+        for words, calls in comparison.left_out.items()
+        if calls
+    )
+    at = next((k for k, pair in enumerate(comparison) if pair is first), None)
+    return ComparisonTable("expected", "actual", rows, at, title=title, notes=notes)
 
 
 def _ranks(comparison: Comparison, changes: dict[int, float]) -> dict[int, str]:
@@ -68,8 +67,8 @@ def _ranks(comparison: Comparison, changes: dict[int, float]) -> dict[int, str]:
     faults = [k for k, pair in enumerate(comparison) if pair.fault == "module"]
     if len(faults) < 2:
         return dict.fromkeys(faults, "at fault")
-    sizes = {k: changes.get(k, np.inf) for k in faults}
-    ranked = sorted(faults, key=lambda k: -sizes[k] if np.isfinite(sizes[k]) else -np.inf)
+    sizes = {k: np.nan_to_num(changes.get(k, np.inf), nan=np.inf) for k in faults}
+    ranked = sorted(faults, key=lambda k: -sizes[k])
     return {k: f"at fault, {ordinal(n)} of {len(ranked)}" for n, k in enumerate(ranked, 1)}
 
 

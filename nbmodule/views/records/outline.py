@@ -93,10 +93,10 @@ class Outline:
         name = "/".join((self.label[i], *self.joined.get(i, ())))
         return f"{name} {self.members[i][1]}".strip() if i in self.members else name
 
-    def children(self, i: int) -> list[int]:
-        """The lines directly below a line, as the members of a group."""
+    def children(self, i: int | None = None) -> list[int]:
+        """The lines directly below a line, or those at the top."""
         ends = self.ends()
-        return _siblings(i + 1, ends[i], ends)
+        return _siblings(0, len(self), ends) if i is None else _siblings(i + 1, ends[i], ends)
 
     def pattern(self, i: int) -> list[int]:
         """The members of a group that differ, which come again after that."""
@@ -211,17 +211,15 @@ def group_neighbors(
                 out.append(depth, "", -1)
                 add_members(line[at : at + count], period, depth)
             else:
-                for j in line[at : at + count]:
-                    copy(j, depth)
+                copy(line[at], depth)
             at += count
 
     def count_alike(line: list[int], at: int) -> tuple[int, int]:
-        """Count the neighbors from here on that are a group, and the length of their pattern; 0: no
-        group.
+        """Count the neighbors from here on that are a group, and the length of their pattern; 1 and
+        0: no group.
         """
         if not leaves and ends[line[at]] == line[at] + 1:
             return 1, 0
-        alike = 1
         for period in range(1, longest + 1):
             count = period
             while (
@@ -230,10 +228,9 @@ def group_neighbors(
             ):
                 count += 1
             count -= count % period
-            alike = count if period == 1 else alike
             if count >= period * (SMALLEST_GROUP if period == 1 else SMALLEST_PATTERN):
                 return count, period
-        return alike, 0
+        return 1, 0
 
     def copy(i: int, depth: int) -> None:
         if i in tree.joined:
@@ -283,7 +280,7 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
         >>> open_at_first(tree), open_at_first(tree, limit=3)
         ([0], [])
     """
-    level = _siblings(0, len(tree), tree.ends())
+    level = tree.children()
     rows, opened = len(level), []
     while level:
         inner = {i: tree.children(i) for i in level if groups or i not in tree.members}

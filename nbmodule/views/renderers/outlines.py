@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import groupby, pairwise
 from operator import attrgetter
 
 from nbmodule.views.arrays.values import union_of
@@ -220,17 +220,13 @@ def comparison_outline(table: ComparisonTable) -> Outline:
     """
     out = Outline()
     labels = numbered([row.name for row in table.rows], [row.path for row in table.rows])
-    k = 0
-    while k < len(table.rows):
-        end = k
-        while end < len(table.rows) and not table.rows[end].fault:
-            end += 1
-        folds = end - k >= SMALLEST_GROUP
+    for fault, group in groupby(range(len(labels)), lambda k: table.rows[k].fault):
+        calls = list(group)
+        folds = not fault and len(calls) >= SMALLEST_GROUP
         if folds:
-            out.append(0, f"{end - k} calls agree", -1)
-        for i in range(k, max(end, k + 1)):
-            out.append(int(folds), labels[i], i)
-        k = max(end, k + 1)
+            out.append(0, f"{len(calls)} calls agree", -1)
+        for k in calls:
+            out.append(int(folds), labels[k], k)
     return out
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from nbmodule.views.renderers.drawing import curve_image, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.outlines import call_outline
 from nbmodule.views.renderers.plain_text import bar_of, body_lines, table_lines, title_of, tree_text
-from nbmodule.views.renderers.text_layout import Line, align
+from nbmodule.views.renderers.text_layout import align
 
 MOST_ROWS = 60
 MOST_IMAGES = 12
@@ -60,36 +61,29 @@ def body_of(record: Any) -> Markup:
 @body_of.register(VariableTree)
 def _(tree: ModuleTree | VariableTree) -> Markup:
     view, outline, lines = tree_text(tree)
-    ends, opened = outline.ends(), set(open_at_first(outline))
-    left = MOST_ROWS
+    opened, left = set(open_at_first(outline)), MOST_ROWS
 
-    def level(start: int, stop: int) -> list[Markup]:
+    def level(siblings: list[int]) -> list[Markup]:
         """Neighbors without children become one aligned block, the others fold."""
         nonlocal left
         out: list[Markup] = []
-        leaves: list[Line] = []
-
-        def flush() -> None:
-            if leaves:
-                out.append(pre(table_lines(view, leaves, WIDTH, color=False)))
-                leaves.clear()
-
-        while start < stop and left > 0:
-            left -= 1
-            if ends[start] == start + 1:
-                leaves.append(lines[start])
-            else:
-                flush()
-                head = "  ".join(align([lines[start]], frozenset(), WIDTH))
-                inside = level(start + 1, ends[start])
-                summary = tag("summary", tag("code", head))
-                style = "margin-left:12px"
-                out.append(tag("details", summary, *inside, open=start in opened, style=style))
-            start = ends[start]
-        flush()
+        for folds, group in itertools.groupby(siblings, lambda i: bool(outline.children(i))):
+            shown = list(group)
+            if not folds:
+                leaves = [lines[i] for i in shown[:left]]
+                left -= len(leaves)
+                out += [pre(table_lines(view, leaves, WIDTH, color=False))] if leaves else []
+                continue
+            for i in shown:
+                if left > 0:
+                    left -= 1
+                    head = "  ".join(align([lines[i]], frozenset(), WIDTH))
+                    summary = tag("summary", tag("code", head))
+                    inside, style = level(outline.children(i)), "margin-left:12px"
+                    out.append(tag("details", summary, *inside, open=i in opened, style=style))
         return out
 
-    parts = level(0, len(outline))
+    parts = level(outline.children())
     missing = len(outline) + left - MOST_ROWS
     if missing > 0:
         parts.append(tag("div", f"… {missing:,} more rows need scripts, or print()"))
