@@ -93,17 +93,18 @@ class Views:
 
     def send(self, content: dict[str, Any]) -> None:
         """Send a message to all pages, from the main thread."""
-        if threading.current_thread() is not threading.main_thread():
-            self._loop.add_callback(self.send, content)
-        elif self._link is not None:
-            self._link.send(content)
+        if self._link is not None:
+            self._in_main_thread(self._link.send, content)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Answer a question of a page, in the main thread: a kernel may hand it over in another."""
+        self._in_main_thread(self._answer, message)
+
+    def _in_main_thread(self, act: Callable[[dict[str, Any]], None], content: Any) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._answer(message)
+            act(content)
         else:
-            self._loop.add_callback(self._answer, message)
+            self._loop.add_callback(act, content)
 
     def _answer(self, message: dict[str, Any]) -> None:
         key, kind = str(message.get("view")), str(message.get("kind"))

@@ -99,12 +99,6 @@ def parts_of(model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pa
     return Parts(name, run, lambda: _graph(model, args, kwargs))
 
 
-@parts_of.register
-def _(model: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
-    run = functools.partial(look, model, model, args, kwargs)
-    return Parts(type(model).__name__, run, lambda: _graph(model, args, kwargs))
-
-
 def _graph(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
     """The graph, without the warnings that are for those who trace a function to use it."""
     with warnings.catch_warnings():
@@ -113,9 +107,13 @@ def _graph(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
 
 
 def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> CoreModule:
-    """The one outermost module among the arguments of a function, else among what it reaches."""
+    """A module itself; of a function the one outermost module among its arguments, else among what
+    it reaches.
+    """
     while isinstance(fn, Jit):
         fn = fn.fn
+    if isinstance(fn, CoreModule):
+        return fn
     for objects in (extract_objects((args, kwargs))[1], reachable(fn)):
         modules = [obj for obj in objects if is_module(obj)]
         inner = {m for outer in modules for m in plan_of(outer).modules if m is not outer}

@@ -148,15 +148,11 @@ def outline_of_keys(keys: Sequence[tuple[str, ...]]) -> Outline:
         name = steps[-1] if steps else ""
         if name in level:  # two leaves of one name, or a leaf that is also a branch: both are shown
             level = level[name] if type(level[name]) is dict else level
-            name = _free(level, name)
+            name = next(text for n in count(2) if (text := f"{name} ({n})") not in level)
         level[name] = i
     out = Outline()
     _write(root, 0, out)
     return out
-
-
-def _free(level: dict[str, Any], name: str) -> str:
-    return next(text for n in count(2) if (text := f"{name} ({n})") not in level)
 
 
 def _write(level: dict[str, Any], depth: int, out: Outline) -> None:
