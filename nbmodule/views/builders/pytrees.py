@@ -40,15 +40,12 @@ def array_card(x: Any, name: str = "") -> ArrayCard:
     if reason:
         texts = corner_of(x, TEXTS)  # of an array of texts
         return dataclasses.replace(card, corner=texts, error=None if texts else reason)
-    try:
-        parts: dict[str, Any] = {
-            "statistics": statistics_of([x])[0],
-            "picture": picture_of(x, exact=EXACT_ELEMENTS) if about.shape else None,
-            "corner": corner_of(x),
-        }
-    except Exception as error:  # noqa: BLE001 - a display never breaks the cell
-        parts = {"error": plain(f"{type(error).__name__}: {error}")}
-    return dataclasses.replace(card, **parts)
+    return dataclasses.replace(
+        card,
+        statistics=statistics_of([x])[0],
+        picture=picture_of(x, exact=EXACT_ELEMENTS) if about.shape else None,
+        corner=corner_of(x),
+    )
 
 
 def pytree_record(tree: object, name: str = "") -> VariableTree:
