@@ -495,7 +495,9 @@ class Optax(SlotOptimizer):
 
         compiled = jax.jit(run)
 
-        def step(weights, grads, state, _rates, _counts, /, **extra):  # type: ignore[no-untyped-def]
+        def step(  # type: ignore[no-untyped-def]
+            weights, grads, state, _rates, _counts, /, **extra
+        ):
             is_compiled = now.frame is None and not any(map(callable, extra.values()))
             filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
             new, after = (compiled if is_compiled else run)(weights, filled, state, extra)
