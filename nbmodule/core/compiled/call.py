@@ -8,7 +8,6 @@ differ only in how they gather and commit.
 
 from __future__ import annotations
 
-import copy
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -22,9 +21,9 @@ from nbmodule.base.foreign import is_native
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.compiled.capture import Guards
 from nbmodule.core.compiled.key import CallArguments, CallKey, aval_of, cells, signature_of
-from nbmodule.core.compiled.program import Job, TraceFacts, modules_of, split
+from nbmodule.core.compiled.program import Job, Traced, TraceFacts, modules_of, split
 from nbmodule.core.structure.linked import MOST_KEPT
-from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
@@ -48,16 +47,17 @@ class Entry:
         key: The key of the call.
         job: The trace.
         guards: The access paths to the captured objects.
-        program: A `Traced`, or for calls inside other transforms a `jax.jit`.
     """
 
-    def __init__(self, key: CallKey, job: Job, guards: Guards, program: Any) -> None:
-        self.key, self.guards, self.program = key, guards, program
+    def __init__(self, key: CallKey, job: Job, guards: Guards) -> None:
+        self.key, self.guards = key, guards
         objects = [*job.call.objects, *job.captured]
         self.captured = tuple(map(signature_of, job.captured))
         self.sharing = sharing_of(objects)
         modules = [part for obj in objects for part in modules_of(obj)]
         self.owners = [weakref.ref(module) for module in modules if job.facts.infos]
+        self.identity = key, self.captured, self.sharing, self.owners
+        """Equal for entries that serve the same calls."""
         self.cell = cells.tick
 
     def resolve(self, key: CallKey, objects: list[Any]) -> list[Any] | None:
@@ -72,17 +72,6 @@ class Entry:
         owners = [reference() for reference in self.owners]
         is_fitting = all(map(is_, owners, modules)) and sharing_of(objects) == self.sharing
         return captured if is_fitting else None
-
-    def has_same_key(self, second: Entry) -> bool:
-        """Return True if another entry serves the same calls."""
-        names = "key", "captured", "sharing", "owners"
-        return all(getattr(self, name) == getattr(second, name) for name in names)
-
-    def without_program(self) -> Entry:
-        """Return the entry without its program, which may hold arrays."""
-        entry = copy.copy(self)
-        entry.program = None
-        return entry
 
 
 def unique_variables(objects: Iterable[Any]) -> list[Variable]:
@@ -105,8 +94,10 @@ class Binding:
     It holds objects weakly and their variables until one of the objects is gone.
     """
 
-    def __init__(self, entry: Entry, call: CallArguments, captured: list[Any]) -> None:
-        self.entry, self.traced, self.form = entry, entry.program, call.form
+    def __init__(
+        self, entry: Entry, program: Traced, call: CallArguments, captured: list[Any]
+    ) -> None:
+        self.entry, self.traced, self.form = entry, program, call.form
         self.epoch = clock.structure
         objects = [*call.objects, *captured]
         self.variables = prepared_variables(objects)
@@ -117,15 +108,17 @@ class Binding:
         ]
         self.objects = references[: len(call.objects)]
         self.captured = references[len(call.objects) :]
-        plans = [plan_of(obj) for obj in objects if not isinstance(obj, Variable)]
-        self.module_lists = [pair for plan in plans for pair in plan.lists]
-        self.lists = [
-            (live.values(), tuple(previous.values()))
-            if type(previous) is dict
-            else (live, tuple(previous))
-            for plan in plans
-            for live, previous in plan.watched
-        ]
+        # `==` of two lists of modules compares identities in C: most of a steady call's checks.
+        self.module_lists: list[tuple[Any, Any]] = []
+        self.lists: list[tuple[Any, Any]] = []
+        models = [obj for obj in objects if not isinstance(obj, Variable)]
+        for live, previous in [pair for model in models for pair in plan_of(model).watched]:
+            if type(live) is list and all(map(_compares_by_identity, live)):
+                self.module_lists.append((live, previous))
+            elif type(previous) is dict:
+                self.lists.append((live.values(), tuple(previous.values())))
+            else:
+                self.lists.append((live, tuple(previous)))
         self.seen = -1
         self.cached: tuple[int, list[Any]] = (-1, [])
         # A variable that is only written, and that no name leads to, is no input: the state that
@@ -317,6 +310,10 @@ class Binding:
             return True
 
         return holds
+
+
+def _compares_by_identity(obj: object) -> bool:
+    return is_module(obj) and type(obj).__eq__ is object.__eq__
 
 
 def by_shape(steadies: dict[Any, Callable[..., Any]]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import types
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import jax
@@ -104,9 +105,10 @@ class Jit(Generic[P, R]):
         self.static, self.donated = static, donated
         numbers, names = donated
         self._jax_options = options | {"donate_argnums": numbers, "donate_argnames": names}
-        self.entries: list[Entry] = []
+        self.entries: dict[Entry, Any] = {}
+        """Traces with their programs: a `Traced`, or inside other transforms a `jax.jit`."""
         self.traces: list[Entry] = []
-        """The last traces, without their programs, for `nb.explain_retrace`."""
+        """The last traces, for `nb.explain_retrace`."""
         self.count = 0
         """How often it was traced."""
         self._steady: Callable[[tuple[Any, ...]], Any] | None = None
@@ -199,26 +201,34 @@ class Jit(Generic[P, R]):
         self._steady = steady if len(self._steadies) == 1 else by_shape(self._steadies)
 
     # -- entries --
-    def _find(self, key: CallKey, objects: list[Any]) -> tuple[Entry | None, list[Any]]:
-        """Return the entry that fits these objects and the surroundings of the function."""
-        for entry in self.entries:
+    def _find(self, key: CallKey, objects: list[Any]) -> tuple[Entry | None, Any, list[Any]]:
+        """Return the entry that fits these objects and the surroundings of the function, its
+        program, and the objects that it captures.
+        """
+        for entry, program in self.entries.items():
             captured = entry.resolve(key, objects)
             if captured is not None:
-                return entry, captured
-        return None, []
+                return entry, program, captured
+        return None, None, []
 
-    def _add(self, entry: Entry) -> bool:
-        """Add an entry; return True unless it takes the place of an equal one."""
+    def _add(self, job: Job, program: Any, *, inside: bool = False) -> tuple[Entry, bool]:
+        """Add the entry of a trace that is over: it may have given an optimizer its state.
+
+        The second result is False if it takes the place of an equal one.
+        """
+        guards = Guards(Search(self.fn, job.call.objects), job.captured, self.fn)
+        entry = Entry(call_key(job.call, inside=inside), job, guards)
         # Entries of earlier cells can match no call any more.
         live = [old for old in self.entries if old.cell == cells.tick]
-        others = [old for old in live if not old.has_same_key(entry)]
-        self.entries = [entry, *others][:_MOST_ENTRIES]
-        return len(others) == len(live)
+        others = [old for old in live if old.identity != entry.identity]
+        programs = {entry: program} | {old: self.entries[old] for old in others}
+        self.entries = dict(islice(programs.items(), _MOST_ENTRIES))
+        return entry, len(others) == len(live)
 
     # -- tracing --
     def bound(self, call: CallArguments, *, anew: bool = False) -> Binding:
         """Return what runs these arguments; it is traced if there is none, or `anew`."""
-        entry, captured = self._find(call_key(call), call.objects)
+        entry, program, captured = self._find(call_key(call), call.objects)
         if entry is None or anew:
             captured = captured if entry is not None else self._seeds(call.objects)
 
@@ -226,12 +236,13 @@ class Jit(Generic[P, R]):
                 return trace(job, self.donate, self._jax_options, anew=anew)
 
             with unchanged(call.objects, only_on_error=True) as keep:
-                traced, job = self.capturing(call, captured, run, keep)
-                captured, entry = job.captured, self._entry(job, traced)
-            if self._add(entry):
+                program, job = self.capturing(call, captured, run, keep)
+                captured = job.captured
+                entry, is_new = self._add(job, program)
+            if is_new:
                 self.count += 1
-                self.traces = [*self.traces[1 - MOST_TRACES :], entry.without_program()]
-        return Binding(entry, call, captured)
+                self.traces = [*self.traces[1 - MOST_TRACES :], entry]
+        return Binding(entry, program, call, captured)
 
     def capturing(
         self,
@@ -274,11 +285,6 @@ class Jit(Generic[P, R]):
         raise TraceError(
             f"{self!r} uses other captured objects in each trace, so it cannot be compiled."
         )
-
-    def _entry(self, job: Job, program: Any, *, inside: bool = False) -> Entry:
-        """Make the entry of a trace that is over: it may have given an optimizer its state."""
-        guards = Guards(Search(self.fn, job.call.objects), job.captured, self.fn)
-        return Entry(call_key(job.call, inside=inside), job, guards, program)
 
     def expected(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, inside: bool = False
@@ -363,7 +369,7 @@ class Jit(Generic[P, R]):
         self, call: CallArguments, use: Callable[[Any, list[Any]], Any]
     ) -> tuple[Any, list[Variable]]:
         """Use the `jax.jit` for calls inside other transforms; returns result and variables."""
-        entry, captured = self._find(call_key(call, inside=True), call.objects)
+        entry, program, captured = self._find(call_key(call, inside=True), call.objects)
         first = captured if entry is not None else self._seeds(call.objects)
         mark = now.taps.mark() if now.taps is not None else None
 
@@ -371,7 +377,7 @@ class Jit(Generic[P, R]):
             if now.taps is not None:
                 now.taps.rewind(mark)
             if entry is not None and job.captured is first:
-                inner = entry.program
+                inner = program
             else:
                 inner = inner_program(self.fn, self._jax_options, len(call.args))
             with during(job=job):
@@ -388,7 +394,7 @@ class Jit(Generic[P, R]):
         # What is local ends with the trace around this call.
         is_new = entry is None or job.captured is not first
         if is_new and not any(map(_is_local, job.captured)):
-            self._add(self._entry(job, inner, inside=True))
+            self._add(job, inner, inside=True)
         return result, job.variables
 
     def last_variables(self) -> tuple[Variable, ...]:

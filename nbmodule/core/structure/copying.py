@@ -283,7 +283,7 @@ def restorable_objects(obj: Any) -> Iterator[Any]:
         for value in vars(part).values():
             if isinstance(value, _COLLECTIONS) and not is_module(value):
                 yield value
-    yield from (live for live, _ in (*plan.lists, *plan.watched) if isinstance(live, _COLLECTIONS))
+    yield from (live for live, _ in plan.watched if isinstance(live, _COLLECTIONS))
 
 
 def _set(inner: Inner, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:

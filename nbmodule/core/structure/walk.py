@@ -170,8 +170,7 @@ class Plan:
         released: Locations of Parameters without values, of the root if it keeps none.
         absent: All variables without values, also those of parts that keep none.
         modules: The location of each module below the root.
-        lists: Lists of nothing but modules, each with a copy.
-        watched: Other lists, dicts and attributes of plain objects, each with a copy.
+        watched: Lists, dicts and attributes of plain objects, each with a copy.
         has_sharing: Whether a module, branch or variable has several names.
     """
 
@@ -184,7 +183,7 @@ class Plan:
         self.version = root._nbm.version if hasattr(root, "_nbm") else 0
         walker = _Walker(root)
         self.modules: dict[Any, Location] = walker.modules
-        self.lists, self.watched, self.versions = walker.lists, walker.watched, walker.versions
+        self.watched, self.versions = walker.watched, walker.versions
         found = walker.variables.items()
         self.places: dict[Variable, Location] = {x: p for x, p in found if not x.is_released}
         self.released: dict[Variable, Location] = {x: p for x, p in found if x.is_released}
@@ -205,7 +204,7 @@ class Plan:
             ):
                 return False
             self.epoch = clock.structure
-        return lists_hold(self.lists) and all(starmap(has_same_content, self.watched))
+        return all(starmap(has_same_content, self.watched))
 
     @property
     def template(self) -> dict[str, Any]:
@@ -214,17 +213,6 @@ class Plan:
             places = (self.places | self.released).items()
             self._template = nest({p.chain: x for x, p in places if isinstance(x, Parameter)})
         return self._template
-
-
-def lists_hold(lists: Iterable[tuple[Any, Any]]) -> bool:
-    """Return True if lists of modules (the first of each pair) equal their copies (the second)."""
-    try:
-        for live, previous in lists:
-            if live != previous:
-                return False
-    except (TypeError, ValueError):  # an array in the place of a module cannot be compared
-        return False
-    return True
 
 
 def has_same_content(live: Any, previous: Any) -> bool:
@@ -242,8 +230,6 @@ class _Walker:
         # Each once, under its first path or the name that its owner has claimed.
         self.variables: dict[Variable, Location] = {}
         self.modules: dict[Any, Location] = {}
-        # Lists of nothing but modules: `==` compares identities, and is fast.
-        self.lists: list[tuple[list[Any], list[Any]]] = []
         self.watched: list[tuple[Any, Any]] = []
         self.versions: list[tuple[Any, int]] = []
         self.visited: set[int] = set()
@@ -333,21 +319,12 @@ class _Walker:
 
     def watch(self, obj: Any) -> None:
         """Keep a shallow copy of a list or dict, to notice changes in place."""
-        # `==` of two lists of modules compares identities in C: most of a steady call's checks.
-        if type(obj) is list and obj and all(map(_compares_by_identity, obj)):
-            self.lists.append((obj, obj.copy()))
-        elif isinstance(obj, Mapping):
-            self.watched.append((obj, dict(obj.items())))
-        else:
-            self.watched.append((obj, list(obj)))
+        copy = dict(obj.items()) if isinstance(obj, Mapping) else list(obj)
+        self.watched.append((obj, copy))
 
 
 def _described(root: object, location: Location) -> str:
     return f"{type(root).__name__}.{location.name}" if location.name else type(root).__name__
-
-
-def _compares_by_identity(obj: object) -> bool:
-    return is_module(obj) and type(obj).__eq__ is object.__eq__
 
 
 def _check_spellings(root: object, plan: Plan) -> None:
