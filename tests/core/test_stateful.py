@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.core.structure import linked
 
 from jax_settings import FLOAT
 
@@ -116,6 +117,17 @@ def test_v_is_the_current_container_until_a_variable_changes():
     model._l0.v = model._l0.v * 2
     assert model.v is not before
     assert model.v.l1 is before.l1 or np.array_equal(model.v.l1.w, before.l1.w)
+
+
+def test_setting_a_leaf_of_a_plain_level_sets_the_variable_of_a_large_model_too(monkeypatch):
+    monkeypatch.setattr(linked, "MOST_KEPT", 0)
+    model = nb.Module(block={"w": nb.Parameter(jnp.zeros(2))})
+    model.v.block.w = jnp.ones(2)
+    np.testing.assert_array_equal(model.block["w"], np.ones(2))
+    block = model.v.block
+    model.block["w"].value = jnp.zeros(2)
+    block.w = jnp.ones(2)
+    np.testing.assert_array_equal(model.block["w"], np.zeros(2))
 
 
 def test_setting_a_leaf_of_the_current_container_sets_the_variable_and_keeps_it_current():

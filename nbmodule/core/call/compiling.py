@@ -43,6 +43,11 @@ _JIT_OPTIONS = [
 _FALLBACK = "fallback_to_non_compiled"
 
 
+@jax.tree_util.register_static
+class Number(Hole):
+    """Stands for the object of that number, of those that JAX does not know."""
+
+
 class Compiled:
     """The compiled calls of one module."""
 
@@ -227,7 +232,7 @@ def _item_at(obj: Any, path: Any, name: str) -> Any:
 # Stateful objects that JAX does not know: dicts, Containers, lists, plain objects
 def _map_leaves(fn: Callable[[Any], Any], tree: object) -> Any:
     return jax.tree.map(
-        fn, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (Hole, StaticLeaf))
+        fn, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (Number, StaticLeaf))
     )
 
 
@@ -236,7 +241,7 @@ def _value_of(leaf: Any) -> Any:
 
 
 def _with_numbers(tree: object, objects: list[Any]) -> Any:
-    numbers = {id(obj): Hole(i) for i, obj in enumerate(objects)}
+    numbers = {id(obj): Number(i) for i, obj in enumerate(objects)}
     return jax.tree.map(
         lambda leaf: numbers.get(id(leaf), leaf),
         tree,
@@ -245,7 +250,7 @@ def _with_numbers(tree: object, objects: list[Any]) -> Any:
 
 
 def _with_objects(tree: object, objects: list[Any]) -> Any:
-    return _map_leaves(lambda leaf: objects[leaf.number] if type(leaf) is Hole else leaf, tree)
+    return _map_leaves(lambda leaf: objects[leaf.number] if type(leaf) is Number else leaf, tree)
 
 
 def _shallow_copy(obj: object) -> Any:

@@ -37,7 +37,7 @@ from nbmodule.core.call.stages import (
 from nbmodule.core.structure import building
 from nbmodule.core.structure.building import OPTIONS, STATEFUL, TRACKING
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.frame import EAGER, gate, here, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
 
@@ -119,7 +119,7 @@ class ModuleMeta(ABCMeta):
         super().__setattr__("_user_call" if name == "__call__" else name, value)
         if name in FORWARDS or name == "_user_call":
             resolve_forward(cls)
-        clock.flags_changed()
+        clock.flags = clock.structure = next(ticks)
 
 
 def resolve_forward(cls: Any) -> None:

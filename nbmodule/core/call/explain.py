@@ -16,19 +16,20 @@ from nbmodule.core.call.stages import ModuleCall, remembered
 from nbmodule.core.compiled.call import Entry
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.compiled.key import (
-    ARRAY,
     SETTINGS,
     CallArguments,
     CallKey,
     Signature,
+    StaticArgument,
     cells,
+    is_mark,
     signature_of,
 )
 from nbmodule.core.structure.building import TRACKING
 from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.carried import is_stateful
+from nbmodule.core.transforms.carried import Hole, is_stateful
 from nbmodule.core.transforms.options import argument_names, refuse_call_options
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
@@ -201,7 +202,8 @@ def _compiled(
 
 def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> list[str]:
     """Return the user's name for each leaf of the arguments, such as `x` or `batch['rows']`."""
-    args, kwargs = call.form.tree.unflatten(range(len(call.form.marks)))
+    leaves, tree = _marked_leaves(call.form, range(call.form.num_leaves))
+    args, kwargs = tree.unflatten(range(len(leaves)))
     names = argument_names(fn, len(args))
     if module is not None:  # the arguments of `compiling._step`
         owner, v, stateful, inner, kwargs = args
@@ -212,24 +214,28 @@ def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> lis
     for name, value in (*zip(names, args), *kwargs.items()):
         for path, number in jax.tree_util.tree_leaves_with_path(value):
             labels[number] = f"{name}{jax.tree_util.keystr(path)}"
-    return [labels.get(i, f"[{i}]") for i in range(len(call.form.marks))]
+    return [labels.get(i, f"[{i}]") for i in range(len(leaves))]
+
+
+def _marked_leaves(form: Any, arrays: Iterable[Any]) -> tuple[list[Any], Any]:
+    """Return arrays, stateful objects and static values of arguments, and their structure."""
+    return jax.tree.flatten(form.unflatten(arrays), is_leaf=is_mark)
 
 
 # Facts: the keys of a trace, by subject
 def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequence[str]) -> Facts:
     """Return the content of the keys of a call."""
     facts: Facts = {}
-    avals, object_labels = iter(key.arrays or ()), {}
-    for i, mark in enumerate(key.form.marks):
+    object_labels = {}
+    for i, leaf in enumerate(_marked_leaves(key.form, key.arrays or ())[0]):
         label = labels[i] if i < len(labels) else f"[{i}]"
-        if mark == ARRAY:
-            aval = next(avals)
-            weak = " from a Python number" if getattr(aval, "weak_type", False) else ""
-            facts["argument", label] = (describe_shape(aval) + weak, aval)
-        elif mark >= 0:
-            object_labels.setdefault(mark, label)
-    for name, fixed in key.form.static:
-        facts["argument", str(name)] = (_text(fixed.value), fixed)
+        if isinstance(leaf, Hole):
+            object_labels.setdefault(leaf.number, label)
+        elif isinstance(leaf, StaticArgument):
+            facts["argument", str(leaf.name)] = (_text(leaf.value), leaf)
+        else:
+            weak = " from a Python number" if getattr(leaf, "weak_type", False) else ""
+            facts["argument", label] = (describe_shape(leaf) + weak, leaf)
     objects = [(object_labels.get(i, f"argument {i}"), s) for i, s in enumerate(key.objects)]
     for label, (structure, shapes, layouts) in (*objects, *captured):
         names, variables = [label], [structure]
@@ -264,15 +270,16 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
             facts["", location] = (_text(reference.value), reference)
             return
         category, number = reference[:2]
-        if category == "variable" and names[number] != location:
-            facts["", location] = (f"the variable {names[number]}", reference)
+        if category == "variable":
+            if number < len(names) and names[number] != location:
+                facts["", location] = (f"the variable {names[number]}", reference)
         elif category == "object" and number in paths:
             facts["", location] = (f"the same as {paths[number]}", reference)
         elif category == "object":
             paths[number] = location
             waiting.append(number)
-        elif category in ("method", "partial"):
-            facts["", location] = (f"a {category} of the model", category)
+        elif category == "bound":
+            facts["", location] = (f"a {number.__name__} of the model", number)
 
     while waiting:
         path = paths[number := waiting.pop()]

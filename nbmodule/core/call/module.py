@@ -26,10 +26,12 @@ from nbmodule.core.structure import (
 from nbmodule.core.structure import state_dict as states
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import set_v, v_of
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.commit import freeze
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import birthplace
 from nbmodule.core.variables.inner import Hull, Inner, attributes_of, living_modules, switch
+from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.container import Container
@@ -348,7 +350,10 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """Move all variables to a device or sharding, and the floating ones to a dtype; returns the
         module.
         """
-        return naming.move_all(self, device_or_sharding, dtype)
+        ensure_built(self)
+        location, dtype = find_device(device_or_sharding), find_dtype(dtype)
+        building.move(plan_of(self).variables, location, dtype)
+        return self
 
     @accepts_aliases
     def register_buffer(self, name: str, value: Any) -> None:

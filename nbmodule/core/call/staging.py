@@ -145,9 +145,9 @@ def _pure_function(
         frame = Frame(zip(names, values), wall=True, guarded=True, log=log)
         job.frame = weakref.ref(frame)  # it holds traced values, which must not outlive it
         with closing(frame), frame:
-            user_args, user_kwargs = job.call.form.filled(args, kwargs, job.call.objects)
+            user_args, user_kwargs = job.call.filled(args, kwargs)
             if is_model:
-                outputs = packed(call_without_scope(fn, tuple(user_args), user_kwargs))
+                outputs = packed(call_without_scope(fn, user_args, user_kwargs))
             else:
                 outputs = packed(fn(*user_args, **user_kwargs))
         return outputs, _written(frame, names)

@@ -9,7 +9,7 @@ differ only in how they gather and commit.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain, tee
 from operator import attrgetter, is_, itemgetter
@@ -20,7 +20,15 @@ import jax
 from nbmodule.base.foreign import is_native
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.compiled.capture import Guards
-from nbmodule.core.compiled.key import CallArguments, CallKey, aval_of, cells, signature_of
+from nbmodule.core.compiled.key import (
+    CallArguments,
+    CallKey,
+    Signature,
+    aval_of,
+    cells,
+    is_mark,
+    signature_of,
+)
 from nbmodule.core.compiled.program import Job, Traced, TraceFacts, modules_of, split
 from nbmodule.core.structure.linked import MOST_KEPT
 from nbmodule.core.structure.walk import is_module, plan_of
@@ -28,7 +36,7 @@ from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, 
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
 from nbmodule.core.variables.donation import Cold, held_back, readers, unaliased
-from nbmodule.core.variables.frame import Missed, take_over, write_all
+from nbmodule.core.variables.frame import Missed, slot_of, take_over, write_all
 from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
 
@@ -50,27 +58,28 @@ class Entry:
     """
 
     def __init__(self, key: CallKey, job: Job, guards: Guards) -> None:
-        self.key, self.guards = key, guards
-        objects = [*job.call.objects, *job.captured]
-        self.captured = tuple(map(signature_of, job.captured))
-        self.sharing = sharing_of(objects)
-        modules = [part for obj in objects for part in modules_of(obj)]
-        self.owners = [weakref.ref(module) for module in modules if job.facts.infos]
-        self.identity = key, self.captured, self.sharing, self.owners
-        """Equal for entries that serve the same calls."""
-        self.cell = cells.tick
+        self.key, self.guards, self.cell = key, guards, cells.tick
+        self._has_calls = bool(job.facts.infos)
+        self.surroundings = self._surroundings(job.call.objects, job.captured)
+
+    @property
+    def captured(self) -> tuple[Signature, ...]:
+        """The keys of the captured objects."""
+        return self.surroundings[0]
+
+    def _surroundings(self, objects: list[Any], captured: list[Any]) -> tuple[Any, ...]:
+        """Return what decides, beside the key, whether the trace serves these objects."""
+        everything = [*objects, *captured]
+        modules = [part for obj in everything for part in modules_of(obj) if self._has_calls]
+        signatures = tuple(map(signature_of, captured))
+        return signatures, sharing_of(everything), tuple(map(slot_of, modules))
 
     def resolve(self, key: CallKey, objects: list[Any]) -> list[Any] | None:
         """Return the captured objects; None if this is no trace of such a call."""
         captured = self.guards.resolve() if self.cell == cells.tick and self.key == key else None
         if captured is None or not all(map(is_stateful, captured)):
             return None
-        objects = [*objects, *captured]
-        if tuple(map(signature_of, captured)) != self.captured:
-            return None
-        modules = [part for obj in objects for part in modules_of(obj) if self.owners]
-        owners = [reference() for reference in self.owners]
-        is_fitting = all(map(is_, owners, modules)) and sharing_of(objects) == self.sharing
+        is_fitting = self._surroundings(objects, captured) == self.surroundings
         return captured if is_fitting else None
 
 
@@ -97,7 +106,10 @@ class Binding:
     def __init__(
         self, entry: Entry, program: Traced, call: CallArguments, captured: list[Any]
     ) -> None:
-        self.entry, self.traced, self.form = entry, program, call.form
+        self.entry, self.traced = entry, program
+        marked = call.form.unflatten(range(call.form.num_leaves))
+        self.marks = sum(map(is_mark, jax.tree.leaves(marked, is_leaf=is_mark)))
+        """The number of stateful objects and static values, at any depth of the arguments."""
         self.epoch = clock.structure
         objects = [*call.objects, *captured]
         self.variables = prepared_variables(objects)
@@ -115,7 +127,7 @@ class Binding:
         for live, previous in [pair for model in models for pair in plan_of(model).watched]:
             if type(live) is list and all(map(_compares_by_identity, live)):
                 self.module_lists.append((live, previous))
-            elif type(previous) is dict:
+            elif isinstance(live, Mapping):
                 self.lists.append((live.values(), tuple(previous.values())))
             else:
                 self.lists.append((live, tuple(previous)))
@@ -267,7 +279,7 @@ class Binding:
         objects = [
             (i, self.objects[numbers[id(x)]]) for i, x in enumerate(args) if id(x) in numbers
         ]
-        if self.form.static or len(objects) != sum(mark >= 0 for mark in self.form.marks):
+        if len(objects) != self.marks:
             return None
         count = len(args)
         with_none = picker([count if id(x) in numbers else i for i, x in enumerate(args)])

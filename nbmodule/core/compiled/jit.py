@@ -220,7 +220,9 @@ class Jit(Generic[P, R]):
         entry = Entry(call_key(job.call, inside=inside), job, guards)
         # Entries of earlier cells can match no call any more.
         live = [old for old in self.entries if old.cell == cells.tick]
-        others = [old for old in live if old.identity != entry.identity]
+        others = [
+            old for old in live if (old.key, old.surroundings) != (entry.key, entry.surroundings)
+        ]
         programs = {entry: program} | {old: self.entries[old] for old in others}
         self.entries = dict(islice(programs.items(), _MOST_ENTRIES))
         return entry, len(others) == len(live)

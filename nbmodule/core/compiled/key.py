@@ -16,7 +16,7 @@ import numpy as np
 from nbmodule.base.foreign import as_read, is_native
 from nbmodule.base.notebook import running_shell
 from nbmodule.core.structure.structure import Static, structure_of
-from nbmodule.core.transforms.carried import is_stateful, variables_of
+from nbmodule.core.transforms.carried import Hole, extract_objects, variables_of
 from nbmodule.core.transforms.options import Places
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
@@ -76,34 +76,27 @@ def signature_of(obj: Any) -> Signature:
     return Signature(structure, shapes, layouts_of(variables))
 
 
-class ArgumentForm(NamedTuple):
-    """The arguments of a call, but for arrays and stateful objects."""
+@jax.tree_util.register_static
+class StaticArgument(Static):
+    """Stands in arguments for a value that is compared and not traced."""
 
-    tree: Any
-    """Positional and keyword arguments, with None for static ones."""
-    marks: tuple[int, ...]
-    """For each leaf the number of the stateful object, `ARRAY` or `NOTHING`."""
-    static: tuple[tuple[int | str, Static], ...]
+    __slots__ = ("name",)
 
-    def filled(self, args: Any, kwargs: Any, objects: Any) -> tuple[list[Any], dict[str, Any]]:
-        """Return the user's arguments: with these objects, and with the static ones."""
-        leaves = self.tree.flatten_up_to((args, kwargs))
-        leaves = [x if mark < 0 else objects[mark] for x, mark in zip(leaves, self.marks)]
-        args, kwargs = self.tree.unflatten(leaves)
-        args = list(args)
-        for name, fixed in self.static:
-            target: Any = args if isinstance(name, int) else kwargs
-            target[name] = fixed.value
-        return args, kwargs
+    def __init__(self, name: int | str, value: object) -> None:
+        super().__init__(value)
+        self.name = name
 
 
-ARRAY, NOTHING = -1, -2
+def is_mark(x: object) -> bool:
+    """Return True for what stands in place of a stateful object or a static value."""
+    return type(x) in (Hole, StaticArgument)
 
 
 class CallArguments(NamedTuple):
     """The arguments of one call, taken apart."""
 
-    form: ArgumentForm
+    form: Any
+    """Their structure: stateful objects are a `Hole`, static values a `StaticArgument`."""
     args: tuple[Any, ...]
     """The positional ones, with None for stateful objects and static values."""
     kwargs: dict[str, Any]
@@ -114,41 +107,31 @@ class CallArguments(NamedTuple):
         """The arrays and numbers."""
         return jax.tree.leaves((self.args, self.kwargs))
 
+    def filled(self, args: Any, kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the user's arguments around these arrays."""
+
+        def fill(leaf: Any) -> Any:
+            if type(leaf) is Hole:
+                return self.objects[leaf.number]
+            return leaf.value if type(leaf) is StaticArgument else leaf
+
+        marked = self.form.unflatten(jax.tree.leaves((args, kwargs)))
+        return jax.tree.map(fill, marked, is_leaf=is_mark)
+
 
 def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) -> CallArguments:
     """Separate arrays, stateful objects and static values of a call."""
-    fixed: list[tuple[int | str, Static]] = []
-    traced, traced_kwargs = args, kwargs
-    if static.numbers or static.names:
-        numbers = sorted(static.among(len(args)))
-        names = sorted(name for name in static.names if name in kwargs)
-        fixed += [(i, Static(args[i])) for i in numbers]
-        fixed += [(name, Static(kwargs[name])) for name in names]
-        traced = tuple([None if i in numbers else x for i, x in enumerate(args)])
-        traced_kwargs = {name: None if name in names else x for name, x in kwargs.items()}
-        for name, static_value in fixed:
-            _check_hashable(name, static_value.value)
-    leaves, tree = jax.tree.flatten(
-        (traced, traced_kwargs), is_leaf=lambda x: x is None or is_stateful(x)
-    )
-    marks, objects = [], []
-    order: dict[int, int] = {}
-    for i, leaf in enumerate(leaves):
-        if is_stateful(leaf):
-            if id(leaf) not in order:
-                order[id(leaf)] = len(objects)
-                objects.append(leaf)
-            marks.append(order[id(leaf)])
-            leaves[i] = None
-        else:
-            marks.append(NOTHING if leaf is None else ARRAY)
-            leaves[i] = _native(leaf)
-    form = ArgumentForm(tree, tuple(marks), tuple(fixed))
-    args, kwargs = tree.unflatten(leaves)
+    numbers = static.among(len(args))
+    args = tuple([_fixed(i, x) if i in numbers else x for i, x in enumerate(args)])
+    kwargs = {name: _fixed(name, x) if name in static.names else x for name, x in kwargs.items()}
+    marked, objects = extract_objects((args, kwargs))
+    leaves, form = jax.tree.flatten(marked)
+    marked = form.unflatten(list(map(_native, leaves)))
+    args, kwargs = jax.tree.map(lambda x: None if is_mark(x) else x, marked, is_leaf=is_mark)
     return CallArguments(form, args, kwargs, objects)
 
 
-def _check_hashable(name: object, value: object) -> None:
+def _fixed(name: int | str, value: object) -> StaticArgument:
     try:
         hash(value)
     except TypeError:
@@ -156,6 +139,7 @@ def _check_hashable(name: object, value: object) -> None:
             f"the static argument {name!r} must be hashable, since it is compared by value; got "
             f"{type(value).__name__}. Pass a tuple or a frozen object."
         ) from None
+    return StaticArgument(name, value)
 
 
 SETTINGS = (
@@ -179,7 +163,7 @@ class CallKey(NamedTuple):
 
     arrays: tuple[Any, ...] | None
     """Shapes and dtypes of the arrays; None inside other transforms, where JAX compares them."""
-    form: ArgumentForm
+    form: Any
     tracker: Any
     """Of the open tracker: records are outputs of the program."""
     settings: tuple[Any, ...]

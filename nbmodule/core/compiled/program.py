@@ -8,6 +8,7 @@ except small constants.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import threading
@@ -25,9 +26,9 @@ from nbmodule.core.compiled.key import CallArguments
 from nbmodule.core.recording.parcel import StaticLeaf, pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
-from nbmodule.core.structure.walk import is_module, plan_of, settle_lists
+from nbmodule.core.structure.walk import plan_of, settle_lists
 from nbmodule.core.transforms.carried import packed
-from nbmodule.core.transforms.options import check_outputs
+from nbmodule.core.transforms.options import check_outputs, of_forward
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import Cold
 from nbmodule.core.variables.frame import Effects, Frame, framed, now
@@ -65,7 +66,7 @@ class Job:
         self, values: Sequence[Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Effects]:
         """Call the function in a frame; writes are named by the numbers of the variables."""
-        filled_args, filled_kwargs = self.call.form.filled(args, kwargs, self.call.objects)
+        filled_args, filled_kwargs = self.call.filled(args, kwargs)
 
         def body(frame: Frame) -> Any:
             self.frame = weakref.ref(frame)  # it holds traced values, here and outside
@@ -236,9 +237,9 @@ def _jitted(
     """
     run.__name__ = getattr(fn, "__name__", type(fn).__name__)
     run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
-    source = python_function(fn)
-    if source is not None:
-        run.__wrapped__ = _Source(source)
+    code = code_of(fn)
+    if code is not None:  # without the function itself, which may hold a model
+        run.__wrapped__ = types.SimpleNamespace(__name__=code.co_name, __code__=code)
     with suppress(TypeError, ValueError):  # a builtin has none
         own = inspect.signature(fn).parameters
         names = (f"_{name}" if name in own else name for name in leading)
@@ -265,26 +266,12 @@ def _spread(prefix: Any, tree: Any) -> list[Any]:
     return jax.tree.leaves(full, is_leaf=is_leaf)
 
 
-class _Source:
-    """The name and code of a function, without what it holds."""
-
-    def __init__(self, fn: types.FunctionType) -> None:
-        self.__name__, self.__code__ = fn.__name__, fn.__code__
-
-
-def python_function(fn: Any) -> types.FunctionType | None:
-    """Return the Python function behind methods, partials and modules; None where there is none."""
-    while fn is not None and not isinstance(fn, types.FunctionType):
-        if is_module(fn):
-            fn = type(fn)._run
-            continue
-        found = (inspect.getattr_static(fn, name, None) for name in _INNER_FUNCTIONS)
-        names = [name for name, inner in zip(_INNER_FUNCTIONS, found) if inner is not None]
-        fn = getattr(fn, names[0]) if names else None
-    return fn
-
-
-_INNER_FUNCTIONS = ("__func__", "func", "__wrapped__")
+def code_of(fn: Any) -> types.CodeType | None:
+    """Return the code of the Python function behind a method, partial or module, if any."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    fn = of_forward(fn)
+    return getattr(inspect.unwrap(getattr(fn, "__func__", fn)), "__code__", None)
 
 
 # -- the store of programs, by content -------------------------------------------------------------

@@ -169,9 +169,8 @@ class RandomStream:
         are traced, see `_traced_key`.
         """
         traced = self._traced_key()
-        return self._key_on_host() if traced is None else traced
-
-    def _key_on_host(self) -> Any:
+        if traced is not None:
+            return traced
         making = self._making
         # Models may be made in several threads at once; no key is given twice.
         with making.lock:

@@ -4,7 +4,6 @@ change of structure; and warnings about what its attributes do not make part of 
 
 from __future__ import annotations
 
-import functools
 import types
 import warnings
 from collections.abc import Iterable, Mapping
@@ -24,7 +23,7 @@ from nbmodule.base.foreign import (
 from nbmodule.base.migration import attribute_hint, uncalled_method_hint
 from nbmodule.base.paths import hint
 from nbmodule.core.structure.holders import has_array_items, is_branch, with_buffers
-from nbmodule.core.structure.structure import make_attributes
+from nbmodule.core.structure.structure import bound_parts, make_attributes
 from nbmodule.core.structure.walk import held, is_module, plan_of, remember_parent
 from nbmodule.core.variables.frame import EAGER, here, now
 from nbmodule.core.variables.traceback import level_of_user_code
@@ -45,7 +44,8 @@ def assign(module: Hull, name: str, value: Any) -> None:
     """Set `module.name`: arrays go into the variable there, or become a Buffer; else bind it."""
     if name not in module.__dict__ and module._nbm.built and not module._nbm.building:
         refuse_unread(module, name, value)
-    if is_property(type(module), name):
+    member = getattr(type(module), name, None)
+    if hasattr(type(member), "__set__") and not isinstance(member, Variable):  # a property
         object.__setattr__(module, name, value)
         return
     variable = own_variable(module, name)
@@ -64,7 +64,7 @@ def assign(module: Hull, name: str, value: Any) -> None:
             return
         if isinstance(value, _ARRAYS):
             value = Buffer(value)
-    elif has_array_items(value) and is_branch(value):
+    elif has_array_items(value):
         if isinstance(value, Container):  # it may be the `v` of another model
             value = value.cont_copy()
         previous = module.__dict__.get(name, ())
@@ -132,9 +132,12 @@ def bind(module: Hull, name: str, value: object) -> None:
         adopt(module, name, value)
     object.__setattr__(module, name, value)
     inner.changed()
-    # Most attributes are plain values, which hold no modules.
-    if not isinstance(value, (Variable, str, int, float, type(None))):
-        note_children(module, value)
+    if is_module(value):
+        remember_parent(value, module)
+    elif has_array_items(value):
+        for _, part in held(value):
+            if is_module(part):
+                remember_parent(part, module)
 
 
 def delete(module: Hull, name: str) -> None:
@@ -172,22 +175,6 @@ _FREEZE_HINTS = {
     "freeze": ": use model.requires_grad_(False).",
     "unfreeze": ": use model.requires_grad_(True).",
 }
-
-
-def is_property(cls: type, name: str) -> bool:
-    """Return True if the class itself handles assignment to that name."""
-    member = getattr(cls, name, None)
-    return hasattr(type(member), "__set__") and not isinstance(member, Variable)
-
-
-def note_children(parent: Hull, value: object) -> None:
-    """Note the parent of modules that have just become part of it."""
-    if is_module(value):
-        remember_parent(value, parent)
-    elif has_array_items(value) and is_branch(value):
-        for _, part in held(value):
-            if is_module(part):
-                remember_parent(part, parent)
 
 
 def adopt(module: Hull, name: str, value: Any) -> None:
@@ -277,7 +264,7 @@ def warn_of_untrained_parts(model: Hull) -> None:
         (f"{name}.{attribute}", part)
         for module, name in names.items()
         for attribute, value in list(vars(module).items())
-        for part in _parts_of(value)
+        for part in parts_of(value)
     )
     for place, part in held_parts:
         fix = _fix_for(part, names)
@@ -290,12 +277,10 @@ def warn_of_untrained_parts(model: Hull) -> None:
             return
 
 
-def _parts_of(value: Any) -> Iterable[Any]:
+def parts_of(value: Any) -> Iterable[Any]:
     """Return what an attribute holds, or what its method or partial is bound to."""
-    if isinstance(value, types.MethodType):
-        return (value.__self__,)
-    if isinstance(value, functools.partial):
-        return (*_parts_of(value.func), value.func, *value.args, *value.keywords.values())
+    if parts := bound_parts(value)[0]:
+        return (*parts_of(parts[0]), *parts)
     if type(value) in (list, tuple):
         return value
     return value.values() if type(value) is dict else (value,)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -19,7 +18,7 @@ from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.trees import flat, nest
 from nbmodule.core.structure.linked import matched, v_of, write_pairs
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import Pending
 from nbmodule.core.variables.frame import now, write_all
 from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
@@ -190,9 +189,10 @@ def build(
     inner = self._nbm
     if inner.config.build_mode == "on_call" and not from_call and not inner.built:
         return False
-    change_config(
-        inner, device=find_device(device), dtype=find_dtype(dtype), dynamic_backend=dynamic_backend
-    )
+    changes = {"device": find_device(device), "dtype": find_dtype(dtype)}
+    changes["dynamic_backend"] = dynamic_backend
+    changes = {name: value for name, value in changes.items() if value is not None}
+    inner.config = replace(inner.config, **changes)
     if not inner.built:
         if inner.config.build_mode == "on_init" and not (args or kwargs):
             args, kwargs = inner.args, inner.kwargs
@@ -206,8 +206,8 @@ def build(
 
 def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Run `_build` and `_create_variables` once; while a function is traced, with real values."""
-    inner = module._nbm
-    is_plain = inner.config.devices is None and inner.config.store_vars
+    inner, config, cls = module._nbm, module._nbm.config, type(module)
+    is_plain = config.devices is None and config.store_vars
     if is_plain and inner.initial_values is None and not has_own_build(module):
         inner.built = True
         return
@@ -218,34 +218,22 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     try:
         # A module that outlives the trace in which it is built needs real values.
         with jax.ensure_compile_time_eval():
-            _build_now(module, args, kwargs)
+            if cls._build is not cls._base_build:
+                module._build(*args, **kwargs)
+            if cls._create_variables is not cls._base_create_variables:
+                inner.variables = create(module)
+                inner.changed()
+            if config.devices is not None:
+                move(plan_of(module).variables, config.devices, None)
+            if inner.initial_values is not None:
+                provided, inner.initial_values = inner.initial_values, None
+                use_given(module, provided)
         inner.built = True
     finally:
         inner.building, now.outside = None, before
-    if not inner.config.store_vars:
+    if not config.store_vars:
         _release(module)
     inner.changed()
-
-
-def change_config(inner: Any, **changes: Any) -> None:
-    """Put later choices over those of the constructor; None changes nothing."""
-    changes = {name: value for name, value in changes.items() if value is not None}
-    if changes:
-        inner.config = replace(inner.config, **changes)
-
-
-def _build_now(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    inner, config, cls = module._nbm, module._nbm.config, type(module)
-    if cls._build is not cls._base_build:
-        module._build(*args, **kwargs)
-    if cls._create_variables is not cls._base_create_variables:
-        inner.variables = create(module)
-        inner.changed()
-    if config.devices is not None:
-        move(plan_of(module).variables, config.devices, None)
-    if inner.initial_values is not None:
-        provided, inner.initial_values = inner.initial_values, None
-        use_given(module, provided)
 
 
 # What
@@ -335,14 +323,13 @@ def move_each(
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
     draw: Any = old.draw
-    if dtype is not None and draw is not None:
-        draw = functools.partial(_cast_draw, draw, dtype)
+
+    def cast_draw() -> Any:
+        return jnp.asarray(draw()).astype(dtype)
+
+    new_draw = draw if dtype is None or draw is None else cast_draw
     device = old.device if location is None else location
-    return Pending(draw, old.shape, dtype or old.dtype, device, old.follows)
-
-
-def _cast_draw(draw: Any, dtype: Any) -> Any:
-    return jnp.asarray(draw()).astype(dtype)
+    return Pending(new_draw, old.shape, dtype or old.dtype, device, old.follows)
 
 
 def _moved(value: Array, location: object, dtype: DTypeLike | None) -> Any:
@@ -384,7 +371,7 @@ def _release(module: Hull) -> None:
     for part in (module, *plan.modules):
         part._nbm.current = None
         part._nbm.changed()
-    clock.value_changed()
+    clock.values = next(ticks)
 
 
 def is_built(module: Hull) -> bool:

@@ -12,14 +12,14 @@ import functools
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.numbers import random
 from nbmodule.core.structure import building, hooks
+from nbmodule.core.structure.attributes import parts_of
 from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.walk import has_same_content, is_module, plan_of
 from nbmodule.core.variables.clock import clock
@@ -34,14 +34,9 @@ if TYPE_CHECKING:
 _COPIED = "args built config initial_values kwargs borrowed training variables".split()
 
 
-def blank(cls: Any) -> Any:
-    """Return a module of this class without attributes."""
-    return cls.__new__(cls)
-
-
 def reduced(module: Hull) -> Any:
     """Describe a module for a pickler."""
-    return reduced_consistently(module, lambda: (blank, (type(module),), module.__getstate__()))
+    return reduced_consistently(module, lambda: (_new, (type(module),), module.__getstate__()))
 
 
 def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
@@ -152,7 +147,7 @@ def restore(module: Hull, state: dict[str, Any]) -> None:
 
 def shallow(module: Hull) -> Any:
     """Return a new module with the same attributes: variables and submodules are shared."""
-    new = blank(type(module))
+    new = _new(type(module))
     restore(new, state_of(module))
     new._nbm.variables = copy.copy(module._nbm.variables)
     return new
@@ -181,23 +176,16 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
     create, arguments, *state = module.__reduce_ex__(4)
     new = memo[id(module)] = create(*copy.deepcopy(arguments, memo))
     if state and state[0] is not None:
-        memo.update((id(item), item) for item in _functions_in(vars(module)))
+        parts = (part for value in vars(module).values() for part in parts_of(value))
+        # Functions that JAX has wrapped (`jax.nn.relu`) must stay themselves, like those of Python:
+        # a copy would not be equal, and a model and its copy would have different structures.
+        memo.update(
+            (id(part), part)
+            for part in parts
+            if callable(part) and type(part).__module__.startswith(("jax.", "jaxlib."))
+        )
         new.__setstate__(copy.deepcopy(state[0], memo))
     return new
-
-
-def _functions_in(content: Mapping[Any, Any]) -> Iterator[Any]:
-    """Yield functions that JAX has wrapped, such as `jax.nn.relu`.
-
-    Like functions of Python they must stay themselves in a copy: their copies would not be equal,
-    and a model and its copy would have different structures.
-    """
-    for value in content.values():
-        values = value.values() if type(value) is dict else value
-        for item in values if type(value) in (list, tuple, dict) else (value,):
-            fn = item.func if type(item) is functools.partial else item
-            if callable(fn) and type(fn).__module__.startswith(("jax.", "jaxlib.")):
-                yield fn
 
 
 # -- models restored after a view --
@@ -207,7 +195,6 @@ _HOOKS = ("hooks", "pre_hooks")  # dicts that are changed in place
 _DERIVED = ("current", "parents", "plan", "slot", "version")
 _LASTING = tuple(name for name in Inner.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED))
 _COLLECTIONS = (list, dict, set, deque)
-_read_notes, _read_lasting = attrgetter(*_NOTES), attrgetter(*_LASTING)
 
 
 class ObjectState:
@@ -217,40 +204,37 @@ class ObjectState:
 
     def __init__(self, obj: Any) -> None:
         self.obj, self._content = obj, _copy_of(_collection_of(obj))
-        self._notes: tuple[Any, ...] = ()
-        self._lasting: tuple[Any, ...] = ()
-        self._hooks: tuple[dict[int, Any], ...] = ()
+        self._inner: dict[str, Any] = {}
         inner = getattr(obj, "_nbm", None)
         if inner is not None:
-            self._notes, self._lasting = _read_notes(inner), _read_lasting(inner)
-            self._hooks = dict(inner.hooks), dict(inner.pre_hooks)
+            self._inner = {name: getattr(inner, name) for name in (*_NOTES, *_LASTING)}
+            self._inner |= {name: dict(getattr(inner, name)) for name in _HOOKS}
 
     @property
     def training(self) -> bool | None:
         """The mode of a module; None of anything else."""
-        return self._lasting[_LASTING.index("training")] if self._lasting else None
+        return self._inner.get("training")
 
     def is_as(self, other: object) -> bool:
         """Return True if another state of the object is the same, except for notes of calls."""
         return (
             isinstance(other, ObjectState)
             and has_same_content(self._content, other._content)
-            and has_same_content(self._lasting, other._lasting)
-            and self._hooks == other._hooks
+            and all(self._inner[name] is other._inner[name] for name in _LASTING if self._inner)
+            and all(self._inner[name] == other._inner[name] for name in _HOOKS if self._inner)
         )
 
     def put_back(self, *, notes: bool = False) -> None:
         """Restore what differs; notes of calls only if `notes`."""
         has_changed = _refill(_collection_of(self.obj), self._content, type(self.obj))
-        inner = getattr(self.obj, "_nbm", None)
-        if inner is None or not self._lasting:
-            return
-        if notes:
-            _set(inner, _NOTES, self._notes)
-        has_changed |= _set(inner, _LASTING, self._lasting)
-        for group, previous in zip((inner.hooks, inner.pre_hooks), self._hooks):
-            has_changed |= _refill(group, previous)
-        if has_changed:
+        inner: Any = getattr(self.obj, "_nbm", None)
+        for name, previous in self._inner.items():
+            if name in _HOOKS:
+                has_changed |= _refill(getattr(inner, name), previous)
+            elif getattr(inner, name) is not previous and (notes or name in _LASTING):
+                setattr(inner, name, previous)
+                has_changed |= name in _LASTING
+        if has_changed and self._inner:
             inner.changed()
 
 
@@ -284,14 +268,6 @@ def restorable_objects(obj: Any) -> Iterator[Any]:
             if isinstance(value, _COLLECTIONS) and not is_module(value):
                 yield value
     yield from (live for live, _ in plan.watched if isinstance(live, _COLLECTIONS))
-
-
-def _set(inner: Inner, names: tuple[str, ...], values: tuple[Any, ...]) -> bool:
-    """Set the values that differ; return True if any did."""
-    differing = [(n, x) for n, x in zip(names, values) if getattr(inner, n) is not x]
-    for name, value in differing:
-        setattr(inner, name, value)
-    return bool(differing)
 
 
 @contextmanager

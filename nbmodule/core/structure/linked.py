@@ -46,7 +46,7 @@ class Tie:
 
     def setting(self, container: Container, key: str, value: object) -> Any:
         """Return the value to store by `container[key] = value`, and set the variables."""
-        module = self.current_module()
+        module = self.current_module(container)
         if module is None:
             return value
         target = self.level.get(key)
@@ -78,7 +78,7 @@ class Tie:
         """Before `del container[key]`, detach the container from its module, and those that hold
         it: they will have other keys.
         """
-        module = self.current_module()
+        module = self.current_module(container)
         if module is None:
             return
         for reference, _ in self.embedders:
@@ -90,22 +90,26 @@ class Tie:
         else:
             module._nbm.current = None
 
-    def root_container(self) -> Container | None:
-        """Return the container of the module, which holds this level; None if it is gone."""
-        return self.root[0]() if self.root else None
-
-    def current_module(self) -> Any:
-        """Return the module whose current container this level belongs to; else None."""
-        module, root = self.module(), self.root_container()
-        if module is None or root is None or known_current(module) is not root:
+    def current_module(self, container: Container) -> Any:
+        """Return the module whose current container this level, `container`, belongs to; else
+        None.
+        """
+        module, root = self.module(), self.root[0]() if self.root else None
+        if module is None:
             return None
-        return module if holds(root, plan_of(module).template) else None
+        if root is not None:
+            is_current = known_current(module) is root and holds(root, plan_of(module).template)
+        else:  # of a large model the level alone is left, as in `model.v.block.w = x`
+            _, reference, plan, _ = module._nbm.current or (None,) * 4
+            is_same = reference in self.root and plan is plan_of(module)
+            is_current = is_same and holds(container, self.level)
+        return module if is_current else None
 
 
 def variable_behind(container: Container, key: str) -> Variable | None:
     """Return the variable of this leaf, and detach containers of older values from it."""
     link = container._link
-    if link is None or link.current_module() is None:
+    if link is None or link.current_module(container) is None:
         return None
     protect(link)
     return link.level.get(key)
@@ -126,7 +130,7 @@ def protect(link: Tie) -> None:
         outer = reference()
         if outer is None or key not in outer or outer._link is None:
             continue
-        if outer._link.current_module() is not None:
+        if outer._link.current_module(outer) is not None:
             protect(outer._link)
             current.append((reference, key))
         else:  # it gets a copy of the level; without its link it sets no variable

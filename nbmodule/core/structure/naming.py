@@ -13,17 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-from jax.typing import DTypeLike
 
 from nbmodule.base.format import describe_shape, printable, printable_lines
 from nbmodule.base.interpreter import allow
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.paths import closest, match
-from nbmodule.core.structure.building import ensure_built, move
+from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.linked import is_level_of_v, v_of
 from nbmodule.core.structure.walk import held, is_module, module_aliases, name_within, plan_of
-from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.tree.container import Container
@@ -71,13 +69,6 @@ def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterat
     below = [(p.name, child, p.owner or module) for child, p in plan_of(module).modules.items()]
     for name, part, parent in [("", module, None), *below]:
         yield (joined(prefix, name), part, parent)[: 3 if with_parent else 2]
-
-
-def move_all(module: Hull, location: Any, dtype: DTypeLike | None) -> Any:
-    """Move all variables, or none if the device or dtype makes no sense."""
-    ensure_built(module)
-    move(plan_of(module).variables, find_device(location), find_dtype(dtype))
-    return module
 
 
 # Text

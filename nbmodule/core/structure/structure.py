@@ -184,6 +184,15 @@ def _intern(root: Hull, plan: Plan) -> Structure:
     return structure
 
 
+def bound_parts(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+    """Return the arguments that a method or partial is made of, and the names of the last ones."""
+    if type(value) is types.MethodType:
+        return (value.__func__, value.__self__), ()
+    if type(value) is functools.partial:
+        return (value.func, *value.args, *value.keywords.values()), tuple(value.keywords)
+    return (), ()
+
+
 class _Table:
     """Objects in the order of the traversal.
 
@@ -194,8 +203,8 @@ class _Table:
         self.members = set(map(id, (root, *plan.modules)))
         self.objects: list[list[Any]] = []
         self.index: dict[int, int] = {}
-        self.references = {x: ("variable", i) for i, x in enumerate(plan.variables)}
-        self.references |= {x: ("absent", i) for i, x in enumerate(plan.absent)}
+        variables = (*plan.variables, *plan.absent)
+        self.references = {x: ("variable", i) for i, x in enumerate(variables)}
 
     def refer(self, value: Any) -> Any:
         if isinstance(value, Variable):
@@ -205,24 +214,17 @@ class _Table:
             return ("object", self.enter(value) if number is None else number)
         # A method or partial of the model must use the copy, else its gradients are zero.
         if self.is_bound(value):
-            if type(value) is types.MethodType:
-                return ("method", Static(value.__func__), self.refer(value.__self__))
-            parts = (value.func, *value.args, *value.keywords.values())
-            return ("partial", tuple(value.keywords), tuple(map(self.refer, parts)))
+            parts, names = bound_parts(value)
+            return ("bound", type(value), tuple(map(self.refer, parts)), names)
         return Static(value)
 
     def is_bound(self, value: Any) -> bool:
         """Return True for a method of the model, or a partial that holds parts of the model."""
-        if type(value) is types.MethodType:
-            return id(value.__self__) in self.members
-        if type(value) is not functools.partial:
-            return False
-        parts = (value.func, *value.args, *value.keywords.values())
         return any(
             id(x) in self.members
             or self.is_bound(x)
             or (isinstance(x, Variable) and x in self.references)
-            for x in parts
+            for x in bound_parts(value)[0]
         )
 
     def enter(self, obj: Any) -> int:
@@ -322,7 +324,7 @@ class _Builder:
             variable = object.__new__(cls)
             variable._frozen, variable._value, variable._home = frozen, leaf, home
             self.variables.append(variable)
-        self.absent = [released(*arguments) for arguments in structure.absent]
+        self.variables += [released(*arguments) for arguments in structure.absent]
         self.objects: list[Any] = []
 
     def build(self, root: Any) -> None:
@@ -349,13 +351,9 @@ class _Builder:
                 _, cls, _, *contents = self.structure.objects[index]
                 self.objects[index] = make_tuple(cls, *self._contents(contents))
             return self.objects[index]
-        if category == "absent":
-            return self.absent[index]
-        if category == "method":
-            return types.MethodType(index.value, self.resolve(parts[0]))
-        function, *values = map(self.resolve, parts[0])
-        count = len(values) - len(index)
-        return functools.partial(function, *values[:count], **dict(zip(index, values[count:])))
+        values, names = list(map(self.resolve, parts[0])), parts[1]
+        count = len(values) - len(names)
+        return index(*values[:count], **dict(zip(names, values[count:])))
 
     def _contents(self, parts: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
         """Return the items and the attributes of a branch."""

@@ -26,7 +26,6 @@ from nbmodule.core.structure.holders import (
     LEAF_TYPES,
     attributes,
     drop_traced,
-    has_array_items,
     has_attributes,
     is_branch,
     refuse_hidden,
@@ -236,19 +235,27 @@ class _Walker:
         self.has_repeated = False  # whether a module, branch or variable was met again
         # Parameters of parts with store_vars=False, which have no value here.
         self.hidden: dict[Variable, None] = {}
-        self.hiding_depth = 0  # how many such parts the traversal is in
-        self.object_depth = 0  # how many plain objects it is in, whose lists are theirs
         previous = getattr(getattr(root, "_nbm", None), "plan", None)
         watched = () if previous is None else previous.watched
         self.previous = {id(live): content for live, content in watched}
-        self.walk(root, Location((), "", ()), None)
+        self.walk(root, Location((), "", ()), None, is_hidden=False, in_object=False)
 
-    def walk(self, obj: Any, current: Location, owner: Any) -> None:
+    def walk(
+        self, obj: Any, current: Location, owner: Any, *, is_hidden: bool, in_object: bool
+    ) -> None:
+        """Visit all below `obj`.
+
+        Args:
+            obj: A module, list, tuple, dict or plain object.
+            current: Its location.
+            owner: The innermost module around it.
+            is_hidden: Whether it is in a part with `store_vars=False`.
+            in_object: Whether it is in a plain object, whose lists keep their arrays.
+        """
         self.visited.add(id(obj))
         allow(len(current.path))
         inner = getattr(obj, "_nbm", None)
-        hides = obj is not self.root and keeps_nothing(obj)
-        is_object = False
+        is_hidden = is_hidden or (obj is not self.root and keeps_nothing(obj))
         if inner is not None and (is_module(obj) or hasattr(type(obj), "_unwatched")):
             if obj is not self.root:  # a plan that holds its owner would wait for the collector
                 self.versions.append((inner, inner.version))
@@ -257,21 +264,27 @@ class _Walker:
                 layers = vars(obj).get(getattr(type(obj), "_listed", None))
                 if layers is not None:
                     self.watch(layers)
-        elif type(obj) is not tuple:
-            is_object = self.visit_branch(obj, current, owner)
-        self.hiding_depth += hides
-        self.object_depth += is_object
+        else:
+            if isinstance(obj, dict):
+                refuse_keys(obj, _described(self.root, current))
+            if isinstance(obj, (list, dict)):
+                if owner is not None and not in_object:
+                    self.add_buffers(obj, owner)
+                self.watch(obj)
+            if has_attributes(obj):
+                self.watch(vars(obj))
+            in_object = in_object or not isinstance(obj, (list, tuple, dict))
         for item in items(obj):
-            self.visit(item, current, owner)
-        self.hiding_depth -= hides
-        self.object_depth -= is_object
+            self.visit(item, current, owner, is_hidden, in_object)
 
-    def visit(self, item: Item, current: Location, owner: Any) -> None:
+    def visit(
+        self, item: Item, current: Location, owner: Any, is_hidden: bool, in_object: bool
+    ) -> None:
         value = item.value
         # A plan that names its root as owner would keep it alive.
         holder = None if owner is self.root else owner
         if isinstance(value, Variable):
-            if self.hiding_depth and isinstance(value, Parameter):
+            if is_hidden and isinstance(value, Parameter):
                 self.hidden[value] = None
                 return
             is_claimed = owner is not None and value in owner._nbm.borrowed
@@ -293,20 +306,7 @@ class _Walker:
             location = current.step(item, holder)
             if is_part:  # before its own parts, so that the order is that of paths
                 self.modules[value] = location
-            self.walk(value, location, owner)
-
-    def visit_branch(self, obj: Any, location: Location, owner: Any) -> bool:
-        """Make buffers of arrays in a list, dict or object, and watch it; True for an object."""
-        is_collection = isinstance(obj, (list, tuple, dict))
-        if owner is not None and not self.object_depth and has_array_items(obj):
-            self.add_buffers(obj, owner)
-        if is_collection and not isinstance(obj, tuple):
-            self.watch(obj)
-        if isinstance(obj, dict):
-            refuse_keys(obj, _described(self.root, location))
-        if has_attributes(obj):
-            self.watched.append((vars(obj), dict(vars(obj))))
-        return not is_collection
+            self.walk(value, location, owner, is_hidden=is_hidden, in_object=in_object)
 
     def add_buffers(self, collection: Any, module: Hull) -> None:
         """Make buffers of arrays that were put into a list or dict since the last traversal."""

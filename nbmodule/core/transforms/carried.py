@@ -10,9 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.foreign import as_read, as_read_or_left, is_native
+from nbmodule.base.foreign import as_read_or_left, is_native
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import Effects, Frame, framed, now
+from nbmodule.core.variables.frame import Effects, Frame, during, framed, now
 from nbmodule.core.variables.variable import Variable
 
 
@@ -51,25 +51,14 @@ class Hole:
 
 
 def extract_objects(arguments: object) -> tuple[Any, list[Any]]:
-    """Return arguments with holes, and the stateful objects that were there, each once.
-
-    Arrays of NumPy are converted where JAX does not take them as they are.
-    """
+    """Return arguments with holes, and the stateful objects that were there, each once."""
     leaves, tree = jax.tree.flatten(arguments, is_leaf=is_stateful)
-    numbers: dict[int, int] = {}
-    objects: list[Any] = []
-    is_same = True
-    for i, leaf in enumerate(leaves):
-        if is_stateful(leaf):
-            if id(leaf) not in numbers:
-                numbers[id(leaf)] = len(objects)
-                objects.append(leaf)
-            leaves[i] = Hole(numbers[id(leaf)])
-        elif isinstance(leaf, np.ndarray) and not is_native(leaf):
-            leaves[i], is_same = as_read(leaf), False
-    if not objects and is_same:
+    objects = {id(leaf): leaf for leaf in leaves if is_stateful(leaf)}
+    if not objects:
         return arguments, []
-    return jax.tree.unflatten(tree, leaves), objects
+    holes = {key: Hole(i) for i, key in enumerate(objects)}
+    leaves = [holes.get(id(leaf), leaf) for leaf in leaves]
+    return jax.tree.unflatten(tree, leaves), list(objects.values())
 
 
 def insert_objects(arguments: object, objects: list[Any]) -> Any:
@@ -163,9 +152,5 @@ def carried(
 def output_shapes(fn: Callable[..., Any], *args: object) -> Any:
     """Return the outputs of `fn` as shapes; the calls of this trial are not counted."""
     # Paths of calls count repeats, and a trial is no call.
-    counts = dict(now.counts[-1]) if now.counts else None
-    try:
+    with during(counts=tuple(map(dict, now.counts))):
         return jax.eval_shape(fn, *args)
-    finally:
-        if counts is not None:
-            now.counts[-1] = counts

@@ -47,7 +47,7 @@ R = TypeVar("R")
 class Wrt:
     """An argument to differentiate by, as a tree whose leaves are arrays or stateful objects.
 
-    Each leaf varies by its own arrays: an array by itself, a stateful object by its trainable
+    Each leaf varies by a list of arrays: an array by itself, a stateful object by its trainable
     floating variables. Leaves of a Container that are not floating are constants, as in `v`.
     """
 
@@ -63,19 +63,16 @@ class Wrt:
             if not self.leaves:
                 warn_if_nothing_trains(model, "the gradient by its v is empty")
 
-    def _varying(self, leaf: Any) -> Any:
+    def _varying(self, leaf: Any) -> list[Any]:
         """Return the arrays by which a leaf varies."""
         if not is_stateful(leaf):
-            return [] if self._is_constant(leaf) else leaf
+            return [] if self.container is not None and not is_floating(leaf) else [leaf]
         variables = _varying_variables(leaf)
         if is_module(leaf) and leaf not in self.unbuilt:
             warn_of_untrained_parts(leaf)
             if not variables:
                 warn_if_nothing_trains(leaf, "its gradient is empty")
         return values_of(variables)
-
-    def _is_constant(self, leaf: Any) -> bool:
-        return self.container is not None and not is_floating(leaf)
 
     def has_been_built(self) -> bool:
         """Return True if the call has built a module, whose variables could not vary."""
@@ -87,21 +84,19 @@ class Wrt:
         for i, (leaf, new) in enumerate(zip(self.leaves, arrays)):
             if is_stateful(leaf):
                 values += zip(_varying_variables(leaf), new)
-            elif not self._is_constant(leaf):
-                leaves[i] = new
+            elif new:
+                leaves[i] = new[0]
         return self.tree.unflatten(leaves), values
 
     def gradient(self, arrays: list[Any]) -> Any:
         """Return the gradient in the structure of the argument."""
         return self.tree.unflatten(map(self._gradient_by, self.leaves, arrays))
 
-    def _gradient_by(self, leaf: Any, arrays: Any) -> Any:
-        if not is_stateful(leaf):
-            if self._is_constant(leaf):
-                return jnp.zeros_like(leaf) if hasattr(leaf, "dtype") else leaf
-            return arrays
-        if isinstance(leaf, Variable):
-            return arrays[0] if arrays else jnp.zeros_like(leaf.value)
+    def _gradient_by(self, leaf: Any, arrays: list[Any]) -> Any:
+        if isinstance(leaf, Variable) or not is_stateful(leaf):
+            if arrays:
+                return arrays[0]
+            return jnp.zeros(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
         by_variable = dict(zip(_varying_variables(leaf), arrays))
         gradients = {
             location.chain: by_variable[variable]
@@ -123,9 +118,8 @@ class Wrt:
                 _log_gradient(leaf, dict(zip(names, new)))
         if self.container is not None:
             chains = ["/".join(chain) for chain, _ in flat(self.container)]
-            rows = zip(chains, self.leaves, arrays)
-            floating = {name: new for name, leaf, new in rows if is_floating(leaf)}
-            _log_gradient(self.container, floating)
+            varying = {chain: new[0] for chain, new in zip(chains, arrays) if new}
+            _log_gradient(self.container, varying)
 
 
 def _varying_variables(obj: Any) -> list[Variable]:
@@ -263,17 +257,15 @@ def _pair(fn: Callable[..., Any], outputs: object) -> Any:
 
 def _check_scalar(fn: Callable[..., Any], value: object) -> None:
     shape = getattr(value, "shape", () if isinstance(value, (int, float, complex)) else None)
-    if shape is None:
-        raise GradientError(
-            f"cannot differentiate {name_of(fn)}: it must return one number, got "
-            f"{type(value).__name__}. With has_aux=True it may return a pair."
-        )
-    if shape != ():
-        raise GradientError(
-            f"cannot differentiate {name_of(fn)}: it must return one number, got "
-            f"{getattr(value, 'dtype', type(value).__name__)}{list(shape)}. Reduce it to a "
-            "scalar, as in `.mean()` or `.sum()`."
-        )
+    if shape == ():
+        return
+    got = getattr(value, "dtype", type(value).__name__)
+    fix = "With has_aux=True it may return a pair."
+    if shape is not None:
+        got, fix = f"{got}{list(shape)}", "Reduce it to a scalar, as in `.mean()` or `.sum()`."
+    raise GradientError(
+        f"cannot differentiate {name_of(fn)}: it must return one number, got {got}. {fix}"
+    )
 
 
 def grad(
@@ -329,15 +321,12 @@ def execute_with_gradients(fn: Callable[[Any], Any], v: Mapping[str, Any]) -> tu
             "execute_with_gradients takes the variables, a Container or a dict; got "
             f"{type(v).__name__}. For a module pass its `v`."
         )
-    is_tuple = False
 
     def pair(v: Mapping[str, Any]) -> Any:
-        nonlocal is_tuple
         outputs = fn(v)
-        is_tuple = isinstance(outputs, tuple)
-        return (outputs[0], outputs[1:]) if is_tuple else (outputs, ())
+        return outputs[0] if isinstance(outputs, tuple) else outputs, outputs
 
-    (value, auxiliary), grads = value_and_grad(pair, has_aux=True)(
+    (_, outputs), grads = value_and_grad(pair, has_aux=True)(
         v if isinstance(v, Container) else Container(v)
     )
-    return ((value, *auxiliary) if is_tuple else value), grads
+    return outputs, grads

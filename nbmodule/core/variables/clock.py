@@ -21,18 +21,9 @@ class _Clock:
         """Pickle by name: there is one clock, also where cloudpickle copies a function."""
         return "clock"
 
-    def value_changed(self) -> None:
-        """Say that a variable holds another value. Called after the value is in its place."""
-        self.values = next(ticks)
-
     def structure_changed(self) -> None:
         """Say that a module has another attribute, mode or hook."""
         self.structure = next(ticks)
-
-    def flags_changed(self) -> None:
-        """Say that a variable was frozen or unfrozen."""
-        self.flags = next(ticks)
-        self.structure_changed()
 
 
 clock = _Clock()

@@ -51,12 +51,6 @@ class _Readers:
         taken, own = self.taken, threading.get_ident()
         return {number for thread in taken if thread != own for number in taken[thread]}
 
-    def lend(self, snapshot: LentArrays) -> LentArrays:
-        """Keep the arrays of a snapshot from being overwritten as long as it is in use."""
-        self.lent[id(snapshot)] = frozenset(map(id, snapshot))
-        weakref.finalize(snapshot, self.lent.pop, id(snapshot), None).atexit = False
-        return snapshot
-
 
 class LentArrays(list[Any]):
     """Arrays of one moment, which no donated step overwrites while this list lives."""
@@ -130,16 +124,11 @@ class held_back:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self._is_open:  # an interrupt has cut `__exit__` short
             self._restore(number)
-        elif any(map(is_gone, self._arrays)):
+        elif any(array.is_deleted() for array in self._arrays):  # given to another array
             if number not in self._waiting:
                 self._waiting.append(number)
             return
         self._previous[number](number, frame)
-
-
-def is_gone(value: object) -> bool:
-    """Return True if the memory of an array was given to another."""
-    return getattr(value, "is_deleted", bool)()
 
 
 def consistent_values(variables: Sequence[Any]) -> LentArrays:
@@ -151,7 +140,10 @@ def consistent_values(variables: Sequence[Any]) -> LentArrays:
     for variable in variables:
         variable.settled()
     with readers.lock:
-        return readers.lend(LentArrays(map(_value, variables)))
+        snapshot = LentArrays(map(_value, variables))
+        readers.lent[id(snapshot)] = frozenset(map(id, snapshot))
+        weakref.finalize(snapshot, readers.lent.pop, id(snapshot), None).atexit = False
+        return snapshot
 
 
 def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:

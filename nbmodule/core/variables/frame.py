@@ -24,7 +24,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
@@ -96,12 +96,8 @@ class Now(threading.local):
     lent: list[Any] | None = None  # modules whose `v` was read while variables are being created
     job: Any = None  # of the compiled function that is being called inside another transform
     objects: Any = ()  # those that JAX does not know, of the compiled module that is being called
-
-    def __init__(self) -> None:
-        # Modules whose calls, or reads of `v`, are open on the slow path.
-        self.stack: list[Any] = []
-        # For each of them, how often it has called each name.
-        self.counts: list[dict[str, int]] = []
+    stack: tuple[Any, ...] = ()  # modules whose calls, or reads of `v`, are open on the slow path
+    counts: tuple[dict[str, int], ...] = ()  # for each of them, how often it has called each name
 
     def __reduce__(self) -> str:
         """Pickle by name: there is one, also where cloudpickle copies a function."""
@@ -145,28 +141,18 @@ def let_go() -> None:
         _ = now.tracker  # the property drops those that have ended
 
 
-@contextmanager
-def calling(module: object) -> Iterator[None]:
-    """Keep a call of `module`, or a read of its variables, open on the slow path.
-
-    The thread's state is restored twice, here and wherever else it is changed for a while: an
-    interrupt may come before the first `finally` has run, and the second is there for that.
-    """
-    depth = len(now.stack)
-    try:
-        try:
-            now.stack.append(module)
-            now.counts.append({})
-            yield
-        finally:
-            del now.stack[depth:], now.counts[depth:]
-    finally:
-        del now.stack[depth:], now.counts[depth:]
+def calling(module: object) -> AbstractContextManager[None]:
+    """Keep a call of `module`, or a read of its variables, open on the slow path."""
+    return during(stack=(*now.stack, module), counts=(*now.counts, {}))
 
 
 @contextmanager
 def during(**values: object) -> Iterator[None]:
-    """Set attributes of `now` for a while; they are restored twice, see `calling`."""
+    """Set attributes of `now` for a while.
+
+    They are restored twice: an interrupt may come before the first `finally` has run, and the
+    second is there for that.
+    """
     before = {name: getattr(now, name) for name in values}
     try:
         try:
@@ -283,7 +269,7 @@ class Frame:
 
     def __enter__(self) -> Frame:
         self.outside, self.trace = now.frame, here()
-        self.base = len(now.stack)
+        self.stack, self.counts = now.stack, now.counts
         self.guarded = self.guarded or (self.outside is not None and self.outside.guarded)
         try:
             gate.open[self] = None
@@ -301,8 +287,9 @@ class Frame:
         error = exc[1] if exc else None
         if isinstance(error, Exception):
             self.ask_again(error)
-            if self.log.infos:
-                self.salvage()
+            log = current_log()
+            if log is not None and log is not self.log:  # calls are known outside, but no values
+                log.merge(tuple(self.log.infos), [{} for _ in self.log.infos])
 
     def ask_again(self, error: BaseException) -> None:
         """Raise the request for another run of this frame, if another exception hides it.
@@ -333,19 +320,11 @@ class Frame:
         if self._context is not None:
             with suppress(AttributeError):  # an interrupt has come before it was entered
                 self._context.__exit__(None, None, None)
-        del now.stack[self.base :], now.counts[self.base :]
+        now.stack, now.counts = self.stack, self.counts
         for call in self.closing:
             call()
         gate.open.pop(self, None)
         let_go()
-
-    def salvage(self) -> None:
-        """An exception ends the frame: what was called, without the values that were traced, is
-        known outside.
-        """
-        log = current_log()
-        if log is not None and log is not self.log:
-            log.merge(tuple(self.log.infos), [{} for _ in self.log.infos])
 
     # -- variables --
     def read(self, variable: Variable) -> Any:
@@ -406,9 +385,9 @@ class Frame:
 
     # -- going out --
     def effects(self) -> Effects:
-        written, values = self.writes()
-        names = tuple(variable.slot for variable in written)
-        return Effects((names, tuple(self.log.infos)), list(values), list(self.log.values))
+        names = tuple(variable.slot for variable in self.written)
+        values = [self.values[variable] for variable in self.written]
+        return Effects((names, tuple(self.log.infos)), values, list(self.log.values))
 
 
 def framed(

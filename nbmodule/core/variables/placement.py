@@ -16,7 +16,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.sharding import Mesh
 
 from nbmodule.base.foreign import spelled
 from nbmodule.core.variables.clock import clock, ticks
@@ -81,6 +80,7 @@ def find_dtype(dtype: object) -> Any:
 
 # -- layouts: shardings that variables keep --
 _joined: dict[Any, Any] = {}
+"""By mesh the sharding of variables that have joined it without a layout of their own."""
 
 
 def is_spread(location: object) -> bool:
@@ -116,16 +116,6 @@ def layout_of(variable: object) -> Any:
     return getattr(variable, "_layout", None)
 
 
-def whole_on(mesh: Mesh) -> Any:
-    """Return the sharding of variables that have joined a mesh without a layout of their own.
-
-    There is one object for each mesh.
-    """
-    if mesh not in _joined:
-        _joined[mesh] = jax.NamedSharding(mesh, jax.P())
-    return _joined[mesh]
-
-
 def is_joined(layout: Any) -> bool:
     return layout is not None and _joined.get(layout.mesh) is layout
 
@@ -138,7 +128,7 @@ def join(variables: Sequence[Any]) -> None:
     """
     layouts = layouts_of(variables) or ()
     mesh = next((layout.mesh for layout in layouts if layout is not None), None)
-    whole = None if mesh is None else whole_on(mesh)
+    whole = None if mesh is None else _joined.setdefault(mesh, jax.NamedSharding(mesh, jax.P()))
     for variable in variables:
         layout = layout_of(variable)
         value: Any = getattr(variable, "_value", None)

@@ -47,10 +47,6 @@ else:
     _LikeArray = object
 
 
-def _flatten(variable: Variable) -> tuple[tuple[Any], Any]:
-    return (variable.value,), variable._frozen
-
-
 def _flatten_with_keys(variable: Variable) -> tuple[tuple[tuple[Any, Any]], Any]:
     return ((jax.tree_util.GetAttrKey("value"), variable.value),), variable._frozen
 
@@ -64,7 +60,7 @@ def register(cls: type[Variable]) -> None:
         variable._home = birthplace()
         return variable
 
-    jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, unflatten, _flatten)
+    jax.tree_util.register_pytree_with_keys(cls, _flatten_with_keys, unflatten)
 
 
 @accept_aliases
@@ -549,8 +545,4 @@ def weak_value(variable: Variable) -> Callable[[], Any]:
     """Return a function that gives the array a variable has now, as long as it exists; None for one
     that is not drawn yet.
     """
-    array = None if variable.is_pending else variable.settled()
-    try:
-        return weakref.ref(array) if array is not None else lambda: None
-    except TypeError:  # a NumPy scalar
-        return lambda: array
+    return (lambda: None) if variable.is_pending else weakref.ref(variable.settled())
