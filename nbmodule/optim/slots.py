@@ -25,7 +25,7 @@ from nbmodule.base.trees import chunks_of, flat, nest, structure_difference
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import in_older_form, in_present_form
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.clock import clock, ticks
+from nbmodule.core.variables.commit import structure_tick
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import layout_of
@@ -298,9 +298,9 @@ class SlotOptimizer(Optimizer):
         """
         counters, inner = tuple(self._counters().values()), self._nbm
         zeros = [counter.admitted(np.zeros((), np.int32)) for counter in counters]
-        also = (inner, clock), ("version", "structure"), (inner.version + 1, next(ticks))
+        version = setattr, inner, "version", inner.version + 1
         no_slots = operator.setitem, vars(self), SLOTS, (StateNames(()), ())
-        write_all(counters, zeros, also=also, calls=[no_slots])
+        write_all(counters, zeros, [no_slots, version, structure_tick()])
 
 
 def _copy(leaf: object) -> Any:

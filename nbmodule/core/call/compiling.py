@@ -12,19 +12,10 @@ import jax
 
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.core.call.capture import capture_submodules
-from nbmodule.core.call.stages import (
-    ModuleCall,
-    enter,
-    inner_stages,
-    prepare,
-)
+from nbmodule.core.call.stages import ModuleCall, enter, inner_stages, prepare
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.parcel import StaticLeaf
-from nbmodule.core.structure.building import (
-    STATEFUL,
-    as_stateful_option,
-    settle,
-)
+from nbmodule.core.structure.building import STATEFUL, as_stateful_option, settle
 from nbmodule.core.transforms.carried import Hole, is_stateful
 from nbmodule.core.transforms.options import OPTIONS, check_names, of_forward, places_of, refusal
 from nbmodule.core.variables.describe import as_flag

@@ -15,14 +15,7 @@ from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.migration import accepts_aliases, field_hint
 from nbmodule.core.call.capture import empty_captured
 from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
-from nbmodule.core.structure import (
-    attributes,
-    building,
-    copying,
-    hooks,
-    naming,
-    structure,
-)
+from nbmodule.core.structure import attributes, building, copying, hooks, naming, structure
 from nbmodule.core.structure import state_dict as states
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import set_v, v_of

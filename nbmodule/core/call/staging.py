@@ -17,14 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import jax
 
 from nbmodule.core.call.capture import capture_submodules
-from nbmodule.core.call.stages import (
-    ModuleCall,
-    Remaining,
-    enter,
-    inner_stages,
-    own_name,
-    prepare,
-)
+from nbmodule.core.call.stages import ModuleCall, Remaining, enter, inner_stages, own_name, prepare
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.compiled.key import take_apart

@@ -1,9 +1,8 @@
 """The call of a program: check the guards, gather the arrays, call, commit.
 
-An `Entry` is one trace of a function: its key, its guards and its program. A `Binding` is an entry
-with the objects of one call. Its steady call
-is the whole of a call that nothing has changed. Plain, donated and tracked calls share both, and
-differ only in how they gather and commit.
+An `Entry` is one trace of a function: its key and its guards. A `Binding` is an entry with its
+program and the objects of one call. Its steady call is the whole of a call that nothing has
+changed. Plain, donated and tracked calls share both, and differ only in how they gather and commit.
 """
 
 from __future__ import annotations
@@ -29,14 +28,14 @@ from nbmodule.core.compiled.key import (
     is_mark,
     signature_of,
 )
-from nbmodule.core.compiled.program import Job, Traced, TraceFacts, modules_of, split
+from nbmodule.core.compiled.program import Job, Program, TraceFacts, modules_of, split
 from nbmodule.core.structure.linked import MOST_KEPT
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
 from nbmodule.core.variables.donation import Cold, held_back, readers, unaliased
-from nbmodule.core.variables.frame import Missed, slot_of, take_over, write_all
+from nbmodule.core.variables.frame import Missed, slot_of, take_over
 from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
 
@@ -104,9 +103,14 @@ class Binding:
     """
 
     def __init__(
-        self, entry: Entry, program: Traced, call: CallArguments, captured: list[Any]
+        self,
+        entry: Entry,
+        traced: tuple[Program, TraceFacts],
+        call: CallArguments,
+        captured: list[Any],
     ) -> None:
-        self.entry, self.traced = entry, program
+        self.entry = entry
+        self.program, self.facts = traced
         marked = call.form.unflatten(range(call.form.num_leaves))
         self.marks = sum(map(is_mark, jax.tree.leaves(marked, is_leaf=is_mark)))
         """The number of stateful objects and static values, at any depth of the arguments."""
@@ -135,10 +139,10 @@ class Binding:
         self.cached: tuple[int, list[Any]] = (-1, [])
         # A variable that is only written, and that no name leads to, is no input: the state that
         # the first step of an optimizer creates.
-        written = [self.variables[i] if type(i) is int else i() for i in self.traced.facts.targets]
+        written = [self.variables[i] if type(i) is int else i() for i in self.facts.targets]
         targets, self.attributes = targets_of(written)
         self.targets = list(targets)
-        self.asked = any(info.request is not None for info in self.traced.facts.infos)
+        self.asked = any(info.request is not None for info in self.facts.infos)
         self.call = self._caller()
 
     def _forget(self) -> None:
@@ -149,17 +153,17 @@ class Binding:
 
     def lowered(self, call: CallArguments) -> Any:
         """Return the program as JAX lowers it for the present values."""
-        values, donated = list(map(_value, self.variables)), self.traced.donated
+        values, donated = list(map(_value, self.variables)), self.program.donated
         lists = split(values, donated) if donated else (values,)
-        return self.traced.program.call.lower(*lists, *call.args, **call.kwargs)
+        return self.program.call.lower(*lists, *call.args, **call.kwargs)
 
     # -- gather, call, commit --
     def _caller(self) -> Callable[..., Any]:
         """Return the function that gathers the variables, calls the program and commits."""
-        if self.traced.donated:
+        if self.program.donated:
             return self._overwriting()
         variables, targets, attributes = self.variables, self.targets, self.attributes
-        program = self.traced.program.call
+        program = self.program.call
 
         def write(args: Sequence[Any], kwargs: dict[str, Any] = {}) -> Any:  # noqa: B006
             values = list(map(_value, variables))  # held until the new ones are in place
@@ -168,7 +172,7 @@ class Binding:
             self.seen = clock.values
             return outputs
 
-        if self.traced.facts.targets:
+        if self.facts.targets:
             return write
         # Arrays may be used again until a value changes: few bytes, none that is asked for.
         keeps = not any(hasattr(type(variable), "ask") for variable in variables)
@@ -192,9 +196,8 @@ class Binding:
         program is called. No interrupt can take the place of the new arrays.
         """
         variables, targets, attributes = self.variables, self.targets, self.attributes
-        program, donated = self.traced.program.call, self.traced.donated
-        retained = set(range(len(variables))).difference(donated)
-        pick_lent, pick_retained = picker(donated), picker(sorted(retained))
+        program, donated = self.program.call, self.program.donated
+        pick_lent, pick_retained = map(picker, split(range(len(variables)), donated))
         lock = readers.lock
 
         def overwrite(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
@@ -219,7 +222,7 @@ class Binding:
 
     def run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call the program and commit, outside of all frames and traces."""
-        program, donated = self.traced.program, self.traced.donated
+        program, donated = self.program, self.program.donated
         if not donated or program.is_warm:
             return self.finish(self.call(args, kwargs))
         with held_back([self.variables[i]._value for i in donated]):
@@ -229,7 +232,7 @@ class Binding:
 
     def finish(self, results: Any) -> Any:
         """Pass the records on, and return the user's outputs."""
-        facts = self.traced.facts
+        facts = self.facts
         outputs, records = facts.tree.unflatten(results[0])
         if facts.infos:
             take_over(facts.infos, records, asked=self.asked)
@@ -243,8 +246,8 @@ class Binding:
         inputs_of, holds = self._arguments(args, plain), self._guards()
         if inputs_of is None:
             return None
-        program, variables, run = self.traced.program, self.variables, self.call
-        facts, is_donated = self.traced.facts, bool(self.traced.donated)
+        program, run = self.program, self.call
+        facts, is_donated = self.facts, bool(self.program.donated)
         is_single = facts.tree == _ONE
 
         def call(args: tuple[Any, ...]) -> Any:
@@ -262,10 +265,6 @@ class Binding:
             try:
                 outputs = run(inputs)
             except (Missed, Cold):
-                return SLOW
-            except AttributeError:
-                if all(hasattr(variable, "_value") for variable in variables):
-                    raise
                 return SLOW
             return outputs[0][0] if is_single else self.finish(outputs)
 
@@ -345,13 +344,6 @@ def shapes_of_arrays(args: tuple[Any, ...]) -> Any:
     """Return the shapes and dtypes of all arrays in these arguments; objects count as such."""
     leaves, tree = jax.tree.flatten(args, is_leaf=is_stateful)
     return tree, tuple([None if is_stateful(x) else aval_of(x) for x in leaves])
-
-
-def write_targets(facts: TraceFacts, variables: list[Variable], values: Sequence[Any]) -> None:
-    """Write new values through the frame where there is one."""
-    targets = [variables[target] if type(target) is int else target() for target in facts.targets]
-    alive = [i for i, variable in enumerate(targets) if variable is not None]
-    write_all([targets[i] for i in alive], [values[i] for i in alive])
 
 
 def picker(indices: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:

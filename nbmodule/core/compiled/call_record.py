@@ -71,7 +71,7 @@ def record_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """
     cells.follow()
     binding = function.bound(take_apart(args, kwargs, function.static))
-    variables, traced = tuple(binding.variables), binding.traced
+    variables, program = tuple(binding.variables), binding.program
     return CallRecord(
         function,
         args,
@@ -79,9 +79,9 @@ def record_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         arguments=tuple(reference() for reference in binding.objects),
         captured=tuple(reference() for reference in binding.captured),
         variables=variables,
-        written=tuple(variables[i] for i in traced.facts.targets if type(i) is int),
-        donates=bool(traced.donated),
-        program=id(traced.program),
+        written=tuple(variables[i] for i in binding.facts.targets if type(i) is int),
+        donates=bool(program.donated),
+        program=id(program),
     )
 
 

@@ -35,7 +35,7 @@ from nbmodule.core.transforms.options import name_of
 from nbmodule.core.variables.frame import Missed, now
 from nbmodule.core.variables.traceback import PACKAGE, is_hidden
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import StructureError, TraceError
+from nbmodule.errors import TraceError
 
 # Containers, functions and classes that one search visits: about 0.2 s.
 MOST_VISITED = 100_000
@@ -295,10 +295,7 @@ class Search:
         """Code of a model names objects too: methods of its classes, hooks, functions it holds."""
         if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
             return
-        try:
-            plan = plan_of(obj)
-        except StructureError:
-            return
+        plan = plan_of(obj)
         modules = (obj, *plan.modules)
         parts = frozenset(map(id, (*modules, *plan.variables)))
         for part in modules:
@@ -472,10 +469,7 @@ def holds(obj: Any, part: Any) -> bool:
         return True
     if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
         return False
-    try:
-        plan = plan_of(obj)
-    except StructureError:
-        return False
+    plan = plan_of(obj)
     return part in plan.places if isinstance(part, Variable) else part in plan.modules
 
 

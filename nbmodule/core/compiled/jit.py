@@ -27,14 +27,13 @@ from nbmodule.core.compiled.call import (
     prepared_variables,
     shapes_of_arrays,
     unique_variables,
-    write_targets,
 )
 from nbmodule.core.compiled.call_record import call_recorded, is_recorded, recording
 from nbmodule.core.compiled.capture import Guards, Search, holds, reachable, unlocated
 from nbmodule.core.compiled.key import CallArguments, CallKey, call_key, cells, take_apart
 from nbmodule.core.compiled.program import (
     Job,
-    Traced,
+    Program,
     TraceFacts,
     inner_program,
     modules_of,
@@ -59,19 +58,20 @@ from nbmodule.core.transforms.options import (
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.donation import Cold
 from nbmodule.core.variables.frame import (
+    Effects,
     Missed,
     apart,
     during,
     gate,
     here,
     now,
-    take_over,
+    replay,
     warn_of_constant,
 )
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shorten, shortened
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import NbModuleError, StructureError, TraceError, TracerLeakError
+from nbmodule.errors import NbModuleError, TraceError, TracerLeakError
 
 # Types that JAX takes as they are; its own array classes are added when they are first met, since
 # they differ between versions.
@@ -106,7 +106,7 @@ class Jit(Generic[P, R]):
         numbers, names = donated
         self._jax_options = options | {"donate_argnums": numbers, "donate_argnames": names}
         self.entries: dict[Entry, Any] = {}
-        """Traces with their programs: a `Traced`, or inside other transforms a `jax.jit`."""
+        """Traces: each with a `Program` and facts, or for other transforms with a `jax.jit`."""
         self.traces: list[Entry] = []
         """The last traces, for `nb.explain_retrace`."""
         self.count = 0
@@ -164,7 +164,8 @@ class Jit(Generic[P, R]):
         """Find or make the program, and run it."""
         cells.follow()  # here, since IPython may start after this package was imported
         call = take_apart(args, kwargs, self.static)
-        if _is_inside():
+        disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
+        if now.frame is not None or disabled or not is_eager():
             return self._inside(call)
         try:
             binding = self.bound(call)
@@ -234,7 +235,7 @@ class Jit(Generic[P, R]):
         if entry is None or anew:
             captured = captured if entry is not None else self._seeds(call.objects)
 
-            def run(job: Job) -> Traced:
+            def run(job: Job) -> tuple[Program, TraceFacts]:
                 return trace(job, self.donate, self._jax_options, anew=anew)
 
             with unchanged(call.objects, only_on_error=True) as keep:
@@ -299,15 +300,12 @@ class Jit(Generic[P, R]):
     def _seeds(self, objects: list[Any]) -> list[Any]:
         """Return objects that a first trace will probably use: it need not begin again for each."""
         covered = {variable for obj in objects for variable in variables_of(obj)}
-        result = []
-        for obj in Search(self.fn, objects).seeds():
-            try:
-                variables = variables_of(obj)
-            except StructureError:  # the trace reports it, if it uses the object
-                continue
-            is_argument = any(obj is argument for argument in objects)
-            if not is_argument and not covered.issuperset(variables or (None,)):
-                result.append(obj)
+        result = [
+            obj
+            for obj in Search(self.fn, objects).seeds()
+            if not any(obj is argument for argument in objects)
+            and not covered.issuperset(variables_of(obj) or (None,))
+        ]
         if any(_draws_from_default(obj) for obj in (*objects, *result)):
             result.append(random.default.state)
         return result
@@ -333,10 +331,11 @@ class Jit(Generic[P, R]):
             return list(captured)
         ids = {id(part) for obj in (*objects, *captured) for part in modules_of(obj)}
         called = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
-        search = Search(self.fn, objects) if job.unknown or called else None
-        new: list[Any] = []
-        for part in (*job.unknown, *called):
-            assert search is not None
+        parts, new = (*job.unknown, *called), []
+        if not parts:
+            return None
+        search = Search(self.fn, objects)
+        for part in parts:
             holders = search.holding(part)
             if isinstance(part, Variable):  # only written: without a name it is no input
                 new += holders
@@ -358,13 +357,12 @@ class Jit(Generic[P, R]):
 
         (leaves, values, node), variables = self._with_inner(call, use)
         facts: TraceFacts = node.value
-        write_targets(facts, variables, values)
+        outputs, records = facts.tree.unflatten(leaves)
+        slots = tuple([variables[t].slot if type(t) is int else t for t in facts.targets])
+        replay(Effects((slots, facts.infos), values, records))
         for variable in variables if now.frame is None else ():
             if variable._home is None:
                 warn_of_constant(variable)
-        outputs, records = facts.tree.unflatten(leaves)
-        if facts.infos:
-            take_over(facts.infos, records)
         return unpacked(outputs)
 
     def _with_inner(
@@ -544,11 +542,6 @@ def _is_plain(owner: object) -> bool:
     except TypeError:
         return False
     return jax.tree_util.all_leaves([owner]) and not is_traceable(owner)
-
-
-def _is_inside() -> bool:
-    disabled = jax.config.jax_disable_jit  # pyright: ignore[reportAttributeAccessIssue]
-    return now.frame is not None or disabled or not is_eager()
 
 
 def _is_local(obj: Any) -> bool:

@@ -17,6 +17,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -111,23 +112,16 @@ class TraceFacts(NamedTuple):
         return hash(self.targets)  # a structure of outputs may not be hashable
 
 
+@dataclass(eq=False)
 class Program:
     """An executable: a `jax.jit` for one content; it calls no Python."""
 
-    __slots__ = ("__weakref__", "call", "is_warm", "nbytes")
-
-    def __init__(self, call: Any, nbytes: int) -> None:
-        self.call, self.nbytes = call, nbytes
-        self.is_warm = False  # whether JAX runs it without Python code of its own
-
-
-class Traced(NamedTuple):
-    """A program with the facts of the trace that led to it."""
-
-    program: Program
-    facts: TraceFacts
+    call: Any
+    nbytes: int
     donated: tuple[int, ...]
     """Numbers of the variables whose memory is reused."""
+    is_warm: bool = False
+    """Whether JAX runs it without Python code of its own."""
 
 
 def _pure(job_of: Callable[[], Job], options: dict[str, Any]) -> Any:
@@ -153,7 +147,9 @@ def _pure(job_of: Callable[[], Job], options: dict[str, Any]) -> Any:
     return run
 
 
-def trace(job: Job, donates: bool, options: dict[str, Any], *, anew: bool = False) -> Traced:
+def trace(
+    job: Job, donates: bool, options: dict[str, Any], *, anew: bool = False
+) -> tuple[Program, TraceFacts]:
     """Trace a job, and find or make the program for it.
 
     Args:
@@ -181,8 +177,7 @@ def trace(job: Job, donates: bool, options: dict[str, Any], *, anew: bool = Fals
         jitted = _jitted(run, job.fn, leading, options, len(args))
         staged = jitted.trace(*split(values, donated), *args, **kwargs)
     tree = jax.tree.structure((args, kwargs))
-    program = _stored(staged, jitted, (donated, static_key(options), tree), anew)
-    return Traced(program, job.facts, donated)
+    return _stored(staged, jitted, donated, (static_key(options), tree), anew), job.facts
 
 
 def split(values: Sequence[Any], donated: Sequence[int]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -282,12 +277,10 @@ class _Store:
         self._programs: OrderedDict[Any, Program] = OrderedDict()
         self._lock = threading.Lock()
 
-    def find(self, key: Any, make: Callable[[], Program], *, anew: bool = False) -> Program:
-        """Return the program of this content; `make` gives it if there is none."""
+    def find(self, key: Any, new: Program, *, anew: bool = False) -> Program:
+        """Return the program of this content: a `new` one if there is none, or `anew`."""
         with self._lock:
-            program = None if anew else self._programs.get(key)
-            if program is None:
-                program = self._programs[key] = make()
+            program = self._programs[key] = new if anew else self._programs.get(key, new)
             self._programs.move_to_end(key)
             while (
                 len(self._programs) > MOST_PROGRAMS
@@ -308,20 +301,22 @@ class _Store:
 store = _Store()
 
 
-def _stored(staged: Any, jitted: Any, key: tuple[Any, ...], anew: bool) -> Program:
+def _stored(
+    staged: Any, jitted: Any, donated: tuple[int, ...], key: tuple[Any, ...], anew: bool
+) -> Program:
     """Look a traced program up by content; a heavy one, or one with callbacks, is not shared."""
-    nbytes = _bytes_of_constants(staged.jaxpr)
-    if nbytes > HEAVIEST:
-        return Program(jitted, nbytes)
+    program = Program(jitted, _bytes_of_constants(staged.jaxpr), donated)
+    if program.nbytes > HEAVIEST:
+        return program
     text = staged.lower().as_text()
     if any(mark in text for mark in _UNSHARED):
-        return Program(jitted, nbytes)
+        return program
     digest = hashlib.sha256(text.encode()).hexdigest()
     avals = tuple(jax.tree.leaves(staged.in_avals)) if hasattr(staged, "in_avals") else ()
     outputs, tree = jax.tree.flatten(staged.out_info)
     weak = tuple(bool(getattr(x, "weak_type", False)) for x in outputs)
     # Weak types, trees and layouts of arguments are no part of the text.
-    return store.find((digest, *key, avals, tree, weak), lambda: Program(jitted, nbytes), anew=anew)
+    return store.find((digest, donated, *key, avals, tree, weak), program, anew=anew)
 
 
 def _bytes_of_constants(closed: Any) -> int:

@@ -10,6 +10,7 @@ Numbers are drawn in float32, and rounded for half precision. The functions take
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -95,29 +96,32 @@ def erfinv(x: np.ndarray) -> np.ndarray:
     return np.multiply(result, x, out=result)
 
 
-def _on_host(key: KeyLike, dtype: DTypeLike) -> bool:
-    is_known = bool(setting("threefry_partitionable")) and is_threefry(key)
-    return dtype == np.float32 and is_known
-
-
 def typed_key(key: KeyLike) -> Any:
     """Return the same key as a typed one, which `jax.random` and functions of users take."""
-    # The generator is named, since users may change the default one.
-    if isinstance(key, (int, np.integer)):
-        return jax.random.key(key, impl="threefry2x32")
-    if jnp.issubdtype(getattr(key, "dtype", np.float32), jax.dtypes.prng_key):
+    dtype = getattr(key, "dtype", None)
+    if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key):
         return key
     words: Any = key
-    if getattr(key, "dtype", None) != np.uint32 or np.shape(words) != (2,):
+    if dtype != np.uint32 or np.shape(words) != (2,):
         words = key_data(key)
+    # The generator is named, since users may change the default one.
     return jax.random.wrap_key_data(words, impl="threefry2x32")
 
 
-def _dtypes(dtype: object) -> tuple[np.dtype, np.dtype]:
-    """Return a dtype that JAX has, and the one to draw in."""
+def _draw(
+    key: KeyLike,
+    shape: Sequence[int],
+    dtype: DTypeLike | None,
+    by_jax: Callable[..., jax.Array],
+    *on_host: Any,
+) -> np.ndarray | jax.Array:
+    """Draw by a function of `jax.random`, or with these arguments of `_fill` if the host can."""
     dtype = jax.dtypes.canonicalize_dtype(float if dtype is None else dtype)
     is_half = dtype.itemsize == 2 and jnp.issubdtype(dtype, jnp.floating)
-    return dtype, np.dtype(np.float32) if is_half else dtype
+    wide = np.dtype(np.float32) if is_half else dtype
+    if wide == np.float32 and setting("threefry_partitionable") and is_threefry(key):
+        return _fill(key, shape, dtype, *on_host)
+    return by_jax(typed_key(key), shape=checked_shape(shape), dtype=wide).astype(dtype)
 
 
 def draw_uniform(
@@ -135,11 +139,8 @@ def draw_uniform(
         >>> jax.eval_shape(draw_uniform, jax.random.key(0)).dtype
         dtype('float32')
     """
-    dtype, wide = _dtypes(dtype)
-    if _on_host(key, wide):
-        return _fill(key, shape, dtype, low, high)
-    shape = checked_shape(shape)
-    return jax.random.uniform(typed_key(key), shape, wide, low, high).astype(dtype)
+    by_jax = functools.partial(jax.random.uniform, minval=low, maxval=high)
+    return _draw(key, shape, dtype, by_jax, low, high)
 
 
 def draw_normal(
@@ -151,11 +152,8 @@ def draw_normal(
         >>> draw_normal(0, (3,)).round(4)
         array([ 1.6226,  2.0253, -0.4335], dtype=float32)
     """
-    dtype, wide = _dtypes(dtype)
-    if _on_host(key, wide):
-        just_above = np.nextafter(np.float32(-1), np.float32(0))
-        return _fill(key, shape, dtype, just_above, 1.0, _normal_of)
-    return jax.random.normal(typed_key(key), checked_shape(shape), wide).astype(dtype)
+    just_above = np.nextafter(np.float32(-1), np.float32(0))
+    return _draw(key, shape, dtype, jax.random.normal, just_above, 1.0, _normal_of)
 
 
 def draw_truncated_normal(
@@ -174,12 +172,10 @@ def draw_truncated_normal(
     """
     if not lower < upper:
         raise ArgumentError(f"lower must be less than upper, got lower={lower}, upper={upper}.")
-    dtype, wide = _dtypes(dtype)
-    if not _on_host(key, wide):
-        shape = checked_shape(shape)
-        numbers = jax.random.truncated_normal(typed_key(key), lower, upper, shape, wide)
-        return numbers.astype(dtype)
+    by_jax = functools.partial(jax.random.truncated_normal, lower=lower, upper=upper)
     bounds = np.array([lower, upper], np.float32)
     inner = np.nextafter(bounds, np.array([np.inf, -np.inf], np.float32))
     a, b = (math.erf(bound / _ROOT) for bound in bounds)
-    return _fill(key, shape, dtype, a, b, lambda values: np.clip(_normal_of(values), *inner))
+    return _draw(
+        key, shape, dtype, by_jax, a, b, lambda values: np.clip(_normal_of(values), *inner)
+    )

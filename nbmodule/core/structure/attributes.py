@@ -60,7 +60,13 @@ def assign(module: Hull, name: str, value: Any) -> None:
         module._nbm.variables.pop(name, None)
     elif isinstance(value, (*_ARRAYS, *_NUMBERS)):
         if variable is not None:
-            _set_value(module, name, variable, value)
+            if isinstance(value, _NUMBERS) and variable.shape != ():
+                raise ShapeError(
+                    f"cannot set {type(module).__name__}.{name} to the number {value!r}: it holds "
+                    f"a {variable.describe()}. Fill it with `{name}[...] = {value!r}`, or delete "
+                    "the attribute first."
+                )
+            variable.value = value
             return
         if isinstance(value, _ARRAYS):
             value = Buffer(value)
@@ -70,16 +76,6 @@ def assign(module: Hull, name: str, value: Any) -> None:
         previous = module.__dict__.get(name, ())
         value = with_buffers(value, previous, module._nbm.home, deep=True)
     bind(module, name, value)
-
-
-def _set_value(module: Hull, name: str, variable: Variable, value: Any) -> None:
-    if isinstance(value, _NUMBERS) and variable.shape != ():
-        raise ShapeError(
-            f"cannot set {type(module).__name__}.{name} to the number {value!r}: it holds a "
-            f"{variable.describe()}. Fill it with `{name}[...] = {value!r}`, or delete the "
-            "attribute first."
-        )
-    variable.value = value
 
 
 _FREEZING = frozenset({"trainable", "requires_grad", "frozen", "freeze"})

@@ -306,19 +306,19 @@ def move_each(
     variables: Sequence[Variable], locations: Sequence[Any], dtype: DTypeLike | None = None
 ) -> None:
     """Move each variable to its location, all at one moment; see `move`."""
-    pending, draws, moved, values = [], [], [], []
+    calls, moved, values = declared(variables, locations), [], []
     for variable, location in zip(variables, locations, strict=True):
         is_cast = jnp.issubdtype(variable.dtype, jnp.floating) and dtype != variable.dtype
         new_dtype = dtype if is_cast else None
         if variable.is_pending:
-            pending.append(variable)
-            draws.append(_moved_draw(variable._pending, location, new_dtype))
+            draw = _moved_draw(variable._pending, location, new_dtype)
+            calls.append((setattr, variable, "_pending", draw))
             continue
         value = _moved(variable.value, location, new_dtype)
         if value is not variable.value:
             moved.append(variable)
             values.append(value)
-    write_all(moved, values, pending, draws, declared(variables, locations))
+    write_all(moved, values, calls)
 
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:

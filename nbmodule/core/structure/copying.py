@@ -73,16 +73,15 @@ class _Snapshot:
         if isinstance(description, str):  # the name of a global
             return description
         create, arguments, *others = description
-        state, items, pairs, *setter = [*others, None, None, None][: max(3, len(others))]
         # A pickler checks the class of what `copyreg.__newobj__` creates; a stand-in has another.
         create = _new if create is copyreg.__newobj__ else create  # type: ignore[attr-defined]
-        items = None if items is None else map(self.part, items)
-        pairs = None if pairs is None else ((self.part(k), self.part(value)) for k, value in pairs)
-        if type(state) is dict:
-            state = {key: self.part(value) for key, value in state.items()}
-        else:
-            state = self.part(state)
-        return (create, tuple(map(self.part, arguments)), state, items, pairs, *setter)
+        return (create, tuple(map(self.part, arguments)), *map(self.inside, others))
+
+    def inside(self, others: Any) -> Any:
+        """Return the state, or an iterator of items, of a description with stand-ins for parts."""
+        if type(others) is dict:
+            return {key: self.part(value) for key, value in others.items()}
+        return map(self.part, others) if isinstance(others, Iterator) else self.part(others)
 
     def part(self, obj: Any) -> Any:
         """Return the stand-in for an object that may lead to variables, else the object."""

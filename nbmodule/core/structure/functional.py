@@ -197,8 +197,8 @@ def export_state(tree: object) -> tuple[Any, dict[StateKey, Any]]:
 class _Exporter:
     def __init__(self) -> None:
         self.state: dict[StateKey, Any] = {}
-        self.keys: dict[int, StateKey] = {}  # by identity of the entry or variable
-        self.entries: list[Any] = []  # which must live as long as their ids are keys
+        # By the id of an entry or variable, which must live as long as its id is a key.
+        self.keys: dict[int, tuple[Any, StateKey]] = {}
         self.visited: set[int] = set()
 
     def exported(self, leaf: Any, path: str) -> Any:
@@ -213,10 +213,9 @@ class _Exporter:
 
     def key_for(self, entry: Any, path: str) -> StateKey:
         if id(entry) not in self.keys:
-            self.entries.append(entry)
-            key = self.keys[id(entry)] = StateKey(path)
-            self.state[key] = entry.value
-        return self.keys[id(entry)]
+            self.keys[id(entry)] = entry, StateKey(path)
+            self.state[StateKey(path)] = entry.value
+        return self.keys[id(entry)][1]
 
     def replaced(self, obj: Any, path: str) -> Any:
         """Replace the state in an object by keys; returns the object, or for a tuple that holds

@@ -129,10 +129,15 @@ def run_before(
         result = hook.fn(module, args, kwargs) if hook.with_kwargs else hook.fn(module, args)
         if result is None:
             continue
-        if hook.with_kwargs:
-            args, kwargs = _check_pair(hook, result)
-        else:
+        if not hook.with_kwargs:
             args = result if isinstance(result, tuple) else (result,)
+        elif isinstance(result, tuple) and [type(part) for part in result] == [tuple, dict]:
+            args, kwargs = result
+        else:
+            raise ArgumentTypeError(
+                f"the pre-hook {hook.fn!r} was registered with with_kwargs=True and must return "
+                f"None or (inputs, kwargs), a tuple and a dict, got {type(result).__name__}."
+            )
     return args, kwargs
 
 
@@ -144,12 +149,3 @@ def run_after(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any], outpu
         if result is not None:
             outputs = result
     return outputs
-
-
-def _check_pair(hook: Hook, result: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(result, tuple) and [type(part) for part in result] == [tuple, dict]:
-        return result  # type: ignore[return-value]
-    raise ArgumentTypeError(
-        f"the pre-hook {hook.fn!r} was registered with with_kwargs=True and must return None or "
-        f"(inputs, kwargs), a tuple and a dict, got {type(result).__name__}."
-    )

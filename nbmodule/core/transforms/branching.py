@@ -101,9 +101,7 @@ def _switched(
     operands, objects = extract_objects(taken(title, branches[0], operands, {})[0])
     # All branches of a `switch` must return the same structure: the union of their writes.
     traced = [_branch_shapes(branch, operands, objects) for branch in branches]
-    variables = list(
-        {id(variable): variable for _, _, written in traced for variable in written}.values()
-    )
+    variables = list(dict.fromkeys(variable for _, _, written in traced for variable in written))
 
     def arm(number: int) -> Callable[..., Any]:
         def run(values: list[Any], *operands: Any) -> Any:
@@ -134,9 +132,7 @@ def _branch_shapes(
     branch: Callable[..., Any], operands: Any, objects: list[Any]
 ) -> tuple[Any, StaticLeaf, list[Variable]]:
     def run(*operands: object) -> Any:
-        outputs, effects = carried(
-            lambda *args: branch(*insert_objects(args, objects)), operands, {}
-        )
+        outputs, effects = carried(branch, insert_objects(operands, objects), {})
         return outputs, effects.values, effects.records, StaticLeaf(effects.names)
 
     with serving(None):
@@ -217,9 +213,7 @@ def while_loop(
     variables = carry.settled(lambda: _written(trial))
     with serving(None):
         value, values = jax.lax.while_loop(
-            test,
-            lambda state: body(state)[:2],
-            (carry.arrays, values_of(variables)),
+            test, lambda state: body(state)[:2], (carry.arrays, values_of(variables))
         )
     write_all(variables, values)
     take_over(uncaptured(calls), [{} for _ in calls], "while_loop", asked=False)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-import numpy as np
 
-from nbmodule.base.foreign import as_read_or_left, is_native
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import Effects, Frame, during, framed, now
 from nbmodule.core.variables.variable import Variable
@@ -85,8 +83,6 @@ def packed(outputs: object) -> Any:
     leaves = jax.tree.leaves(outputs, is_leaf=is_stateful)
     if any(map(is_stateful, leaves)):
         return Packed(*jax.tree.flatten(outputs))
-    if any(isinstance(leaf, np.ndarray) and not is_native(leaf) for leaf in leaves):
-        return jax.tree.map(as_read_or_left, outputs)
     return outputs
 
 

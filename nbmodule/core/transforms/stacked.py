@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import KeyLike, is_whole
-from nbmodule.core.numbers.random import as_key
+from nbmodule.base.kinds import is_whole
+from nbmodule.core.numbers.random import as_key, wrapped
 from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import variables_of
@@ -53,19 +53,16 @@ def stack(make: Callable[..., Any], n: int = 0, *, key: Any = None) -> Any:
     )
     if not is_whole(n) or n < 1:
         raise ArgumentError(f"nb.stack(make, n): n must be an integer of at least 1, got {n!r}.")
-    arguments = [()] * n if key is None else [(keys,) for keys in jax.random.split(_typed(key), n)]
-    members = [make(*keys) for keys in arguments]
+    if key is None:
+        members = [make() for _ in range(n)]
+    else:
+        members = list(map(make, jax.random.split(wrapped(jnp.asarray(as_key(key))), n)))
     for member in members:
         _check_member(member, members[0])
     leaves = [jax.tree.leaves(member) for member in members]
     return jax.tree.unflatten(
         jax.tree.structure(members[0]), [jnp.stack(row) for row in zip(*leaves)]
     )
-
-
-def _typed(key: KeyLike) -> Any:
-    words = as_key(key)
-    return jax.random.wrap_key_data(jnp.asarray(words), impl="threefry2x32")
 
 
 def _check_member(member: Any, first: object) -> None:

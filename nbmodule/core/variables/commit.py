@@ -57,20 +57,12 @@ def default_device() -> Any:
 _value = attrgetter("_value")
 
 
-Also = tuple[Sequence[Any], Sequence[str], Sequence[Any]]
-"""Other changes of a commit: objects, an attribute of each, and its new value."""
-NOTHING: Also = ((), (), ())
 Call = tuple[Any, ...]
-"""A function in C that returns None, such as `operator.setitem`, and its arguments."""
+"""A function in C that returns None, such as `setattr`, and its arguments."""
 
 
 def commit(
-    variables: Sequence[Variable],
-    values: Sequence[Any],
-    waiting: Sequence[Variable] = (),
-    draws: Sequence[Any] = (),
-    also: Also = NOTHING,
-    calls: Sequence[Call] = (),
+    variables: Sequence[Variable], values: Sequence[Any], calls: Sequence[Call] = ()
 ) -> None:
     """Set the values of variables outside of all frames.
 
@@ -79,10 +71,8 @@ def commit(
     Args:
         variables: Each once.
         values: One for each.
-        waiting: Pending variables, which get another draw at the same moment.
-        draws: One for each of these.
-        also: What else is set at the same moment, layouts say.
-        calls: Further calls to make with the commit.
+        calls: Further calls to make with the commit: they set another draw of a pending variable,
+            or its layout, say.
 
     Example:
         >>> import nbmodule as nb
@@ -96,44 +86,40 @@ def commit(
         before = list(map(_value, variables))
     except AttributeError:
         before = None
-    if before is not None and not waiting and also is NOTHING and not calls:
+    if before is not None and not calls:
         any(map(setattr, targets, names, chain(values, ticks)))
         return
     before = [getattr(variable, "_value", None) for variable in variables]
-    targets = (*waiting, *also[0], *targets)
-    names = (*repeat("_pending", len(waiting)), *also[1], *names)
-    new = chain(draws, also[2], values, ticks)
     with draw_lock:  # a draw that has begun comes first
-        any(chain(starmap(call, calls), map(setattr, targets, names, new)))
+        any(chain(starmap(call, calls), map(setattr, targets, names, chain(values, ticks))))
     for variable in variables:
         if hasattr(variable, "_pending"):
             del variable._pending
 
 
-def set_all(targets: Sequence[Any], names: Sequence[str], values: Sequence[Any]) -> None:
-    """Set attributes of many objects, flags or modes, as one act, with the clocks that count it.
-
-    Args:
-        targets: The objects.
-        names: An attribute of each; setting it runs no Python.
-        values: One for each.
+def make_calls(calls: Sequence[Call]) -> None:
+    """Make calls that set flags, modes or layouts, and the clocks that count them, as one act.
 
     Example:
         >>> import nbmodule as nb
         >>> a, b = nb.Parameter(1), nb.Parameter(2)
-        >>> set_all((a, b), ("_frozen", "_frozen"), (True, True))
+        >>> make_calls([(setattr, variable, "_frozen", True) for variable in (a, b)])
         >>> a.requires_grad or b.requires_grad
         False
     """
-    any(map(setattr, targets, names, values))  # `setattr` gives None, so `any` goes to the end
+    any(starmap(call, calls))  # they give None, so `any` goes to the end
 
 
 def freeze(variables: Sequence[Variable], frozen: bool) -> None:
     """Take these variables out of training, or back, as one act."""
     if variables:
-        names = (*repeat("_frozen", len(variables)), "flags", "structure")
-        values = (*repeat(frozen, len(variables)), next(ticks), next(ticks))
-        set_all((*variables, clock, clock), names, values)
+        flags = (setattr, clock, "flags", next(ticks)), structure_tick()
+        make_calls([*((setattr, variable, "_frozen", frozen) for variable in variables), *flags])
+
+
+def structure_tick() -> Call:
+    """Return the call that counts a change of structure."""
+    return setattr, clock, "structure", next(ticks)
 
 
 def targets_of(variables: Sequence[Variable]) -> tuple[tuple[Any, ...], tuple[str, ...]]:

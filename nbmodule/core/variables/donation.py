@@ -19,6 +19,7 @@ import signal
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from types import FrameType
 from typing import Any
 
@@ -107,19 +108,13 @@ class held_back:
         self._is_open = False
         for number in self._previous:
             self._restore(number)
-        self._deliver()
+        with ExitStack() as handlers:  # which all run, also if one raises
+            for number in reversed(self._waiting):
+                handlers.callback(self._previous[number], number, None)
 
     def _restore(self, number: int) -> None:
         if signal.getsignal(number) == self._handle:
             signal.signal(number, self._previous[number])
-
-    def _deliver(self) -> None:
-        while self._waiting:
-            number = self._waiting.pop(0)
-            try:
-                self._previous[number](number, None)
-            finally:
-                self._deliver()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if not self._is_open:  # an interrupt has cut `__exit__` short

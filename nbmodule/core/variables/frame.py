@@ -43,7 +43,7 @@ from nbmodule.base.jax_names import (
 )
 from nbmodule.base.sockets import socket
 from nbmodule.core.variables.call_log import Log, uncaptured
-from nbmodule.core.variables.commit import NOTHING, Also, Call, commit
+from nbmodule.core.variables.commit import Call, commit
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.errors import TracerLeakError
 
@@ -186,16 +186,14 @@ class Unguarded(BaseException):
         self.frame = frame
 
 
-class Slot:
+class Slot(weakref.ref[Any]):
     """The name of a variable or a module in static data: compared by identity, and weak, so that no
     cache of JAX keeps the object.
     """
 
-    def __init__(self, obj: object) -> None:
-        self._ref = weakref.ref(obj)
-
-    def __call__(self) -> Any:
-        return self._ref()
+    __slots__ = ()
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
 
 
 def slot_of(module: Any) -> Slot:
@@ -465,12 +463,7 @@ def write(variable: Variable, value: object) -> None:
 
 
 def write_all(
-    variables: Sequence[Variable],
-    values: Sequence[Any],
-    waiting: Sequence[Variable] = (),
-    draws: Sequence[Any] = (),
-    also: Also = NOTHING,
-    calls: Sequence[Call] = (),
+    variables: Sequence[Variable], values: Sequence[Any], calls: Sequence[Call] = ()
 ) -> None:
     """Write values that already have the shapes and dtypes, in the frame where there is one; all of
     them or none.
@@ -478,22 +471,18 @@ def write_all(
     Args:
         variables: Each once.
         values: One for each.
-        waiting: Pending variables, which get another draw at the same moment; these are seen in all
-            frames.
-        draws: One for each of these.
-        also: What else is set at that moment; this too is seen in all frames.
-        calls: Further calls to make with the commit; as above.
+        calls: Further calls to make with the commit; what they set is seen in all frames.
     """
     if now.frame is not None:
         now.frame.write_all(variables, values)
-        commit((), (), waiting, draws, also, calls)
+        commit((), (), calls)
         return
     trace = here()
     for variable, value in zip(variables, values):
         is_local = trace != EAGER and variable._home is not None and variable._home.trace == trace
         if not is_local and (trace != EAGER or isinstance(value, jax.core.Tracer)):
             raise leak(variable)
-    commit(variables, values, waiting, draws, also, calls)
+    commit(variables, values, calls)
 
 
 def gathered(body: Callable[[], Any]) -> tuple[tuple[Variable, ...], tuple[Any, ...]]:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import set_all
+from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import make_calls, structure_tick
 
 
 @dataclass(slots=True, eq=False)
@@ -57,11 +56,9 @@ class Inner:
 def switch(inners: Sequence[Inner], mode: bool) -> None:
     """Set whether modules are in training mode, as one act."""
     if inners:
-        count = len(inners)
-        names = (*repeat("version", count), *repeat("training", count), "structure")
-        versions = [inner.version + 1 for inner in inners]
-        values = (*versions, *repeat(mode, count), next(ticks))
-        set_all((*inners, *inners, clock), names, values)
+        versions = [(setattr, inner, "version", inner.version + 1) for inner in inners]
+        modes = [(setattr, inner, "training", mode) for inner in inners]
+        make_calls([*versions, *modes, structure_tick()])
 
 
 class Hull:

@@ -8,7 +8,6 @@ it, and the writes of a compiled step have it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import repeat
 from typing import Any
 
 import jax
@@ -18,8 +17,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import spelled
-from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import NOTHING, Also, set_all
+from nbmodule.core.variables.commit import Call, make_calls, structure_tick
 from nbmodule.errors import ArgumentTypeError, DeviceError, DtypeError
 
 
@@ -90,11 +88,11 @@ def is_spread(location: object) -> bool:
 
 def declare(variable: object, location: object) -> None:
     """From now on `variable` keeps this sharding; any other place takes a layout back."""
-    set_all(*declared((variable,), (location,)))
+    make_calls(declared((variable,), (location,)))
 
 
-def declared(variables: Sequence[Any], places: Sequence[Any]) -> Also:
-    """Return the attributes to set so that each variable keeps the sharding that it is given.
+def declared(variables: Sequence[Any], places: Sequence[Any]) -> list[Call]:
+    """Return the calls by which each variable keeps the sharding that it is given.
 
     Any other place takes a layout back, None leaves it.
     """
@@ -103,12 +101,12 @@ def declared(variables: Sequence[Any], places: Sequence[Any]) -> Also:
         for variable, location in zip(variables, places)
         if location is not None
     ]
-    changed = [(variable, layout) for variable, layout in placed if layout_of(variable) != layout]
-    if not changed:
-        return NOTHING
-    targets, layouts = zip(*changed)
-    names = (*repeat("_layout", len(changed)), "structure")
-    return (*targets, clock), names, (*layouts, next(ticks))
+    calls: list[Call] = [
+        (setattr, variable, "_layout", layout)
+        for variable, layout in placed
+        if layout_of(variable) != layout
+    ]
+    return [*calls, structure_tick()] if calls else []
 
 
 def layout_of(variable: object) -> Any:
@@ -179,12 +177,5 @@ def spread(value: Array, sharding: Any) -> Any:
         return jax.device_put(value, sharding)
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
         return jax.jit(lambda x: x, out_shardings=sharding)(value)
-    is_key = isinstance(value, jax.Array) and jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key)
-    if is_key:
-        data = np.asarray(jax.random.key_data(value))
-        return jax.random.wrap_key_data(
-            jax.make_array_from_callback(data.shape, sharding, lambda index: data[index]),
-            impl=str(jax.random.key_impl(value)),
-        )
     host = np.asarray(value)
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
