@@ -154,17 +154,14 @@ def call_recorded(
     """
     listener = recording.listener
     assert listener is not None
-    before, recording.is_paused = recording.is_paused, True
     note, outputs = None, SLOW
-    try:
+    with recording_paused():
         if steady is not None and not kwargs:
             note = listener.note(function, args, {})
             outputs = steady(args)
         if outputs is SLOW:
             note = listener.prepare(function, args, kwargs)
             outputs = function(*args, **kwargs)
-    finally:
-        recording.is_paused = before
     listener.finish(note, outputs)
     return outputs
 

@@ -387,11 +387,10 @@ class Guards:
             self.pairs += [(path, first) for path in paths if path.steps != (_TARGET,)]
             return
         self.pairs += [(path, node.path) for path in paths if path is not node.path]
-        path = node.path
-        if vars_of(value) and not callable(value) and not isinstance(value, (list, dict)):
-            path = path.then("", (_apply, vars_of))
-        elif not isinstance(value, (list, dict)):
+        is_collection = isinstance(value, (list, dict))
+        if not is_collection and (callable(value) or not vars_of(value)):
             return
+        path = node.path if is_collection else node.path.then("", (_apply, vars_of))
         container = path.value()
         self.sizes.append(ContainerSize(path, len(container), _objects_in(container)))
 

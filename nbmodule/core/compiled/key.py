@@ -7,7 +7,6 @@ function traces again in the first call of a later cell. In scripts the clock of
 
 from __future__ import annotations
 
-import threading
 from typing import Any, NamedTuple
 
 import jax
@@ -37,7 +36,6 @@ class CellClock:
     def __init__(self) -> None:
         self.tick = 0
         self._shell: Any = None
-        self._lock = threading.Lock()
 
     def advance(self, *_: object) -> None:
         """Begin a cell: what was traced before is traced again at its next call."""
@@ -47,12 +45,9 @@ class CellClock:
     def follow(self) -> None:
         """Follow the cells of IPython, if this runs in IPython."""
         shell = running_shell()
-        if shell is None or shell is self._shell:
-            return
-        with self._lock:
-            if shell is not self._shell:
-                self._shell = shell
-                shell.events.register("pre_run_cell", self.advance)
+        if shell is not None and shell is not self._shell:
+            self._shell = shell
+            shell.events.register("pre_run_cell", self.advance)  # once, also from two threads
 
 
 cells = CellClock()

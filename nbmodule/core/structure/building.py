@@ -20,7 +20,7 @@ from nbmodule.core.structure.linked import matched, v_of, write_pairs
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import Pending
-from nbmodule.core.variables.frame import now, write_all
+from nbmodule.core.variables.frame import during, now, write_all
 from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
@@ -213,11 +213,11 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         return
     if now.keep is not None:
         now.keep(module)
-    inner.building, before = (args, kwargs), now.outside
-    now.outside = before or inner.home is None
+    inner.building = args, kwargs
     try:
         # A module that outlives the trace in which it is built needs real values.
-        with jax.ensure_compile_time_eval():
+        outlives = now.outside or inner.home is None
+        with during(outside=outlives), jax.ensure_compile_time_eval():
             if cls._build is not cls._base_build:
                 module._build(*args, **kwargs)
             if cls._create_variables is not cls._base_create_variables:
@@ -230,7 +230,7 @@ def make(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
                 use_given(module, provided)
         inner.built = True
     finally:
-        inner.building, now.outside = None, before
+        inner.building = None
     if not config.store_vars:
         _release(module)
     inner.changed()
@@ -248,12 +248,9 @@ def create(module: Any) -> dict[str, Any]:
     parameters = inspect.signature(module._create_variables).parameters
     kinds = [parameter.kind for parameter in parameters.values()]
     names = {"device", "dtype"} if inspect.Parameter.VAR_KEYWORD in kinds else set(parameters)
-    before, now.lent = now.lent, []
-    try:
+    lenders = [module]
+    with during(lent=lenders):
         created = module._create_variables(**{n: x for n, x in options.items() if n in names})
-        lenders = [module, *now.lent]
-    finally:
-        now.lent = before
     if not isinstance(created, Mapping):
         raise ArgumentTypeError(
             f"{type(module).__name__}._create_variables must return a dict or a Container of "
