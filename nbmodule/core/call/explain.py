@@ -283,9 +283,9 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
 
     while waiting:
         path = paths[number := waiting.pop()]
-        category, cls, header, *parts = structure.objects[number]
+        cls, header, *parts = structure.objects[number]
         facts["", path] = (cls.__name__, (cls.__qualname__, id(cls)))
-        if category == "module":
+        if header is not None:
             facts |= {(what, path): fact for what, fact in _header_facts(header).items()}
         transparent = (getattr(cls, "_listed", None), "_nbm.variables")
         for name, reference in parts:

@@ -25,7 +25,7 @@ from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import birthplace
 from nbmodule.core.variables.inner import Hull, Inner, attributes_of, living_modules, switch
 from nbmodule.core.variables.placement import find_device, find_dtype
-from nbmodule.core.variables.variable import Buffer, Variable
+from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.tree.container import Container
 
@@ -239,17 +239,17 @@ class CoreModule(Hull, metaclass=ModuleMeta):
         """Yield names and Parameters, each once, in canonical order; `recursive=False` leaves out
         those of submodules.
         """
-        return naming.named_variables(self, naming.PARAMETERS, prefix, recursive)
+        return naming.named_variables(self, Parameter, prefix, recursive)
 
     @accepts_aliases
     def named_buffers(self, prefix: str | None = None, recursive: bool = True) -> Named:
         """Yield names and Buffers, each once, in canonical order."""
-        return naming.named_variables(self, naming.BUFFERS, prefix, recursive)
+        return naming.named_variables(self, Buffer, prefix, recursive)
 
     @accepts_aliases
     def named_tensors(self, prefix: str | None = None, recursive: bool = True) -> Named:
         """Yield names and variables of both kinds, each once, in canonical order."""
-        return naming.named_variables(self, naming.TENSORS, prefix, recursive)
+        return naming.named_variables(self, Variable, prefix, recursive)
 
     @accepts_aliases
     def parameters(self, recursive: bool = True) -> Iterator[Variable]:

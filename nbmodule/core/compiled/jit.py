@@ -16,7 +16,6 @@ from itertools import islice
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 import jax
-import jax.core
 
 from nbmodule.base.jax_names import is_eager
 from nbmodule.core.compiled.call import (
@@ -173,11 +172,7 @@ class Jit(Generic[P, R]):
         except Cold:  # settings of JAX that no key holds: the program is traced for these
             binding = self.bound(call, anew=True)
             outputs = binding.run(call.args, call.kwargs)
-        _PLAIN.update(
-            type(x)
-            for x in call.arrays
-            if isinstance(x, jax.Array) and not isinstance(x, jax.core.Tracer)
-        )
+        _PLAIN.update(type(x) for x in call.arrays if isinstance(x, jax.Array))
         model: Any = self.fn
         if now.tracker is None and is_module(model):
             model._empty_captured()
@@ -464,8 +459,8 @@ class Jit(Generic[P, R]):
             return self
         if is_stateful(instance) or 0 in self.static.numbers or not _is_plain(instance):
             return types.MethodType(self, instance)
-        reference, form = self._methods.get(id(instance), (None, None))
-        if form is None or reference is None or reference() is not instance:
+        _, form = self._methods.get(id(instance), (None, None))
+        if form is None:
             forms, number = self._methods, id(instance)
             form = self._without_self(instance)
             forms[number] = weakref.ref(instance, lambda _: forms.pop(number, None)), form

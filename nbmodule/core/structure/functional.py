@@ -65,7 +65,7 @@ class Definition:
 
     @printable_repr
     def __repr__(self) -> str:
-        cls = self._structure.objects[0][1]
+        cls = self._structure.objects[0][0]
         return f"Definition({cls.__name__}, {len(self._structure.keys)} leaves)"
 
 

@@ -22,16 +22,13 @@ from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.holders import attributes, is_branch
 from nbmodule.core.structure.linked import is_level_of_v, v_of
 from nbmodule.core.structure.walk import held, is_module, module_aliases, name_within, plan_of
-from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.tree.container import Container
 from nbmodule.tree.printing import container_text, wants_color
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import Hull
-
-PARAMETERS, BUFFERS, TENSORS = (Parameter,), (Buffer,), (Variable,)
-
 
 SMALLEST_GROUP = 3
 """Layers of a list that read alike are written once."""
@@ -46,12 +43,12 @@ def joined(prefix: str | None, name: str) -> str:
 
 
 def named_variables(
-    module: Hull, types: tuple[type, ...], prefix: str | None, recursive: bool
+    module: Hull, cls: type[Variable], prefix: str | None, recursive: bool
 ) -> Iterator[tuple[str, Variable]]:
-    """Yield names and variables of these types, each once."""
+    """Yield names and variables of this class, each once."""
     ensure_built(module)
     for variable, location in plan_of(module).places.items():
-        if isinstance(variable, types) and (recursive or location.owner in (None, module)):
+        if isinstance(variable, cls) and (recursive or location.owner in (None, module)):
             yield joined(prefix, location.name), variable
 
 
@@ -175,12 +172,11 @@ def modules_named(root: Hull, entry: str) -> list[Any]:
 def other_names(root: Hull) -> dict[str, str]:
     """Return the other names of shared modules, each with the name in the plan."""
     modules = plan_of(root).modules
-    named = (
-        (name, modules[module].name)
+    return {
+        name: modules[module].name
         for name, module, _ in islice(module_aliases(root), MOST_NAMES)
-        if module in modules
-    )
-    return {alias: name for alias, name in named if alias != name}
+        if module in modules and modules[module].name != name
+    }
 
 
 def key_of(location: Any) -> str:

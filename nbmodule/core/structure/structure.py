@@ -134,7 +134,7 @@ _SHOWN = 200
 
 def _line(row: tuple[Any, ...]) -> str:
     """Return the class of an object, its attributes, its mode and its hooks."""
-    _, cls, header, *parts = row
+    cls, header, *parts = row
     texts = []
     for name, reference in parts:
         name = f"[{name.value!r}]" if isinstance(name, Static) else name
@@ -196,7 +196,7 @@ def bound_parts(value: Any) -> tuple[tuple[Any, ...], tuple[str, ...]]:
 class _Table:
     """Objects in the order of the traversal.
 
-    A row is `("module" or "branch", class, header, (key, reference), ...)`.
+    A row is `(class, header, (key, reference), ...)`; only modules have a header.
     """
 
     def __init__(self, root: Hull, plan: Plan) -> None:
@@ -229,13 +229,11 @@ class _Table:
 
     def enter(self, obj: Any) -> int:
         number = self.index[id(obj)] = len(self.objects)
-        row: list[Any] = []
+        row: list[Any] = [type(obj), _header(obj) if is_module(obj) else None]
         self.objects.append(row)
-        cls = type(obj)
         if not is_module(obj):
-            row += ["branch", cls, None, *self.parts_of(obj)]
+            row += self.parts_of(obj)
             return number
-        row += ["module", cls, _header(obj)]
         row += [(name, self.refer(value)) for name, value in vars(obj).items()]
         inner: Inner | None = getattr(obj, "_nbm", None)
         if inner is not None and inner.variables:
@@ -281,7 +279,7 @@ def rebuild(structure: Structure, leaves: Any) -> Any:
     """
     # Outside of traces a rebuilt model is like any other; inside, its variables are local.
     home = None if now.frame is None and is_eager() else birthplace()
-    module = object.__new__(structure.objects[0][1])
+    module = object.__new__(structure.objects[0][0])
     _set(module, "_waiting", (structure, tuple(leaves), home))
     if not structure.can_wait:
         make_attributes(module)
@@ -294,11 +292,11 @@ _waiting_of = vars(Hull)["_waiting"].__get__
 _lock = threading.RLock()  # two threads may read from one waiting module first
 
 
-def _can_wait(category: str, cls: Any, _: object, *parts: Any) -> bool:
+def _can_wait(cls: Any, header: Any, *parts: Any) -> bool:
     """Return True if our `__getattr__` is called for each attribute of a row that is absent: the
     class has none of that name, and no `__getattr__` of the user's.
     """
-    if category != "module" or not cls.__getattr__.__module__.startswith("nbmodule."):
+    if header is None or not cls.__getattr__.__module__.startswith("nbmodule."):
         return False
     return not any(hasattr(cls, name) for name, _ in parts)
 
@@ -331,13 +329,13 @@ class _Builder:
         """Give the first object its attributes, with all others below it."""
         first, *rows = self.structure.objects
         self.objects = [root, *map(self._blank, rows)]
-        for obj, (category, cls, _, *parts) in zip(self.objects[1:], rows):
-            if category == "module":
+        for obj, (cls, header, *parts) in zip(self.objects[1:], rows):
+            if header is not None:
                 self._fill_module(obj, obj._nbm, parts)
             elif not issubclass(cls, tuple):
                 fill(obj, *self._contents(parts))
-        inner = self._inner(first[2])
-        self._fill_module(root, inner, first[3:])
+        inner = self._inner(first[1])
+        self._fill_module(root, inner, first[2:])
         _set(root, "_nbm", inner)  # last: from now on other threads do not wait
 
     def resolve(self, reference: Any) -> Any:
@@ -348,7 +346,7 @@ class _Builder:
             return self.variables[index]
         if category == "object":
             if self.objects[index] is None:  # a tuple is made once its items exist
-                _, cls, _, *contents = self.structure.objects[index]
+                cls, _, *contents = self.structure.objects[index]
                 self.objects[index] = make_tuple(cls, *self._contents(contents))
             return self.objects[index]
         values, names = list(map(self.resolve, parts[0])), parts[1]
@@ -367,8 +365,8 @@ class _Builder:
 
     def _blank(self, row: Any) -> Any:
         """Return an object without contents; None for a tuple, which cannot be filled later."""
-        category, cls, header = row[:3]
-        if category != "module":
+        cls, header = row[:2]
+        if header is None:
             if issubclass(cls, tuple):
                 return None
             obj = blank(cls)
