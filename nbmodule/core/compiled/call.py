@@ -111,9 +111,7 @@ class Binding:
     ) -> None:
         self.entry = entry
         self.program, self.facts = traced
-        marked = call.form.unflatten(range(call.form.num_leaves))
-        self.marks = sum(map(is_mark, jax.tree.leaves(marked, is_leaf=is_mark)))
-        """The number of stateful objects and static values, at any depth of the arguments."""
+        self.form = call.form
         self.epoch = clock.structure
         objects = [*call.objects, *captured]
         self.variables = prepared_variables(objects)
@@ -124,17 +122,10 @@ class Binding:
         ]
         self.objects = references[: len(call.objects)]
         self.captured = references[len(call.objects) :]
-        # `==` of two lists of modules compares identities in C: most of a steady call's checks.
+        models = [obj for obj in objects if not isinstance(obj, Variable)]
+        self.watched = [pair for model in models for pair in plan_of(model).watched]
         self.module_lists: list[tuple[Any, Any]] = []
         self.lists: list[tuple[Any, Any]] = []
-        models = [obj for obj in objects if not isinstance(obj, Variable)]
-        for live, previous in [pair for model in models for pair in plan_of(model).watched]:
-            if type(live) is list and all(map(_compares_by_identity, live)):
-                self.module_lists.append((live, previous))
-            elif isinstance(live, Mapping):
-                self.lists.append((live.values(), tuple(previous.values())))
-            else:
-                self.lists.append((live, tuple(previous)))
         self.seen = -1
         self.cached: tuple[int, list[Any]] = (-1, [])
         # A variable that is only written, and that no name leads to, is no input: the state that
@@ -148,7 +139,8 @@ class Binding:
     def _forget(self) -> None:
         self.epoch = -1
         self.cached = (-1, [])
-        for objects in (self.variables, self.module_lists, self.lists, self.targets):
+        held = self.variables, self.targets, self.watched, self.module_lists, self.lists
+        for objects in held:
             objects.clear()
 
     def lowered(self, call: CallArguments) -> Any:
@@ -278,7 +270,8 @@ class Binding:
         objects = [
             (i, self.objects[numbers[id(x)]]) for i, x in enumerate(args) if id(x) in numbers
         ]
-        if len(objects) != self.marks:
+        marked = self.form.unflatten(range(self.form.num_leaves))
+        if len(objects) != sum(map(is_mark, jax.tree.leaves(marked, is_leaf=is_mark))):
             return None
         count = len(args)
         with_none = picker([count if id(x) in numbers else i for i, x in enumerate(args)])
@@ -304,6 +297,14 @@ class Binding:
         """Return the function that checks whether anything has changed around the program."""
         resolve, module_lists, lists = self.entry.guards.resolve, self.module_lists, self.lists
         captured = self.captured
+        for live, previous in self.watched:
+            # `==` of two lists of modules compares identities in C: most of the checks.
+            if type(live) is list and all(map(_compares_by_identity, live)):
+                module_lists.append((live, previous))
+            elif isinstance(live, Mapping):
+                lists.append((live.values(), tuple(previous.values())))
+            else:
+                lists.append((live, tuple(previous)))
 
         def holds() -> bool:
             for live, previous in module_lists:
