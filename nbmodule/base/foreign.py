@@ -144,7 +144,7 @@ class ForeignArray:
         raise NotImplementedError
 
     def reduced(self) -> Any:
-        """Return the input of `read()`, which computes statistics."""
+        """Return the statistics of the numbers."""
         raise NotImplementedError
 
 

@@ -179,6 +179,12 @@ def _reduced(tree: object) -> list[Any]:
     return reduce_tree(leaves)
 
 
+def bytes_in(tree: object) -> int:
+    """Return the bytes of the arrays of a PyTree, each counted once."""
+    arrays = {id(leaf): leaf for leaf in jax.tree.leaves(tree) if hasattr(leaf, "nbytes")}
+    return sum(array.nbytes for array in arrays.values())
+
+
 def arrays_of(tree: object) -> Any:
     """Recorded values as the user knows them: packed ones become JAX arrays again."""
     if tree is None:

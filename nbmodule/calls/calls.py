@@ -12,7 +12,7 @@ from typing import Any, overload
 from nbmodule.base.format import format_bytes, printable_repr
 from nbmodule.base.paths import hint, match
 from nbmodule.base.sockets import Shown, socket
-from nbmodule.calls.call import Call
+from nbmodule.calls.call import Call, bytes_in
 from nbmodule.errors import ArgumentTypeError, PathError
 
 _GLOB = frozenset("*?[")
@@ -155,10 +155,7 @@ class Calls(Shown, Sequence[Call]):
     @property
     def nbytes(self) -> int:
         """Bytes of the values that are kept."""
-        import jax
-
-        leaves = (x for call in self._list for x in jax.tree.leaves(call.values))
-        return sum({id(x): x.nbytes for x in leaves if hasattr(x, "nbytes")}.values())
+        return bytes_in([call.values for call in self._list])
 
     @property
     def failed(self) -> Call | None:

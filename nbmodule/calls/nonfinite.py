@@ -19,11 +19,10 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import Operation, evaluate
-from nbmodule.core.call.stages import own_name
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.recording.parcel import as_values
-from nbmodule.core.recording.tracker import Tracker, describe, keeps_nothing, untracked, wants_none
+from nbmodule.core.recording.tracker import describe, untracked
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import extract_objects, insert_objects
@@ -180,47 +179,43 @@ def first_nonfinite(
         run = grad(lambda model, *args, **kwargs: _total(model(*args, **kwargs)))
         args = (fn, *args)
     values = [*reachable(inside), *extract_objects((args, kwargs))[1]]
+    roots = {type(value).__name__ for value in values if is_module(value)}
     with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
-        pure, arrays, names, roots = _as_function(run, args, kwargs)
-        # to record callers, without values
-        with Tracker(wants_none, keeps_nothing, "first_nonfinite"):
-            closed = jax.make_jaxpr(pure)(*arrays)
-        watch = _Watch(roots())
+        pure, arrays, names = _as_function(run, args, kwargs)
+        closed = jax.make_jaxpr(pure)(*arrays)
+        watch = _Watch(roots)
         outputs = evaluate(closed, arrays, watch)
-        origin = watch.origins.find(outputs)
+        origins = watch.origins
+        origin = origins.find(outputs)
         if origin is not None:
             return watch.record(origin)
         if not any(map(_count, outputs)):
             return None
-        return _from_the_start(closed, arrays, names, fn) or watch.chosen_record()
+        found, chosen = _from_the_start(closed, arrays, names, fn), origins.chosen
+        if found is not None or not chosen:
+            return found
+        return replace(watch.record(chosen.get(True) or chosen[False]), is_chosen=True)
 
 
 def _as_function(
     fn: Callable[..., Any], args: object, kwargs: object
-) -> tuple[Callable[..., Any], list[Any], list[str], Callable[[], frozenset[str]]]:
-    """A function of arrays alone, those arrays, their names, and (after tracing) the scopes of
-    outermost modules.
-    """
+) -> tuple[Callable[..., Any], list[Any], list[str]]:
+    """A function of arrays alone, those arrays, and their names."""
     arguments, values = extract_objects((args, kwargs))
     arrays, joined = separated(arguments, _is_number)
     pairs = jax.tree_util.tree_leaves_with_path(arguments)
     names = [_named(fn, path) for path, leaf in pairs if _is_number(leaf)]
-    touched: set[str] = set()
 
     def call(*arrays: object) -> Any:
         filled, filled_kwargs = insert_objects(joined(arrays), values)
 
         def body(frame: Any) -> Any:
             outputs = as_values(fn(*filled, **filled_kwargs))
-            for info in frame.log.infos:
-                module = info.module() if info.parent < 0 and info.kind == "call" else None
-                if module is not None and own_name(module) == type(module).__name__:
-                    touched.add(type(module).__name__)
             return jax.tree.leaves(outputs), frame.effects().values
 
         return framed(body)
 
-    return call, list(map(jnp.asarray, arrays)), names, lambda: frozenset(touched)
+    return call, list(map(jnp.asarray, arrays)), names
 
 
 def _is_number(leaf: object) -> bool:
@@ -259,25 +254,27 @@ class Origins:
         self._origins: dict[int, tuple[Any, Any]] = {}
         self._nan: Any = None
         self.carriers: dict[int, dict[str, None]] = {}
+        # The first operation that chose a value without origin, by whether NaN came out.
+        self.chosen: dict[bool, Any] = {}
 
     def record(
         self, operation: object, path: str, inputs: Sequence[Any], outputs: Sequence[Any]
-    ) -> bool:
-        """Record an operation that has run; return True if a result is not finite."""
+    ) -> None:
+        """Record an operation that has run."""
         bad = [value for value in outputs if self._count(value)]
         if not bad:
-            return False
+            return
+        has_nans = any(map(self._count_nans, bad))
         nans = [value for value in inputs if self._count_nans(value)]
         infinite = [value for value in inputs if self._count(value)]
-        origin = operation
-        if infinite:
-            origin = self._first(nans or infinite)
-        if origin is not None and origin is not operation:
+        origin = self._first(nans or infinite) if infinite else operation
+        if origin is None and len(infinite) < len(inputs):
+            self.chosen.setdefault(has_nans, operation)
+        elif origin is not None and origin is not operation:
             self.carriers.setdefault(id(origin), {}).setdefault(path)
         self._origins.update((id(value), (value, origin)) for value in bad)
-        if self._nan is None and not nans and any(map(self._count_nans, bad)):
+        if self._nan is None and not nans and has_nans:
             self._nan = operation if origin is None else origin
-        return True
 
     def derive(self, values: Sequence[Any], result: object) -> None:
         """Record a value that was stacked or cut from others, outside of any operation."""
@@ -299,19 +296,13 @@ class Origins:
 class _Watch:
     """Follow the operations of a traced function."""
 
-    def __init__(self, roots: frozenset[str]) -> None:
+    def __init__(self, roots: set[str]) -> None:
         self.roots = roots
         self.origins = Origins(_count, _nans)
-        # Finite operands, and a constant that is not finite came out among them.
-        self.chosen: Operation | None = None
 
     def __call__(self, operation: Operation) -> None:
         path = self.path(operation)
-        if not self.origins.record(operation, path, operation.inputs, operation.outputs):
-            return
-        is_better = self.chosen is None or (_has_nans(operation) and not _has_nans(self.chosen))
-        if is_better and any(map(_count, operation.inputs)):
-            self.chosen = operation if any(map(_is_finite, operation.inputs)) else self.chosen
+        self.origins.record(operation, path, operation.inputs, operation.outputs)
 
     def derive(self, values: Sequence[Any], result: object) -> None:
         self.origins.derive(values, result)
@@ -322,10 +313,6 @@ class _Watch:
         if scopes and scopes[0] in self.roots and len(self.roots) == 1:
             scopes = scopes[1:]
         return ".".join(scopes)
-
-    def chosen_record(self) -> NonFinite | None:
-        """Describe where a constant came in; NaN before Inf, which masks use."""
-        return None if self.chosen is None else replace(self.record(self.chosen), is_chosen=True)
 
     def record(self, operation: Operation) -> NonFinite:
         path = self.path(operation)
@@ -383,10 +370,10 @@ class InputFault(NamedTuple):
         """Return the first element of an array that is not finite; None if all are finite."""
         if getattr(array, "is_deleted", bool)() or not _count(array):
             return None
-        index, rows = _first_index(array), array.shape[0] if array.shape else 0
-        number = _plain(array)[index]
-        value = number.real if np.isfinite(number.imag) else number.imag
-        return InputFault(name, index, float(value), rows)
+        plain = _plain(array)
+        index = tuple(map(int, np.argwhere(~np.isfinite(plain))[0]))
+        value = plain[index].real if np.isfinite(plain[index].imag) else plain[index].imag
+        return InputFault(name, index, float(value), len(plain) if plain.ndim else 0)
 
     @printable_repr
     def __str__(self) -> str:
@@ -413,9 +400,6 @@ def find_input_fault(fn: object, args: Sequence[Any], kwargs: object) -> InputFa
     return None
 
 
-def _first_index(x: object) -> tuple[int, ...]:
-    return tuple(map(int, np.argwhere(~np.isfinite(_plain(x)))[0]))
-
 
 def _is_inexact(x: Shaped) -> bool:
     return (
@@ -435,14 +419,6 @@ def _count(x: Shaped) -> int:
     if isinstance(x, float):
         return int(not np.isfinite(x))
     return int((~np.isfinite(_plain(x))).sum()) if _is_inexact(x) else 0
-
-
-def _is_finite(x: Any) -> bool:
-    return _is_inexact(x) and not _count(x)
-
-
-def _has_nans(operation: Operation) -> bool:
-    return any(_nans(x) for x in operation.outputs)
 
 
 def _nans(x: Shaped) -> int:

@@ -19,6 +19,7 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import bytes_of, count_noun, format_bytes, printable_repr
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown, socket
+from nbmodule.calls.call import bytes_in
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
@@ -49,12 +50,7 @@ class RecordedStep(Calls):
 
     @property
     def nbytes(self) -> int:
-        extra = {
-            id(x): x.nbytes
-            for x in jax.tree.leaves((self.gradients, self.parameters))
-            if hasattr(x, "nbytes")
-        }
-        return super().nbytes + sum(extra.values())
+        return super().nbytes + bytes_in((self.gradients, self.parameters))
 
 
 class Recorder(Shown):

@@ -133,7 +133,7 @@ def read_statistics(parts: Any) -> Statistics | None:
     if isinstance(parts, Statistics):
         return parts
     if not isinstance(parts, (tuple, list)):
-        return parts.read() if hasattr(parts, "read") else None
+        return None
     if len(parts) == 2:
         return statistics_of_elements(np.asarray(parts[0]))
     size = parts[-1].value if isinstance(parts[-1], StaticLeaf) else int(parts[-1])

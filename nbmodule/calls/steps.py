@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import jax
-import numpy as np
-
-from nbmodule.calls.call import Call
+from nbmodule.calls.call import Call, bytes_in
 from nbmodule.calls.choice import CallFact, Choice
 from nbmodule.core.call.capture import ran
-from nbmodule.core.recording.parcel import Parcel
+from nbmodule.core.recording.parcel import Parcel, opened
 from nbmodule.core.variables.call_log import CallInfo, Log
 
 
@@ -37,7 +34,7 @@ class Step:
     @cached_property
     def nbytes(self) -> int:
         """Bytes of its values."""
-        return self.values.nbytes if isinstance(self.values, Parcel) else _nbytes(self.values)
+        return self.values.nbytes if isinstance(self.values, Parcel) else bytes_in(self.values)
 
     def value(self, number: int) -> dict[str, Any]:
         return self.values.part(number) if isinstance(self.values, Parcel) else self.values[number]
@@ -49,7 +46,7 @@ class Step:
         counts: dict[tuple[int, str], int] = {}
         for fact in self.facts:
             enclosing = made[fact.parent] if fact.parent >= 0 else None
-            if "branch" in fact.info.lifted and not _ran(self.value(fact.number)):
+            if "branch" in fact.info.lifted and not ran(self.value(fact.number)):
                 made.append(None)
                 continue
             key = (fact.parent, fact.path)
@@ -105,16 +102,6 @@ def _framework_of(module: Any) -> str:
     return module._framework if hasattr(type(module), "_framework") else ""
 
 
-def _ran(value: dict[str, Any]) -> bool:
-    mark = value.get("ran")
-    return bool(np.any(mark)) if mark is not None and np.ndim(mark) else ran(value)
-
-
-def _nbytes(values: list[Any]) -> int:
-    visited = {id(leaf): leaf.nbytes for leaf in jax.tree.leaves(values) if hasattr(leaf, "nbytes")}
-    return sum(visited.values())
-
-
 class Steps(Log):
     """A log whose outermost calls are steps, of which the last ones are kept.
 
@@ -133,15 +120,8 @@ class Steps(Log):
         self.lock = threading.RLock()
         self.outer: Log | None = None  # of a tracker around this one
 
-    def end(
-        self,
-        index: int,
-        outputs: str,
-        values: dict[str, Any],
-        error: str = "",
-        captured: bool = True,
-    ) -> None:
-        super().end(index, outputs, values, error, captured)
+    def end(self, *args: Any, **kwargs: Any) -> None:
+        super().end(*args, **kwargs)
         if self.open < 0:
             self.flush()
 
@@ -168,7 +148,16 @@ class Steps(Log):
             return
         if not facts and self.kept and self.count and not isinstance(values, Parcel):
             last = self.kept[-1]  # these are the gradients of an eager `nb.grad` that just ended
-            self.kept[-1] = with_gradients(last, infos, values, gradients_of)
+            start = len(last.infos)
+            self.kept[-1] = replace(
+                last,
+                infos=(*last.infos, *infos),
+                values=[*opened(last.values), *values],
+                gradients_of=[
+                    *last.gradients_of,
+                    *((start + i, names) for i, names in gradients_of),
+                ],
+            )
             self.nbytes += self.kept[-1].nbytes - last.nbytes
             return
         step = Step(self.count, infos, values, facts, gradients_of, self.order)
@@ -184,19 +173,3 @@ class Steps(Log):
         with self.lock:
             self.kept.clear()
             self.nbytes = 0
-
-
-def with_gradients(
-    step: Step, infos: tuple[CallInfo, ...], values: list[Any], gradients_of: list[Any]
-) -> Step:
-    """The same step with the records of gradients added."""
-    before = step.values.opened() if isinstance(step.values, Parcel) else step.values
-    start = len(step.infos)
-    return Step(
-        step.number,
-        (*step.infos, *infos),
-        [*before, *values],
-        step.facts,
-        [*step.gradients_of, *((start + i, names) for i, names in gradients_of)],
-        step.order,
-    )

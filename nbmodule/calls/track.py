@@ -27,11 +27,11 @@ from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Ending, Tracker, describe
+from nbmodule.core.recording.tracker import Ending, Tracker, end
 from nbmodule.core.structure.naming import entries_of, find_modules, other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import EAGER, current_log, here, is_captured, now, slot_of
+from nbmodule.core.variables.frame import EAGER, current_log, here, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 
 STATS = "stats"
@@ -205,10 +205,7 @@ class Tracking:
                 self._span.release()
 
     def _leave(self, category: object, error: BaseException | None, trace: object) -> None:
-        try:
-            self._close()
-        finally:
-            self._close()
+        self._close()
         if self.profile and error is None:
             from nbmodule.calls.alone import measure
 
@@ -245,15 +242,10 @@ def tap(x: object, name: str) -> Any:
     module = now.stack[-1]
     for change in tracker.changes_of((module, name)):
         x = change.after((), x)
-    retained = tracker.kept_by_any(module)
-    index = log.begin(slot_of(module), "", name=name, kept=bool(retained), kind="tap")
-    values: dict[str, Any] = {}
-    captured = is_captured()
-    if captured:
-        x = tracker.tapped(module, x)
-        for item in retained:
-            values |= item.keep(module, None, x)
-    log.end(index, describe(x), values, captured=captured)
+    is_kept = bool(tracker.kept_by_any(module))
+    index = log.begin(slot_of(module), "", name=name, kept=is_kept, kind="tap")
+    x = tracker.tapped(module, x)
+    end(index, module, None, x)
     return x
 
 

@@ -7,7 +7,6 @@ outputs, and the request is fulfilled when they are out: no traced value reaches
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +19,6 @@ import numpy as np
 from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
 from nbmodule.base.gaps import gap_between
-from nbmodule.base.jax_names import is_eager
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import channels_as_in
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
@@ -46,12 +44,10 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import (
     Slot,
-    current_log,
     deliveries,
     let_go,
     now,
     slot_of,
-    write_all,
 )
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, SubmoduleReturnError
@@ -124,28 +120,23 @@ def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
         ("capture", slot_of(module), slots if needs_returns else (), interventions),
         changes=replacements,
     )
-    log = current_log()
-    start = len(log.infos) if log is not None and now.frame is not None else 0
+    # Inside a frame the calls go to its log, and the request is fulfilled when that comes out.
+    log = tracker.log if now.frame is None else now.frame.log
+    start = len(log.infos)
     try:
         with tracker:
             try:
                 return enter(call, stages)
             finally:
-                log = current_log()
-                if log is not None and len(log.infos) > start:
+                if len(log.infos) > start:
                     log.infos[start] = replace(log.infos[start], request=request)
                 if now.frame is None:
-                    _hand_over(tracker)
+                    infos = tuple(log.infos)
+                    if tracker.outer is not None:
+                        tracker.outer.log.merge(infos, log.values)
+                    deliver(infos, log.values)
     finally:
         let_go()
-
-
-def _hand_over(tracker: Tracker) -> None:
-    """Fulfil the request outside of frames; an enclosing tracker gets the calls as well."""
-    log = tracker.log
-    if tracker.outer is not None:
-        tracker.outer.log.merge(tuple(log.infos), log.values)
-    deliver(tuple(log.infos), log.values)
 
 
 def keep_output(module: CoreModule, inputs: object, outputs: object) -> dict[str, Any]:
@@ -181,8 +172,7 @@ def make_replacements(root: CoreModule, provided: object) -> dict[Any, Any]:
     for entry, value in provided.items():
         is_function = callable(value) and not hasattr(value, "dtype")
         for module in find_modules(root, entry):
-            make = Transformed if is_function else functools.partial(Replacement.of, module)
-            replacements[module] = make(value)
+            replacements[module] = Transformed(value) if is_function else Replacement(module, value)
     return replacements
 
 
@@ -202,21 +192,15 @@ class Transformed:
 
 
 class Replacement(Transformed):
-    """Replaces the return of a submodule by arrays; kept on the submodule, so that it stays the
-    same.
+    """Replaces the return of a submodule by arrays.
 
     A number, or an array without axes, fills the whole return; any other array must have its shape.
     """
 
-    def __init__(self, variables: list[Buffer], tree: object, name: str) -> None:
-        self.variables, self.tree, self.name = variables, tree, name
-        self.key = Slot(self)  # weak: keys of programs may outlive the trace
-
-    @staticmethod
-    def of(module: CoreModule, provided: object) -> Replacement:
-        leaves, tree = jax.tree.flatten(provided)
-        name = type(module).__name__
-        title = f"replace_submod_rets: a return for {name}"
+    def __init__(self, module: CoreModule, provided: object) -> None:
+        leaves, self.tree = jax.tree.flatten(provided)
+        self.name = type(module).__name__
+        title = f"replace_submod_rets: a return for {self.name}"
         try:
             arrays = [jax.numpy.asarray(received(leaf, title)) for leaf in leaves]
         except TypeError as error:
@@ -226,22 +210,9 @@ class Replacement(Transformed):
                 f"{title} must be an array, a number, a tree of these, or a function of the "
                 f"original return, got {describe(provided)}."
             ) from None
-        if not is_eager() or any(isinstance(array, jax.core.Tracer) for array in arrays):
-            return Replacement(list(map(Buffer, arrays)), tree, name)  # part of a trace
-        current = module._nbm.replacement
-        types = [(array.shape, array.dtype) for array in arrays]
-        if (
-            current is not None
-            and current.tree == tree
-            and [(variable.shape, variable.dtype) for variable in current.variables] == types
-        ):
-            admitted = [
-                variable.admitted(array) for variable, array in zip(current.variables, arrays)
-            ]
-            write_all(current.variables, admitted)
-            return current
-        module._nbm.replacement = Replacement(list(map(Buffer, arrays)), tree, name)
-        return module._nbm.replacement
+        self.variables = list(map(Buffer, arrays))
+        # Another replacement of this form uses the same program, with other inputs.
+        self.key = (self.tree, *((array.shape, array.dtype) for array in arrays))
 
     def after(self, args: tuple[Any, ...], outputs: object) -> Any:
         """Return the arrays, as the return has them."""
@@ -303,8 +274,7 @@ def _descendants(infos: Sequence[CallInfo], root: int) -> list[int]:
 
 def ran(value: dict[str, Any]) -> bool:
     """Return True if a call inside a branch was made; calls outside of branches were."""
-    mark = value.get("ran")
-    return mark is None or np.ndim(mark) > 0 or bool(mark)
+    return bool(np.any(value.get("ran", True)))
 
 
 def _returns(
@@ -352,12 +322,22 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
     leaves: list[tuple[int, str, Any]] = []
     for index in (root, *(index for index in listed if infos[index].kind == "call")):
         info, parent = infos[index], -1 if index == root else infos[index].parent
-        rows[index] = _order_row(module, info, locations, rows.get(parent), len(rows))
-        key = type(module).__name__ if index == root else _key_within_owner(info, locations)
+        called, outer = info.module(), rows.get(parent)
+        path, key = _path_and_key(info, locations, outer["path"]) if outer else ("", info.name)
+        rows[index] = {
+            "path": path,
+            "parent": outer["order"] if outer else None,
+            "order": len(rows),
+            "depth": outer["depth"] + 1 if outer else 0,
+            "class_name": info.name,
+            "inputs": info.inputs,
+            "outputs": info.outputs,
+            "error": info.error or None,
+        }
         name = f"{key}_{counts[parent, key]}"
         counts[parent, key] += 1
         contents[parent][name] = contents[index] = {}
-        leaves.append((parent, name, info.module()))
+        leaves.append((parent, name, called))
     for parent, name, called in leaves:
         if not contents[parent][name] and called is not None:
             contents[parent][name] = v_of(called).cont_copy()
@@ -366,36 +346,16 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
     return order
 
 
-def _order_row(
-    module: Any, info: CallInfo, locations: Any, outer: dict[str, Any] | None, number: int
-) -> dict[str, Any]:
-    """Return a call as a row: path, parent, class, shapes, error."""
-    called = info.module()
-    if called is module:
-        path = ""
-    elif called in locations:
-        path = locations[called].name
-    else:
-        path = joined(outer["path"] if outer else "", info.name)
-    return {
-        "path": path,
-        "parent": outer["order"] if outer else None,
-        "order": number,
-        "depth": outer["depth"] + 1 if outer else 0,
-        "class_name": info.name,
-        "inputs": info.inputs,
-        "outputs": info.outputs,
-        "error": info.error or None,
-    }
-
-
-def _key_within_owner(info: CallInfo, locations: Any) -> str:
-    """Return the name of a called module within its owner; its class if it is no submodule."""
+def _path_and_key(info: CallInfo, locations: Any, outer: str) -> tuple[str, str]:
+    """Return the path of a called module and its name within its owner; its class if it is no
+    submodule.
+    """
     location = locations.get(info.module())
     if location is None:
-        return info.name
+        return joined(outer, info.name), info.name
     owner = locations.get(location.owner)
-    return as_key(location.name if owner is None else location.name.removeprefix(f"{owner.name}."))
+    name = location.name if owner is None else location.name.removeprefix(f"{owner.name}.")
+    return location.name, as_key(name)
 
 
 # -- expected returns --
@@ -455,14 +415,12 @@ def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[st
                 _compare_call(module, key, number, actual, value, rtol, atol)
 
 
-def _key(module: CoreModule, entry: object) -> Any:
+def _key(module: CoreModule, entry: Any) -> Any:
     """Return the key of a submodule in the returns, for any of its names."""
     modules = plan_of(module).modules
     if isinstance(entry, str) and not GLOB.intersection(entry):
-        named: Any = next(iter(modules_named(module, entry)), None)
-    else:
-        named = entry
-    return key_of(modules[named]) if is_module(named) and named in modules else entry
+        entry = next(iter(modules_named(module, entry)), entry)
+    return key_of(modules[entry]) if entry in modules else entry
 
 
 def _nth(tolerances: Mapping[str, Any], name: str, number: int) -> float:

@@ -10,8 +10,10 @@ of its last layer) leaves once.
 from __future__ import annotations
 
 import functools
+import math
+from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -55,96 +57,91 @@ def as_given(tree: object) -> Any:
     )
 
 
-@dataclass(frozen=True)
-class PackedPlaces:
-    """The place of each recorded array: `(0, vector, start, shape)` for a packed one, `(1, number)`
-    for one by itself.
+class Place(NamedTuple):
+    """The place of a recorded array: in the vector of a dtype, or by itself, if `dtype` is empty.
+
+    Attributes:
+        dtype: Name of the vector.
+        start: Of its elements in the vector, or its number among the large arrays.
     """
 
-    tree: Any
-    places: tuple[Any, ...]
+    dtype: str
+    start: int
+    shape: tuple[int, ...]
 
 
 @functools.partial(
-    jax.tree_util.register_dataclass, data_fields=["vectors", "large"], meta_fields=["layout"]
+    jax.tree_util.register_dataclass,
+    data_fields=["vectors", "large"],
+    meta_fields=["tree", "places"],
 )
 @dataclass
 class Parcel:
     """The values of several calls, packed."""
 
-    layout: PackedPlaces
-    vectors: list[Any]
+    tree: Any
+    places: tuple[Place, ...]
+    vectors: dict[str, Any]
     large: list[Any]
 
     @functools.cached_property
-    def _hosts(self) -> list[np.ndarray]:
+    def _hosts(self) -> dict[str, np.ndarray]:
         """The vectors on the host, fetched once."""
-        return [np.asarray(x) for x in jax.device_get(self.vectors)]
+        return jax.tree.map(np.asarray, jax.device_get(self.vectors))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return sum(x.nbytes for x in self.vectors) + sum(
-            getattr(x, "nbytes", 0) for x in self.large
-        )
+        return sum(getattr(x, "nbytes", 0) for x in (*self.vectors.values(), *self.large))
 
     def opened(self) -> list[Any]:
         """Return the values as they were put in: JAX arrays, traced ones while tracing."""
-        leaves = [self._leaf(location) for location in self.layout.places]
+        leaves = list(map(self._leaf, self.places))
         # One transfer for all arrays.
-        if not any(isinstance(x, Tracer) for x in self.vectors):
-            cut = [i for i, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
-            for i, array in zip(cut, jax.device_put([leaves[i] for i in cut])):
-                leaves[i] = array
-        return jax.tree.unflatten(self.layout.tree, leaves)
+        cut = [i for i, leaf in enumerate(leaves) if type(leaf) is np.ndarray]
+        for i, array in zip(cut, jax.device_put([leaves[i] for i in cut])):
+            leaves[i] = array
+        return jax.tree.unflatten(self.tree, leaves)
 
     def part(self, number: int) -> Any:
         """Return the values of one call; packed arrays as NumPy views of the vector on the host."""
-        trees = self.layout.tree.children()
+        trees = self.tree.children()
         start = sum(tree.num_leaves for tree in trees[:number])
-        places = self.layout.places[start : start + trees[number].num_leaves]
-        return jax.tree.unflatten(trees[number], [self._leaf(location) for location in places])
+        places = self.places[start : start + trees[number].num_leaves]
+        return jax.tree.unflatten(trees[number], map(self._leaf, places))
 
-    def _leaf(self, location: tuple[Any, ...]) -> Any:
-        if location[0]:
-            return self.large[location[1]]
-        _, vector, start, shape = location
-        size = int(np.prod(shape, dtype=np.int64))
-        if isinstance(self.vectors[vector], Tracer):
-            return jax.lax.slice(self.vectors[vector], (start,), (start + size,)).reshape(shape)
-        return self._hosts[vector][start : start + size].reshape(shape)
+    def _leaf(self, place: Place) -> Any:
+        dtype, start, shape = place
+        if not dtype:
+            return self.large[start]
+        is_traced = isinstance(self.vectors[dtype], Tracer)
+        vector = self.vectors[dtype] if is_traced else self._hosts[dtype]
+        return vector[start : start + math.prod(shape)].reshape(shape)
 
 
 def pack_records(records: list[Any]) -> Parcel:
     """Put the values of all calls together; to be called inside the compiled function."""
     leaves, tree = jax.tree.flatten(records)
-    leaves = [
-        leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves
-    ]  # numbers, under `jax_disable_jit`
+    # numbers, under `jax_disable_jit`
+    leaves = [leaf if hasattr(leaf, "dtype") else jnp.asarray(leaf) for leaf in leaves]
     # One vector for each dtype: arrays of different dtypes cannot be concatenated.
-    vectors: dict[Any, list[Any]] = {}
-    lengths: dict[Any, int] = {}
+    parts: dict[str, list[Any]] = defaultdict(list)
+    lengths: Counter[str] = Counter()
     large: list[Any] = []
-    cached: dict[int, Any] = {}
+    places: dict[int, Place] = {}
     for leaf in leaves:
-        if id(leaf) in cached:
+        if id(leaf) in places:
             continue
         dtype = leaf.dtype
         if jnp.issubdtype(dtype, jax.dtypes.extended) or leaf.size * dtype.itemsize > SMALL:
-            cached[id(leaf)] = (1, len(large))
+            places[id(leaf)] = Place("", len(large), ())
             large.append(leaf)
         else:
-            cached[id(leaf)] = (0, dtype, lengths.setdefault(dtype, 0), tuple(leaf.shape))
-            vectors.setdefault(dtype, []).append(jnp.ravel(leaf))
-            lengths[dtype] += leaf.size
-    order = {dtype: number for number, dtype in enumerate(vectors)}
-    places = (cached[id(leaf)] for leaf in leaves)
-    numbered = tuple(
-        location if location[0] else (0, order[location[1]], *location[2:]) for location in places
-    )
-    return Parcel(
-        PackedPlaces(tree, numbered), [jnp.concatenate(parts) for parts in vectors.values()], large
-    )
+            places[id(leaf)] = Place(dtype.name, lengths[dtype.name], tuple(leaf.shape))
+            parts[dtype.name].append(jnp.ravel(leaf))
+            lengths[dtype.name] += leaf.size
+    vectors = {dtype: jnp.concatenate(arrays) for dtype, arrays in parts.items()}
+    return Parcel(tree, tuple(places[id(leaf)] for leaf in leaves), vectors, large)
 
 
 def opened(records: Any) -> list[Any]:

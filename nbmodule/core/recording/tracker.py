@@ -230,8 +230,10 @@ def begin(module: Hull, inputs: tuple[Any, dict[str, Any]]) -> int:
     return index
 
 
-def end(index: int, module: Hull, inputs: tuple[Any, dict[str, Any]], outputs: object) -> None:
-    """Log that the call returned."""
+def end(
+    index: int, module: Hull, inputs: tuple[Any, dict[str, Any]] | None, outputs: object
+) -> None:
+    """Log that the call returned, or a value named by `nb.tap`, which has no inputs."""
     log: Any = current_log()
     values: dict[str, Any] = {}
     captured = is_captured()

@@ -30,7 +30,6 @@ class Inner:
     initial_values: Any = None  # passed to the constructor, in place of fresh ones
     home: Any = None  # where the module was made inside a trace, else None
     hooks: dict[int, Any] = field(default_factory=dict)
-    replacement: Any = None  # of the module's return, by an intervention
     kwargs: dict[str, Any] = field(default_factory=dict)
     parents: list[weakref.ref[Any]] = field(default_factory=list)  # the modules that hold this one
     plan: Any = None  # the cached walk

@@ -15,8 +15,9 @@ import ml_dtypes
 import numpy as np
 
 from nbmodule.base.foreign import ForeignArray, array_of_tensor, framework_of, is_tensor
-from nbmodule.base.statistics import Statistics, statistics_of_elements
+from nbmodule.base.statistics import statistics_of_elements
 from nbmodule.base.trees import flat
+from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import need
 
@@ -138,20 +139,9 @@ class SeenTensor(ForeignArray):
         return self.copies.of(self.tensor) if self.array is None else self.array
 
     def reduced(self) -> Any:
-        return Reduced(array_of_tensor(self.tensor))
-
-
-class Reduced:
-    """The statistics of a tensor."""
-
-    __slots__ = ("statistics",)
-
-    def __init__(self, array: np.ndarray) -> None:
+        array = array_of_tensor(self.tensor)
         has_numbers = array.size and array.dtype.kind in "biufcV"
-        self.statistics = statistics_of_elements(array) if has_numbers else None
-
-    def read(self) -> Statistics | None:
-        return self.statistics
+        return statistics_of_elements(array) if has_numbers else StaticLeaf(None)
 
 
 class Copies:

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.recording import tracker
+from nbmodule.core.recording.taps import are_watched
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import calling, now, slot_of
 from nbmodule.interop.native import StandIn
@@ -50,7 +50,7 @@ class WatchedTorch(StandIn):
             stack.callback(self._leave)
             for module, part in self.parts:
                 self._hook(stack, module, part)
-            if any(open_tracker.keep_gradient is not None for open_tracker in trackers()):
+            if are_watched():
                 for name, parameter in without_compiled(self.model).named_parameters():
                     if parameter.requires_grad:
                         stack.callback(parameter.register_hook(self._told_of(name)).remove)
@@ -111,7 +111,7 @@ class WatchedTorch(StandIn):
 class _Call:
     """A call that is running."""
 
-    __slots__ = ("around", "context", "index", "inputs", "owner", "part", "start")
+    __slots__ = ("around", "context", "index", "inputs", "owner", "part")
 
     def __init__(
         self, owner: WatchedTorch, part: Module, args: object, kwargs: object, changes: bool
@@ -121,16 +121,9 @@ class _Call:
         self.inputs = mapped(
             (args, kwargs), lambda tensor: SeenTensor(tensor, owner.copies, now=changes)
         )
-        log: Any = tracker.current_log()
-        self.index = log.begin(
-            slot_of(part),
-            tracker.describe_arguments(*self.inputs),
-            name=type(part).__name__,
-            kept=bool(now.tracker.kept_by_any(part)),
-        )
+        self.index = tracker.begin(part, self.inputs)
         self.context = calling(part)
         self.context.__enter__()
-        self.start = time.perf_counter()
 
     def failed(self, error: BaseException) -> None:
         self.context.__exit__(None, None, None)
@@ -139,19 +132,15 @@ class _Call:
             annotate(error, self.part, *self.inputs)
 
     def returned(self, outputs: object) -> None:
-        seconds = time.perf_counter() - self.start
         self.context.__exit__(None, None, None)
         log: Any = tracker.current_log()
-        seen_outputs = mapped(outputs, lambda tensor: SeenTensor(tensor, self.owner.copies))
-        values: dict[str, Any] = {"seconds": seconds, "start": self.start}
-        keeping = now.tracker.kept_by_any(self.part)
-        for open_tracker in keeping:
-            values |= open_tracker.keep(self.part, self.inputs, seen_outputs)
-        records, index = log.values, self.index
-        log.end(index, tracker.describe(seen_outputs), values)
+        records, keeping = log.values, now.tracker.kept_by_any(self.part)
+        seen = mapped(outputs, lambda tensor: SeenTensor(tensor, self.owner.copies))
+        tracker.end(self.index, self.part, self.inputs, seen)
         keeping = [each for each in keeping if each.keep_gradient is not None]
         if keeping:
-            self.follow(outputs, records[index], keeping)
+            # The log may have begun its next step.
+            self.follow(outputs, records[self.index], keeping)
 
     def follow(self, outputs: object, record: dict[str, Any], keeping: list[Any]) -> None:
         """Put the gradients by the return into its record once they come by."""
@@ -170,14 +159,6 @@ class _Call:
         for number, tensor in enumerate(tensors_in(outputs)):
             if tensor.requires_grad:
                 tensor.register_hook(hook(number))
-
-
-def trackers() -> Iterator[Any]:
-    """The open trackers, the innermost first."""
-    open_tracker = now.tracker
-    while open_tracker is not None:
-        yield open_tracker
-        open_tracker = open_tracker.around()
 
 
 def is_in_backward() -> bool:
