@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.format import printable_repr
-from nbmodule.base.statistics import Statistics
-from nbmodule.calls.reduction import read_statistics
+from nbmodule.base.statistics import Statistics, statistics_of_elements
+from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.core.recording.parcel import as_given
 
 NOT_CAPTURED = " (not captured)"
@@ -170,9 +170,6 @@ class Call:
 
 def _reduced(tree: object) -> list[Any]:
     """Reduce arrays as they were recorded; those on the host there."""
-    from nbmodule.base.statistics import statistics_of_elements
-    from nbmodule.calls.reduction import reduce_tree
-
     leaves = jax.tree.leaves(tree)
     if all(type(leaf) is np.ndarray and leaf.size for leaf in leaves):
         return [statistics_of_elements(leaf) for leaf in leaves]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.structure.naming import checked_depth, depths, entries_of, find_modules
+from nbmodule.core.structure.naming import checked_depth, depths, entries_of, find_modules, joined
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import now, slot_of
@@ -38,16 +38,17 @@ class Choice:
         model: A module; it is the root of what is tracked, also if it is itself a part.
         depth: Levels below it; None for all, 0 for itself alone.
         only: Modules, paths or globs; None for all.
+        name: Name of the argument that gave them.
     """
 
-    def __init__(self, model: Any, depth: int | None, only: Any) -> None:
+    def __init__(self, model: Any, depth: int | None, only: Any, name: str = "only") -> None:
         if not is_module(model):
             raise ArgumentTypeError(
                 f"nb.track takes a module, got {type(model).__name__}. For any function, "
                 f"track the module that it calls."
             )
         self.slot, self.depth = slot_of(model), checked_depth(depth)
-        self.only = None if only is None else tuple(entries_of("only", only))
+        self.only = None if only is None else tuple(entries_of(name, only))
         self._plan: Any = None
         self._wanted: frozenset[Any] = frozenset()
         if self.only is not None and model._nbm.built:
@@ -142,27 +143,20 @@ class Choice:
         model = self.slot()
         places = plan_of(model).modules if model is not None else {}
         expected = self.wanted()
-        paths: list[str | None] = []
-        positions: list[int] = []  # for each info the nearest listed call at or around it
+        paths: dict[int, str | None] = {-1: None}
+        positions = {-1: -1}  # for each call the nearest listed one at or around it
         results: list[CallFact] = []
         for number, info in enumerate(infos):
-            module = info.module()
-            outer = paths[info.parent] if info.parent >= 0 else None
-            enclosing = positions[info.parent] if info.parent >= 0 else -1
-            member = info.kind == "call" and module is not None
-            member = member and (module is model or module in places)
-            if member:
-                path: str | None = "" if module is model else places[module].name
+            module, outer, enclosing = info.module(), paths[info.parent], positions[info.parent]
+            if info.kind == "call" and self.is_member(module):
+                path = "" if module is model else places[module].name
+                is_listed = slot_of(module) in expected
             else:
-                path = None if outer is None else f"{outer}.{info.name}" if outer else info.name
-            paths.append(path)
-            nearest = enclosing >= 0 and results[enclosing].number == info.parent
-            listed = (
-                info.kind != "gradient"
-                and path is not None
-                and (slot_of(module) in expected if member else nearest)
-            )
-            if listed:
+                path = None if outer is None else joined(outer, info.name)
+                is_listed = path is not None and info.kind != "gradient" and enclosing >= 0
+                is_listed = is_listed and results[enclosing].number == info.parent
+            if is_listed:
                 results.append(CallFact(number, path or "", info, enclosing))
-            positions.append(len(results) - 1 if listed else enclosing)
+            paths[number] = path
+            positions[number] = len(results) - 1 if is_listed else enclosing
         return results

@@ -261,17 +261,19 @@ def _about_one(a: Any, b: Any) -> str:
 
 def _guess(a: np.ndarray, b: np.ndarray, close: Callable[..., Any]) -> str:
     """Describe a wrong answer, if its error is something simple."""
-    if a.ndim > 1 and close(a.T, b):
-        return "the array is transposed"
-    if close(-a, b):
-        return "the sign is wrong"
     with np.errstate(all="ignore"):
         factor, offset = np.median((a / b)[b != 0]) if (b != 0).any() else np.nan, np.median(a - b)
-        if np.isfinite(factor) and factor and close(a / factor, b):
-            return f"every element is {factor:.4g} times the expected one"
-        if np.isfinite(offset) and close(a - offset, b):
-            return f"every element is {abs(offset):.4g} too {'large' if offset > 0 else 'small'}"
-    if close(np.sort(a.ravel()), np.sort(b.ravel())):
+        excess = "large" if np.real(offset) > 0 else "small"
+        guesses = {
+            "the array is transposed": a.T,
+            "the sign is wrong": -a,
+            f"every element is {factor:.4g} times the expected one": a / factor,
+            f"every element is {abs(offset):.4g} too {excess}": a - offset,
+        }
+        right = next((words for words, changed in guesses.items() if close(changed, b)), None)
+    if right is not None:
+        return right
+    if close(np.sort(a, axis=None), np.sort(b, axis=None)):
         return "the elements are right, in another order"
     bad = int((~np.isfinite(a)).sum()) if np.isfinite(b).all() else 0
     return f"{bad} of {a.size} elements are not finite" if bad else "the values differ"

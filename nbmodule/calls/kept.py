@@ -14,20 +14,14 @@ import numpy as np
 from nbmodule.base.sockets import socket
 from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import file_name
-from nbmodule.calls.call import Call, arrays_of
+from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.core.recording.parcel import StaticLeaf, as_given
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.tree.leaf import without_torch
 
-_FACTS = (
-    "path index step order depth returned class_name framework kind input_shapes return_shapes "
-    "seconds error source"
-).split()
-_FORMAT = "nbmodule calls 1"
-_VALUES = ("input", "output", "gradient")
-_STATISTICS = ("statistics", "gradient_statistics")
+_FORMAT = "nbmodule calls 2"
 
 
 def write_record(
@@ -36,21 +30,12 @@ def write_record(
     """Write calls to `.h5` or `.safetensors` atomically, and other nested values beside them."""
     target = file_name(path, "save calls")
     arrays: dict[str, Any] = {}
-    listed = list(calls)
-    places = {id(call): number for number, call in enumerate(listed)}
+    places = {id(call): number for number, call in enumerate(calls)}
     rows = []
-    for call in listed:
-        row = {name: getattr(call, name) for name in _FACTS}
-        row["parent"] = places.get(id(call.parent)) if call.parent is not None else None
-        row["lifted"] = list(call.lifted)
-        for category in _VALUES:
-            value = call.values.get(category)
-            if value is not None and not hasattr(value, "mask"):
-                row[category] = encoded(arrays_of(value), arrays)
-        for category in _STATISTICS:
-            if category in call.values:
-                figures = getattr(call, category)
-                row[category] = encoded(figures if isinstance(figures, list) else [figures], arrays)
+    for call in calls:
+        row = call.__getstate__()
+        row["parent"] = places.get(id(call.parent))
+        row["_values"] = encoded(row["_values"], arrays)
         rows.append(row)
     record = {
         "format": _FORMAT,
@@ -120,12 +105,11 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
         raise ValueError(f"its format is {record.get('format')!r}")
     result: list[Call] = []
     for row in record["calls"]:
-        kinds = [category for category in (*_VALUES, *_STATISTICS) if category in row]
-        values = {category: decoded(row[category], arrays) for category in kinds}
-        facts = {name: row[name] for name in _FACTS}
-        call = Call(**facts, _values=values, lifted=tuple(row["lifted"]))
-        call.parent = result[row["parent"]] if row["parent"] is not None else None
-        result.append(call)
+        row["lifted"] = tuple(row["lifted"])
+        row["parent"] = None if row["parent"] is None else result[row["parent"]]
+        row["_values"] = decoded(row["_values"], arrays)
+        result.append(Call(row["path"]))
+        result[-1].__setstate__(row)
     return Calls(result, name=record["name"], known=record["known"])
 
 

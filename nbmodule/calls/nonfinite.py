@@ -19,17 +19,15 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import Operation, evaluate
+from nbmodule.core.call.staging import Staged, staged
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
-from nbmodule.core.recording.parcel import as_values
-from nbmodule.core.recording.tracker import describe, untracked
-from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import extract_objects, insert_objects
+from nbmodule.core.recording.tracker import describe
+from nbmodule.core.structure.walk import is_module
+from nbmodule.core.transforms.carried import extract_objects
 from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.options import argument_names, of_forward, taken
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -164,12 +162,10 @@ def first_nonfinite(
         raise ArgumentTypeError(
             f"nb.first_nonfinite takes a module or a function, got {type(fn).__name__}."
         )
-    # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
-    inside = fn
+    inside, run = fn, fn
     while isinstance(inside, Jit):
         inside = inside.fn
     args, kwargs = taken("nb.first_nonfinite", of_forward(inside), args, kwargs)
-    run: Callable[..., Any] = fn
     if backward:
         if not is_module(fn):
             raise ArgumentError(
@@ -178,44 +174,45 @@ def first_nonfinite(
             )
         run = grad(lambda model, *args, **kwargs: _total(model(*args, **kwargs)))
         args = (fn, *args)
-    values = [*reachable(inside), *extract_objects((args, kwargs))[1]]
-    roots = {type(value).__name__ for value in values if is_module(value)}
-    with unchanged(values), untracked(), jax.debug_nans(False), jax.debug_infs(False):
-        pure, arrays, names = _as_function(run, args, kwargs)
-        closed = jax.make_jaxpr(pure)(*arrays)
-        watch = _Watch(roots)
-        outputs = evaluate(closed, arrays, watch)
-        origins = watch.origins
-        origin = origins.find(outputs)
-        if origin is not None:
-            return watch.record(origin)
-        if not any(map(_count, outputs)):
-            return None
-        found, chosen = _from_the_start(closed, arrays, names, fn), origins.chosen
-        if found is not None or not chosen:
-            return found
-        return replace(watch.record(chosen.get(True) or chosen[False]), is_chosen=True)
+    reached = [*reachable(inside), *extract_objects((args, kwargs))[1]]
+    roots = {type(value).__name__ for value in reached if is_module(value)}
+    # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
+    with jax.debug_nans(False), jax.debug_infs(False):
+        return staged(run, args, kwargs, lambda stage: _search(run, stage, roots))
 
 
-def _as_function(
-    fn: Callable[..., Any], args: object, kwargs: object
-) -> tuple[Callable[..., Any], list[Any], list[str]]:
-    """A function of arrays alone, those arrays, and their names."""
-    arguments, values = extract_objects((args, kwargs))
-    arrays, joined = separated(arguments, _is_number)
-    pairs = jax.tree_util.tree_leaves_with_path(arguments)
-    names = [_named(fn, path) for path, leaf in pairs if _is_number(leaf)]
+def _search(fn: Callable[..., Any], stage: Staged, roots: set[str]) -> NonFinite | None:
+    """Trace a function with its variables taken out, and run it operation by operation."""
+    arguments = (stage.args, stage.kwargs)
+    inputs, joined = separated(arguments, _is_number)
+    inputs = list(map(jnp.asarray, inputs))
 
-    def call(*arrays: object) -> Any:
-        filled, filled_kwargs = insert_objects(joined(arrays), values)
+    def run(values: list[Any], inputs: list[Any]) -> Any:
+        args, kwargs = joined(inputs)
+        return stage.whole(values, *args, **kwargs)
 
-        def body(frame: Any) -> Any:
-            outputs = as_values(fn(*filled, **filled_kwargs))
-            return jax.tree.leaves(outputs), frame.effects().values
-
-        return framed(body)
-
-    return call, list(map(jnp.asarray, arrays)), names
+    closed = jax.make_jaxpr(run)(stage.values, inputs)
+    variables = [variable.value for variable in stage.variables]
+    watch = _Watch(roots)
+    outputs = evaluate(closed, [*variables, *inputs], watch)
+    origin, chosen = watch.origins.find(outputs), watch.origins.chosen
+    if origin is not None:
+        return watch.record(origin)
+    if not any(map(_count, outputs)):
+        return None
+    paths = jax.tree_util.tree_leaves_with_path(arguments)
+    for path, value in zip([path for path, leaf in paths if _is_number(leaf)], inputs):
+        fault = InputFault.of(_named(fn, path), value)
+        if fault is not None:
+            ranges = (range_of(value),)
+            name = f"argument {fault.name}"
+            return NonFinite(name, "argument", outputs=ranges, input_fault=fault)
+    for name, value in zip(stage.names, variables):
+        if _count(value):
+            return NonFinite(name, "variable", outputs=(range_of(value),))
+    if not chosen:
+        return None
+    return replace(watch.record(chosen.get(True) or chosen[False]), is_chosen=True)
 
 
 def _is_number(leaf: object) -> bool:
@@ -330,26 +327,6 @@ class _Watch:
         )
 
 
-def _from_the_start(
-    closed: Any, arrays: list[Any], names: list[str], fn: Callable[..., Any]
-) -> NonFinite | None:
-    for name, array in zip(names, arrays):
-        if _count(array):
-            return NonFinite(
-                f"argument {name}",
-                "argument",
-                outputs=(range_of(array),),
-                input_fault=InputFault.of(name, array),
-            )
-    places = plan_of(fn).places.items() if is_module(fn) else ()
-    names_by_value = {id(v._value): at.name for v, at in places if not v.is_pending}
-    for value in closed.consts:
-        if _count(value):
-            name = names_by_value.get(id(value), "a variable")
-            return NonFinite(name, "variable", outputs=(range_of(value),))
-    return None
-
-
 class InputFault(NamedTuple):
     """The first element of an input that is not finite.
 
@@ -398,7 +375,6 @@ def find_input_fault(fn: object, args: Sequence[Any], kwargs: object) -> InputFa
             if fault is not None:
                 return fault
     return None
-
 
 
 def _is_inexact(x: Shaped) -> bool:

@@ -8,7 +8,7 @@ import inspect
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
@@ -222,7 +222,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     events = [event for event in events if event.name in result.instructions]
     if not events:
         raise TraceError(
-            f"nb.profile found no instruction of {result.words.name} in JAX's profile on "
+            f"nb.profile found no instruction of {result.name} in JAX's profile on "
             f"{jax.default_backend()}: the step ran, but the device reports no instructions."
         )
     shares = share_out(
@@ -230,13 +230,13 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     )
     traced = statistics.median(spent)
     rows = _rows(result, shares, sum(spent) / traced, runs, traced)
-    quarter = statistics.quantiles(times, n=4) if len(times) > 1 else [owned, owned, owned]
-    roots = result.words.roots
+    low, _, high = statistics.quantiles(times, n=4)
+    roots = result.roots
     return Profile(
-        result.words.name,
+        result.name,
         rows,
         seconds=owned,
-        spread=(quarter[2] - quarter[0]) / 2 / owned,
+        spread=(high - low) / 2 / owned,
         runs=runs,
         overhead=traced / owned - 1,
         best=max(best, rows[0].flops / owned),
@@ -246,34 +246,26 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
 
 
 # -- what runs --
-class _Words(NamedTuple):
-    """The meaning of the scopes of a function.
+class _Prepared(NamedTuple):
+    """A compiled function that can be called again and again, and the meaning of its scopes.
 
     Attributes:
         name: Of the function.
+        call: Gives a function that runs it once, with copies of what it takes over.
+        module: The name of the compiled program.
         roots: Scopes of models: the names of their classes.
         modules: Paths of modules, of all models.
+        optimizers: Scopes of optimizers.
     """
 
     name: str
-    roots: frozenset[str] = frozenset()
-    modules: frozenset[str] = frozenset()
-    optimizers: frozenset[str] = frozenset()
-
-
-class _Prepared(NamedTuple):
-    """A compiled function that can be called again and again.
-
-    Attributes:
-        call: Gives a function that runs it once, with copies of what it takes over.
-        module: The name of the compiled program.
-    """
-
-    words: _Words
     call: Callable[[], Any]
     module: str
     instructions: Mapping[str, Instruction]
     jaxpr: Any
+    roots: frozenset[str] = frozenset()
+    modules: frozenset[str] = frozenset()
+    optimizers: frozenset[str] = frozenset()
 
 
 def _prepared(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
@@ -287,7 +279,7 @@ def _prepared(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Pre
             return _of_nbmodule(fn, name, args, kwargs)
         if hasattr(fn, "trace"):  # of `jax.jit`: it has no state, and knows its static arguments
             traced: Any = fn
-            return _made(traced.trace(*args, **kwargs), args, kwargs, _Words(name), fn)
+            return _made(traced.trace(*args, **kwargs), args, kwargs, name, fn)
         # Flags, numbers and texts are fixed, as they are for `fn`.
         inputs, joined = separated(
             (args, kwargs), lambda leaf: is_stateful(leaf) or hasattr(leaf, "dtype"), is_stateful
@@ -315,18 +307,18 @@ def _of_nbmodule(
     others = {type(value).__name__.lower() for value in values if not is_module(value)}
     roots = frozenset(type(model).__name__ for model in models)
     places = [place for model in models for place in plan_of(model).modules.values()]
-    words = _Words(name, roots, frozenset(place.name for place in places), frozenset(others))
-    return _made(*compiled.staged(args, kwargs), words)
+    prepared = _made(*compiled.staged(args, kwargs), name)
+    modules, optimizers = frozenset(place.name for place in places), frozenset(others)
+    return prepared._replace(roots=roots, modules=modules, optimizers=optimizers)
 
 
 def _made(
-    traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any], words: _Words, run: Any = None
+    traced: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str, run: Any = None
 ) -> _Prepared:
     lowered = traced.lower()
     program = lowered.compile()
     text = program.as_text()
-    infos = jax.tree.leaves(lowered.args_info, is_leaf=lambda leaf: hasattr(leaf, "donated"))
-    takes = any(getattr(info, "donated", False) for info in infos)
+    takes = any(info.donated for info in jax.tree.leaves(lowered.args_info))
 
     def call() -> Callable[[], Any]:
         given = (args, kwargs)
@@ -335,7 +327,7 @@ def _made(
         return lambda: (run or program)(*given[0], **given[1])
 
     module = text.partition(",")[0].removeprefix("HloModule").strip()
-    return _Prepared(words, call, module, read_instructions(text), traced.jaxpr)
+    return _Prepared(name, call, module, read_instructions(text), traced.jaxpr)
 
 
 def _copied(leaf: object) -> Any:
@@ -370,7 +362,8 @@ def _best_flops() -> float:
 
 # -- rows --
 Path = tuple[str, ...]
-Sums = dict[Any, np.ndarray]  # seconds of each pass, FLOPs, bytes
+# Seconds of each pass, FLOPs, bytes; by path, and by an operation directly in it, empty for all.
+Sums = dict[tuple[Path, str], np.ndarray]
 
 
 def _rows(
@@ -379,86 +372,85 @@ def _rows(
     """The rows of one step that takes `whole`: all runs together took as long as so many typical
     ones, which a slow run may be several of.
     """
-    sums: Sums = defaultdict(lambda: np.zeros(len(PASSES) + 2), {(): np.zeros(len(PASSES) + 2)})
-    operations: Sums = defaultdict(lambda: np.zeros(len(PASSES) + 2))
+    sums: Sums = defaultdict(lambda: np.zeros(len(PASSES) + 2))
     kinds: dict[Path, str] = {(): "module"}
     for name, seconds in shares.seconds.items():
         instruction = result.instructions[name]
-        path, spent, operation = _place_of_instruction(instruction, result.words)
+        path, spent, operation = _place_of_instruction(instruction, result)
         work = np.zeros(len(PASSES) + 2)
         work[PASSES.index(spent)] = seconds / typical
         work[-1] = instruction.bytes * shares.counts[name] / runs
-        for end in range(len(path) + 1):
-            sums[path[:end]] += work
-            kinds.setdefault(path[:end], _kind_of(path[:end], spent, result.words))
-        operations[path, operation] += work
+        for at, inside in _keys(path, operation):
+            sums[at, inside] += work
+            kinds.setdefault(at, _kind_of(at, spent, result))
     for stack, operation, flops in counted(result.jaxpr):
-        path, _ = _place(marks_in(stack), result.words)
-        for key, table in [(path[:end], sums) for end in range(len(path) + 1)] + [
-            ((path, operation), operations)
-        ]:
-            if key in table:  # else it was made into one with an instruction of another module
-                table[key][-2] += flops
+        path, _ = _place(marks_in(stack), result)
+        for key in _keys(path, operation):
+            if key in sums:  # else it was made into one with an instruction of another module
+                sums[key][-2] += flops
+    total = sums[(), ""]
     waiting = np.zeros(len(PASSES) + 2)
-    waiting[PASSES.index("rest")] = max(whole - sums[()][: len(PASSES)].sum(), 0.0)
-    sums[()] += waiting
-    whole = sums[()][: len(PASSES)].sum()
-    rows = _below((), sums, operations, kinds, whole)
-    return [*rows, _row(waiting, "", "no instruction", "waiting", 1, whole)]
+    waiting[PASSES.index("rest")] = max(whole - total[: len(PASSES)].sum(), 0.0)
+    total += waiting
+    whole = total[: len(PASSES)].sum()
+    rows = _below((), sums, kinds, whole)
+    return [*rows, _row(waiting, (), "no instruction", "waiting", 1, whole)]
 
 
-def _row(figures: Any, path: str, name: str, kind: str, depth: int, whole: float) -> ProfileRow:
+def _keys(path: Path, operation: str) -> list[tuple[Path, str]]:
+    """Return the keys of an operation: each part of its path, and itself."""
+    return [*((path[:end], "") for end in range(len(path) + 1)), (path, operation)]
+
+
+def _row(figures: Any, path: Path, name: str, kind: str, depth: int, whole: float) -> ProfileRow:
     *seconds, flops, moved = map(float, figures)
     share = sum(seconds) / whole if whole else 0.0
-    return ProfileRow._make((path, name, kind, depth, *seconds, share, flops, moved))
+    return ProfileRow._make((".".join(path), name, kind, depth, *seconds, share, flops, moved))
 
 
-def _below(
-    path: Path, sums: Sums, operations: Sums, kinds: Mapping[Path, str], whole: float
-) -> list[ProfileRow]:
+def _below(path: Path, sums: Sums, kinds: Mapping[Path, str], whole: float) -> list[ProfileRow]:
     """A row and those inside it, the dearest first."""
 
-    def seconds(figures: np.ndarray) -> float:
-        return -figures[: len(PASSES)].sum()
+    def dearest(keys: Iterable[tuple[Path, str]]) -> list[tuple[Path, str]]:
+        return sorted(keys, key=lambda key: -sums[key][: len(PASSES)].sum())
 
-    joined, depth = ".".join(path), len(path)
-    rows = [_row(sums[path], joined, path[-1] if path else "all", kinds[path], depth, whole)]
-    inside = [other for other in sums if len(other) == depth + 1 and other[:depth] == path]
-    for other in sorted(inside, key=lambda other: seconds(sums[other])):
-        rows += _below(other, sums, operations, kinds, whole)
-    direct = {name: figures for (at, name), figures in operations.items() if at == path}
-    for name in sorted(direct, key=lambda name: seconds(direct[name])):
-        rows.append(_row(direct[name], joined, name, "operation", depth + 1, whole))
+    depth, name = len(path), path[-1] if path else "all"
+    rows = [_row(sums[path, ""], path, name, kinds[path], depth, whole)]
+    inside = (key for key in sums if len(key[0]) == depth + 1 and key == ((*path, key[0][-1]), ""))
+    for inner, _ in dearest(inside):
+        rows += _below(inner, sums, kinds, whole)
+    for key in dearest(key for key in sums if key[0] == path and key[1]):
+        rows.append(_row(sums[key], path, key[1], "operation", depth + 1, whole))
     return rows
 
 
-def _kind_of(path: Path, spent: str, words: _Words) -> str:
+def _kind_of(path: Path, spent: str, prepared: _Prepared) -> str:
     if path and spent == "optimizer":
         return "optimizer"
     if path == (OUTSIDE,):
         return "outside"
-    return "module" if not words.modules or ".".join(path) in {"", *words.modules} else "part"
+    return "module" if not prepared.modules or ".".join(path) in {"", *prepared.modules} else "part"
 
 
-def _place_of_instruction(instruction: Instruction, words: _Words) -> tuple[Path, str, str]:
+def _place_of_instruction(instruction: Instruction, prepared: _Prepared) -> tuple[Path, str, str]:
     """Under which path an instruction stands, in which pass, and what it does."""
     if not instruction.scopes:
         return (OUTSIDE,), "rest", instruction.opcode
     marks, operation = marks_of(instruction.scopes)
-    return *_place(marks, words), operation
+    return *_place(marks, prepared), operation
 
 
-def _place(marks: tuple[Mark, ...], words: _Words) -> tuple[Path, str]:
+def _place(marks: tuple[Mark, ...], prepared: _Prepared) -> tuple[Path, str]:
     """Under which path an operation with these scopes stands, and in which pass."""
     scopes, phase = read_scopes(marks)
     names = [scope.name for scope in scopes]
     spent = "backward" if phase in ("backward", "recomputed") else "forward"
     if not names:
         is_loss = any(mark.is_transform and mark.text == "jvp" for mark in marks)
-        is_rest = spent == "forward" and words.roots and not is_loss
+        is_rest = spent == "forward" and prepared.roots and not is_loss
         return (OUTSIDE,), "rest" if is_rest else spent
-    if names[0] in words.optimizers and names[0] not in words.roots:
+    if names[0] in prepared.optimizers and names[0] not in prepared.roots:
         return tuple(names), "optimizer"
-    if names[0] in words.roots and len(words.roots) == 1:
+    if names[0] in prepared.roots and len(prepared.roots) == 1:
         names = names[1:]
     return tuple(part for name in names for part in name.split(".")), spent

@@ -24,7 +24,7 @@ from nbmodule.calls.calls import Calls
 from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.reduction import read_statistics, reduce_tree
-from nbmodule.calls.track import track
+from nbmodule.calls.track import STATS, track
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.describe import as_flag
@@ -185,7 +185,7 @@ class Recorder(Shown):
             if is_foreign(model)
             else {at.name: variable.value for variable, at in plan_of(model).places.items()}
         )
-        if self._tracking.reduced:
+        if self._tracking.returns == STATS:
             return {name: read_statistics(reduce_tree([x])[0]) for name, x in values.items()}
         # the array itself may be donated to the next step
         return {name: jax.numpy.copy(x) for name, x in values.items()}

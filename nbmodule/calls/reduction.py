@@ -151,16 +151,3 @@ def _read_one(moments: np.ndarray, counts: np.ndarray, places: np.ndarray, size:
     histogram = tuple(map(int, np.bincount(places, minlength=BINS + 1)[:BINS]))
     mean, std, low, high = map(float, moments)
     return Statistics(size, mean, std, low, high, zeros / size, nan, inf, histogram)
-
-
-def statistics_of(x: object) -> Statistics | None:
-    """The statistics of one array.
-
-    Example:
-        >>> import numpy as np
-        >>> from nbmodule.calls.reduction import statistics_of
-        >>> s = statistics_of(np.array([0.0, 2.0, np.nan], np.float32))
-        >>> s.mean, s.std, s.max, s.nonfinite
-        (1.0, 1.0, 2.0, 1)
-    """
-    return read_statistics(reduce_tree([x])[0])

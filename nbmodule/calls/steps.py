@@ -80,10 +80,8 @@ class Step:
             error=info.error,
             lifted=tuple(name for name in info.lifted if name != "branch"),
             captured=info.captured,
-            seconds=eager.get("seconds"),
-            start=eager.get("start"),
-            compiling=eager.get("compiling"),
             _module=info.module,
+            **{name: eager.get(name) for name in ("seconds", "start", "compiling")},
         )
 
     def gradients(self) -> dict[str, Any]:

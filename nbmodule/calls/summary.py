@@ -82,7 +82,7 @@ class Summary(PathRows[SummaryRow]):
     without_calls = "not called"
 
     @staticmethod
-    def of(model: CoreModule, traced: Mapping[str, _Traced]) -> Summary:
+    def of(model: CoreModule, traced: Mapping[str, TracedCalls]) -> Summary:
         """Make the rows of a model from one traced call."""
         result = Summary(_rows(model, traced))
         result.others = other_names(model)
@@ -164,7 +164,7 @@ def _shape_of(x: object) -> Any:
     return jax.ShapeDtypeStruct(x.shape, x.dtype) if isinstance(x, (jax.Array, np.ndarray)) else x
 
 
-class _Traced(NamedTuple):
+class TracedCalls(NamedTuple):
     """The calls of one submodule in a traced call of the model: shapes of the first, their
     number.
     """
@@ -175,7 +175,7 @@ class _Traced(NamedTuple):
     flops: int
 
 
-def _trace(model: Any, stage: Any) -> dict[str, _Traced]:
+def _trace(model: Any, stage: Any) -> dict[str, TracedCalls]:
     """Trace one call of the model, and describe the calls by path; no value is computed."""
     arrays, joined = separated((stage.args, stage.kwargs), _is_shape)
 
@@ -191,12 +191,12 @@ def _trace(model: Any, stage: Any) -> dict[str, _Traced]:
     paths = {module: location.name for module, location in plan_of(model).modules.items()}
     flops = _flops_by_path(jaxpr, {"", *paths.values()}, other_names(model))
     shapes = describe_arguments(stage.args, stage.kwargs)
-    result = {"": _Traced(shapes, describe(as_given(outputs)), 1, flops[""])}
+    result = {"": TracedCalls(shapes, describe(as_given(outputs)), 1, flops[""])}
     for info in stage.log.infos:
         path = paths.get(info.module()) if info.kind == "call" else None
         if path is None:
             continue
-        first = result.get(path, _Traced(info.inputs, info.outputs, 0, flops[path]))
+        first = result.get(path, TracedCalls(info.inputs, info.outputs, 0, flops[path]))
         result[path] = first._replace(calls=first.calls + _turns(info.lifted))
     return result
 
@@ -233,7 +233,7 @@ def _by_definition(module: object, order: dict[Any, None]) -> dict[Any, None]:
     return order
 
 
-def _rows(model: object, traced: Mapping[str, _Traced]) -> Iterator[SummaryRow]:
+def _rows(model: object, traced: Mapping[str, TracedCalls]) -> Iterator[SummaryRow]:
     owners: dict[Any, str] = {}
     places = plan_of(model).modules
     for module in _by_definition(model, {}):

@@ -17,7 +17,6 @@ from jax.core import Tracer
 from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.format import bytes_of, count_noun, format_bytes
 from nbmodule.base.kinds import Shaped, is_whole
-from nbmodule.base.paths import match
 from nbmodule.base.sockets import socket
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
@@ -25,13 +24,12 @@ from nbmodule.calls.choice import Choice
 from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
-from nbmodule.core.call.module import CoreModule
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import Ending, Tracker, end
-from nbmodule.core.structure.naming import entries_of, find_modules, other_names
+from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import EAGER, current_log, here, now, slot_of
+from nbmodule.core.variables.frame import EAGER, current_log, here, let_go, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 
 STATS = "stats"
@@ -113,11 +111,18 @@ def track(
                 "operations= needs a module: convert the model first (nb.from_flax, "
                 "from_equinox, from_haiku, from_keras, from_torch)."
             )
-    watch = Choice(model, depth, only)
-    inputs = None if inputs is None else as_flag("inputs", inputs)
-    keeper = _Keeper(watch, returns, inputs, _patterns(model, operations))
-    profile = as_flag("profile", profile)
-    return Tracking(watch, keeper, order, gradients, profile, int(last), bytes_of(budget), foreign)
+    return Tracking(
+        Choice(model, depth, only),
+        returns,
+        None if inputs is None else as_flag("inputs", inputs),
+        gradients,
+        Choice(model, None, operations, "operations") if operations else None,
+        order,
+        as_flag("profile", profile),
+        int(last),
+        bytes_of(budget),
+        foreign,
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -125,9 +130,11 @@ class Tracking:
     """The context manager that `nb.track` gives; see there."""
 
     watch: Choice
-    keeper: _Keeper
-    order: bool
+    returns: Any
+    inputs: bool | None
     gradients: bool
+    operations: Choice | None
+    order: bool
     profile: bool
     last: int
     budget: int
@@ -136,21 +143,16 @@ class Tracking:
     _steps: Any = None  # of the block that runs, where they are measured at its end
     _watching: Any = None  # of the block that runs, where a foreign model is watched
 
-    @property
-    def reduced(self) -> bool:
-        """True if only statistics are kept."""
-        return self.keeper.returns == STATS
-
     def __enter__(self) -> Recorded:
         steps = Steps(self.watch, self.last, self.budget, self.order)
-        keeper = self.keeper
-        chosen = (keeper.returns, keeper.inputs, self.gradients, keeper.operations)
+        operations = self.operations and self.operations.key
+        chosen = (self.returns, self.inputs, self.gradients, operations)
         tracker = Tracker(
             self.watch.wants,
-            keeper.call,
+            self._keep_call,
             ("track", self.watch.key, *chosen),
-            keep_gradient=keeper.gradient if self.gradients else None,
-            keep_before=keeper.variables if keeper.operations else None,
+            keep_gradient=self._keep_gradient if self.gradients else None,
+            keep_before=self._keep_variables if self.operations else None,
             timed=True,
             log=steps,
             span=self._span,
@@ -172,7 +174,8 @@ class Tracking:
                 next(self._watching)
             if self.profile:
                 self._steps = steps
-            weakref.finalize(recorded, forget_tracker).atexit = False
+            # else the context keeps the tracker, and with it the calls, until its next use
+            weakref.finalize(recorded, let_go).atexit = False
             return recorded
         except BaseException:
             self._close()
@@ -212,6 +215,45 @@ class Tracking:
             steps, self._steps = self._steps, None
             measure([call for step in list(steps.kept)[-1:] for call in step.calls])
 
+    # -- what is kept of a call --
+    def _keep_call(self, module: object, given: object, outputs: object) -> dict[str, Any]:
+        """Return the content of the record of one call."""
+        values: dict[str, Any] = {}
+        if self.returns is True:
+            values["output"] = as_values(outputs)
+        elif self.returns:
+            values["statistics"] = reduce_tree(outputs)
+        if given is None:  # a value named by `nb.tap`
+            return values
+        at_hand = self.inputs is None and self.returns is True and _is_at_hand(given)
+        if self.inputs or at_hand or self._lists(module):
+            values["input"] = as_values(given)
+        leaves, tree = jax.tree.flatten(given)
+        values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
+        return values
+
+    def _keep_variables(self, module: object) -> dict[str, Any]:
+        """The variables of a submodule whose operations are asked for, before its call."""
+        if not self._lists(module):
+            return {}
+        places = plan_of(module).places.items()
+        return {"variables": {at.name: variable.value for variable, at in places}}
+
+    def _keep_gradient(self, gradient: Any, of: str) -> dict[str, Any]:
+        """Return the record of a gradient: by a return, or by variables under their names."""
+        reduced = self.returns == STATS
+        if of == "variables" and reduced:
+            return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
+        if of == "variables":
+            return {"parameters": as_values(dict(gradient))}
+        if reduced:
+            return {"gradient_statistics": reduce_tree(gradient)}
+        return {"gradient": as_values(gradient)}
+
+    def _lists(self, module: object) -> bool:
+        """Return True if the operations of a module are asked for."""
+        return self.operations is not None and slot_of(module) in self.operations.wanted()
+
 
 def tap(x: object, name: str) -> Any:
     """Give `x` back; while the model is tracked, record it under `name`, below the module that is
@@ -249,77 +291,6 @@ def tap(x: object, name: str) -> Any:
     return x
 
 
-def forget_tracker() -> None:
-    """The context remembers the last tracker until it is asked again, and with it all that was
-    recorded: it is asked.
-    """
-    _ = now.tracker
-
-
-def _patterns(model: CoreModule, operations: object) -> tuple[str, ...]:
-    """Return the requested modules as paths and globs, second names as paths; what is
-    built later is found by the globs.
-    """
-    entries = [] if operations is None else entries_of("operations", operations)
-    places = plan_of(model).modules
-    sought = [entry for entry in entries if entry != "" and (is_module(entry) or model._nbm.built)]
-    results = [module for entry in sought for module in find_modules(model, entry)]
-    names = ["" if module is model else places[module].name for module in results]
-    return tuple(dict.fromkeys([*(entry for entry in entries if isinstance(entry, str)), *names]))
-
-
-@dataclass(frozen=True)
-class _Keeper:
-    """The content of the record of a call; see the arguments of `track`."""
-
-    watch: Choice
-    returns: Any
-    inputs: bool | None
-    operations: tuple[str, ...]
-
-    def call(self, module: object, given: object, outputs: object) -> dict[str, Any]:
-        """Return the content of the record of one call."""
-        values: dict[str, Any] = {}
-        if self.returns is True:
-            values["output"] = as_values(outputs)
-        elif self.returns:
-            values["statistics"] = reduce_tree(outputs)
-        if given is None:  # a value named by `nb.tap`
-            return values
-        at_hand = self.inputs is None and self.returns is True and _is_at_hand(given)
-        if self.inputs or at_hand or self.lists(module):
-            values["input"] = as_values(given)
-        leaves, tree = jax.tree.flatten(given)
-        values["given"] = StaticLeaf((tuple(map(_shape, leaves)), tree))
-        return values
-
-    def variables(self, module: object) -> dict[str, Any]:
-        """The variables of a submodule whose operations are asked for, before its call."""
-        if not self.lists(module):
-            return {}
-        places = plan_of(module).places.items()
-        return {"variables": {at.name: variable.value for variable, at in places}}
-
-    def gradient(self, gradient: Any, of: str) -> dict[str, Any]:
-        """Return the record of a gradient: by a return, or by variables under their names."""
-        reduced = self.returns == STATS
-        if of != "variables":
-            if reduced:
-                return {"gradient_statistics": reduce_tree(gradient)}
-            return {"gradient": as_values(gradient)}
-        if not reduced:
-            return {"parameters": as_values(dict(gradient))}
-        return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
-
-    def lists(self, module: object) -> bool:
-        """Return True if the operations of a module are asked for."""
-        model = self.watch.model
-        if not self.operations or model is None:
-            return False
-        location = plan_of(model).modules.get(module) if module is not model else None
-        return match(self.operations, location.name if location is not None else "")
-
-
 def _is_at_hand(supplied: object) -> bool:
     """Return True if arguments are concrete arrays: of eager code, or found under traced values."""
     return here() == EAGER or not (
@@ -336,10 +307,8 @@ def _shape(leaf: Shaped) -> Any:
 
 def last_tracked(model: object) -> Recorded | None:
     """The newest calls that were tracked of a model, as far as somebody still has them."""
-    for calls in reversed(holders("calls")):
-        if isinstance(calls, Recorded) and calls._watch.model is model and len(calls):
-            return calls
-    return None
+    tracked = (calls for calls in reversed(holders("calls")) if calls._watch.model is model)
+    return next((calls for calls in tracked if len(calls)), None)
 
 
 class Recorded(Calls):
@@ -347,7 +316,6 @@ class Recorded(Calls):
 
     def __init__(self, watch: Choice, steps: Steps, foreign: Any = None) -> None:
         self._watch, self._steps, self._foreign = watch, steps, foreign
-        self._stand_in = foreign and foreign.module  # whose parts the calls of a foreign model are
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy is what has been recorded so far."""

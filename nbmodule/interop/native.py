@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import jax
@@ -80,7 +80,8 @@ class StandIn:
             try:
                 self._open[block] = None
                 if self._whole is None:
-                    self._whole = self._watch()
+                    local.watched.append(self)
+                    self._whole = self._reporting()
                     next(self._whole)
                 yield
             finally:
@@ -90,21 +91,14 @@ class StandIn:
 
     def _end(self, block: object) -> None:
         self._open.pop(block, None)
+        if not self._open:
+            local.watched[:] = [stand_in for stand_in in local.watched if stand_in is not self]
         if not self._open and self._whole is not None:
             self._whole.close()
             self._whole = None
 
-    def _watch(self) -> Iterator[None]:
-        with self._reporting():
-            try:
-                local.watched.append(self)
-                yield
-            finally:
-                local.watched[:] = [stand_in for stand_in in local.watched if stand_in is not self]
-
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        """Report calls while a block runs."""
+    def _reporting(self) -> Generator[None, None, None]:
+        """Report calls from the generator's `next` until it is closed."""
         with ExitStack() as stack:
             if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
                 self.notes[EAGER_NOTE] = None
@@ -168,13 +162,16 @@ def as_module(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wra
         ArgumentTypeError: the variables are missing.
     """
     framework = framework_of(model)
-    if framework == "flax_linen":
-        return _of_linen(model, args, kwargs, verb)
-    if framework == "haiku":
-        return _of_haiku(model, args, kwargs, verb)
-    module = wrap(function_of(model), copied=False)
-    if framework == "keras":  # as `model(x)` does: training only where it is asked for
-        module.eval()
+    if framework not in APART:
+        module = wrap(function_of(model), copied=False)
+        if framework == "keras":  # as `model(x)` does: training only where it is asked for
+            module.eval()
+        return module, args, kwargs
+    function_with = _of_linen if framework == "flax_linen" else _of_haiku
+    function, args, kwargs = function_with(model, args, kwargs, verb)
+    module = wrap(function, copied=False)
+    if args or kwargs:
+        meet_parts(module, args, kwargs)
     return module, args, kwargs
 
 
@@ -201,7 +198,7 @@ def apart(model: object, verb: str) -> ArgumentTypeError:
     )
 
 
-def _of_linen(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+def _of_linen(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Function, Args, Kwargs]:
     kwargs = {name: value for name, value in kwargs.items() if name != "mutable"}
     rngs = kwargs.pop("rngs", {})
     if model.scope is not None:  # bound
@@ -210,24 +207,20 @@ def _of_linen(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrappe
         variables, args = (args[0] if args else None), args[1:]
     if not isinstance(variables, Mapping) or PARAMS not in variables:
         raise apart(model, verb)
-    wrapped = wrap(LinenFunction(model, variables, tuple(rngs)), copied=False)
-    if args or kwargs:
-        meet_parts(wrapped, args, kwargs)
-    return wrapped, args, kwargs
+    return LinenFunction(model, variables, tuple(rngs)), args, kwargs
 
 
-def _of_haiku(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+def _of_haiku(
+    model: object, args: Args, kwargs: Kwargs, verb: str
+) -> tuple[Function, Args, Kwargs]:
     has_state = type(model).__name__ == "TransformedWithState"
     count = 1 + has_state
     if len(args) < count or not all(isinstance(usage, Mapping) for usage in args[:count]):
         raise apart(model, verb)
     has_key = takes_key(model, has_state)
     with_rng = has_key and len(args) > count and args[count] is not None
-    wrapped = wrap(HaikuFunction(model, *args[:count], with_rng=with_rng), copied=False)
-    inputs = args[count + has_key :]
-    if inputs or kwargs:
-        meet_parts(wrapped, inputs, kwargs)
-    return wrapped, inputs, kwargs
+    function = HaikuFunction(model, *args[:count], with_rng=with_rng)
+    return function, args[count + has_key :], kwargs
 
 
 # -- verbs --

@@ -8,7 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nbmodule.calls.reduction import read_statistics, reduce_tree, statistics_of
+from nbmodule.calls.reduction import read_statistics, reduce_tree
+
+
+def statistics_of(x):
+    return read_statistics(reduce_tree([x])[0])
 
 
 def check(found, x):

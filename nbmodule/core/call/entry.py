@@ -32,8 +32,8 @@ from nbmodule.core.call.stages import (
     has_captured,
     inner_stages,
     prepare,
-    remember_return,
 )
+from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure import building
 from nbmodule.core.structure.building import OPTIONS, STATEFUL, TRACKING
 from nbmodule.core.structure.walk import plan_of
@@ -143,7 +143,7 @@ def _find_forward(cls: type) -> Callable[..., Any]:
             result = attrs.get(
                 "_user_call" if name == "__call__" and isinstance(kind_, ModuleMeta) else name
             )
-            if inspect.isfunction(result) or (result is not None and callable(result)):
+            if callable(result):
                 return result
     return no_forward
 
@@ -261,5 +261,5 @@ def call(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         empty_captured(module)
     outputs = stages[0](this, stages[1:])
     if inner.returned is None:
-        remember_return(module, outputs)
+        inner.returned = describe(outputs)
     return outputs

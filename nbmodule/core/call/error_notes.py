@@ -12,6 +12,7 @@ from nbmodule.base.paths import closest
 from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.structure.attributes import is_list_of_numbers
 from nbmodule.core.structure.building import OPTIONS
+from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.walk import name_within, plan_of
 
 _ENDS = 5
@@ -69,24 +70,20 @@ def _fix_for(error: BaseException, args: tuple[Any, ...]) -> str | None:
 
 def _lines(called: Any, trail: list[_Passed]) -> list[str]:
     """Return one line for each module, the innermost first; of many those at both ends."""
-    paths: list[str | None] = [None] * len(trail)
+    lines: list[str] = []
     path: str | None = ""
-    for i in reversed(range(len(trail) - 1)):
-        passed = trail[i]
-        if passed.name is not None and path is not None:
-            path = f"{path}.{passed.name}" if path else passed.name
+    for passed in reversed(trail):
+        if not lines:
+            name = "the called module"
+        elif passed.name is not None and path is not None:
+            name = path = joined(path, passed.name)
         else:
             location = plan_of(called).modules.get(passed.module)
-            path = location.name if location is not None else None
-        paths[i] = "a module it uses" if path is None else path
-    paths[-1] = "the called module"
-    lines = [
-        printable(
-            f"in {path} ({type(passed.module).__name__}), called with "
-            f"{passed.shapes or 'no arguments'}"
-        )
-        for passed, path in zip(trail, paths)
-    ]
+            path = None if location is None else location.name
+            name = path or "a module it uses"
+        shapes = passed.shapes or "no arguments"
+        line = f"in {name} ({type(passed.module).__name__}), called with {shapes}"
+        lines.insert(0, printable(line))
     if len(lines) <= 2 * _ENDS:
         return lines
     return [*lines[:_ENDS], f"in {len(lines) - 2 * _ENDS} modules between", *lines[-_ENDS:]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,26 +150,20 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
 
     def changes_since(trace: Entry) -> tuple[RetraceCause, ...]:
         captured, causes = _check_guards(trace)
-        return causes + _changes(facts_of(trace), _facts(key, captured, labels))
+        if entry is None:
+            return causes + _changes(facts_of(trace), _facts(key, captured, labels))
+        return _changes(facts_of(trace), facts_of(entry)) or causes
 
-    if entry is None:
-        changes, number = _fewest((changes_since(trace), i) for i, trace in enumerate(traces))
-        return Retrace(name, step.count, True, first + number if traces else 0, changes)
-    used = next((i for i, trace in enumerate(traces) if trace.guards is entry.guards), 0)
-    after = facts_of(entry)
-    changes, _ = _fewest(
-        (_changes(facts_of(trace), after) or _check_guards(trace)[1], i)
-        for i, trace in enumerate(traces[:used])
+    used = [i for i, trace in enumerate(traces) if entry and trace.guards is entry.guards]
+    earlier = traces[: used[0]] if used else traces
+    # The closest trace, of equal ones the latest, says most shortly what is new about this one.
+    changes, number = min(
+        ((changes_since(trace), i) for i, trace in enumerate(earlier)),
+        key=lambda pair: (len(pair[0]), -pair[1]),
+        default=((), 0),
     )
-    return Retrace(name, step.count, False, first + used, changes)
-
-
-def _fewest(
-    candidates: Iterable[tuple[tuple[RetraceCause, ...], int]],
-) -> tuple[tuple[RetraceCause, ...], int]:
-    """Return the shortest list of changes with its number; of equal ones the latest."""
-    # The closest trace says most shortly what is new about this one.
-    return min(candidates, key=lambda pair: (len(pair[0]), -pair[1]), default=((), 0))
+    number = used[0] if used else number
+    return Retrace(name, step.count, entry is None, first + number if traces else 0, changes)
 
 
 def _compiled(
@@ -200,7 +194,7 @@ def _compiled(
     )
 
 
-def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> list[str]:
+def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> dict[int, str]:
     """Return the user's name for each leaf of the arguments, such as `x` or `batch['rows']`."""
     leaves, tree = _marked_leaves(call.form, range(call.form.num_leaves))
     args, kwargs = tree.unflatten(range(len(leaves)))
@@ -214,28 +208,26 @@ def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> lis
     for name, value in (*zip(names, args), *kwargs.items()):
         for path, number in jax.tree_util.tree_leaves_with_path(value):
             labels[number] = f"{name}{jax.tree_util.keystr(path)}"
-    return [labels.get(i, f"[{i}]") for i in range(len(leaves))]
-
-
-def _marked_leaves(form: Any, arrays: Iterable[Any]) -> tuple[list[Any], Any]:
-    """Return arrays, stateful objects and static values of arguments, and their structure."""
-    return jax.tree.flatten(form.unflatten(arrays), is_leaf=is_mark)
+    return labels
 
 
 # Facts: the keys of a trace, by subject
-def _facts(key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Sequence[str]) -> Facts:
+def _facts(
+    key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Mapping[int, str]
+) -> Facts:
     """Return the content of the keys of a call."""
     facts: Facts = {}
-    object_labels = {}
-    for i, leaf in enumerate(_marked_leaves(key.form, key.arrays or ())[0]):
-        label = labels[i] if i < len(labels) else f"[{i}]"
-        if isinstance(leaf, Hole):
-            object_labels.setdefault(leaf.number, label)
-        elif isinstance(leaf, StaticArgument):
-            facts["argument", str(leaf.name)] = (_text(leaf.value), leaf)
-        else:
-            weak = " from a Python number" if getattr(leaf, "weak_type", False) else ""
-            facts["argument", label] = (describe_shape(leaf) + weak, leaf)
+    avals, object_labels = iter(key.arrays or ()), {}
+    for i, mark in enumerate(key.form.marks):
+        label = labels.get(i, f"[{i}]")
+        if mark == ARRAY:
+            aval = next(avals)
+            weak = " from a Python number" if getattr(aval, "weak_type", False) else ""
+            facts["argument", label] = (describe_shape(aval) + weak, aval)
+        elif mark >= 0:
+            object_labels.setdefault(mark, label)
+    for name, fixed in key.form.static:
+        facts["argument", str(name)] = (_text(fixed.value), fixed)
     objects = [(object_labels.get(i, f"argument {i}"), s) for i, s in enumerate(key.objects)]
     for label, (structure, shapes, layouts) in (*objects, *captured):
         names, variables = [label], [structure]

@@ -23,7 +23,7 @@ from nbmodule.base.foreign import Unconvertible, reader_of
 from nbmodule.base.jax_names import is_eager, source_info_util
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.recording import tracker
-from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.structure import hooks
 from nbmodule.core.structure.building import OPTIONS, TRACKING, build_for_call, move, settle
 from nbmodule.core.structure.linked import matched
@@ -147,11 +147,6 @@ def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
     inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
     settle(module)
-
-
-def remember_return(module: Any, outputs: Any) -> None:
-    """Keep the shapes of the output."""
-    module._nbm.returned = describe(outputs)
 
 
 def first_shapes(module: Any) -> tuple[str | None, str | None]:

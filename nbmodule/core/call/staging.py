@@ -46,6 +46,7 @@ class Staged(NamedTuple):
     Attributes:
         fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
         whole: The same, but it returns the outputs and, by name, the values written to variables.
+        variables: The variables.
         values: Shape and dtype of each variable.
         args: Positional arguments, with None for the modules among them.
         kwargs: Keyword arguments, likewise.
@@ -57,6 +58,7 @@ class Staged(NamedTuple):
 
     fn: Callable[..., Any]
     whole: Callable[..., tuple[Any, dict[str, Any]]]
+    variables: list[Variable]
     values: list[jax.ShapeDtypeStruct]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -125,7 +127,8 @@ def _staged(job: Job) -> Staged:
     whole = _pure_function(job, names, log)
     fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
     args, kwargs = job.call.args, job.call.kwargs
-    return Staged(fn, whole, values, args, kwargs, list(names.values()), titles, aliases, log)
+    own = list(names.values())
+    return Staged(fn, whole, list(names), values, args, kwargs, own, titles, aliases, log)
 
 
 def _pure_function(

@@ -71,33 +71,24 @@ class ModuleReporter(Function):
         modules = modules_of(model)
         self.name, self.paths = type(model).__name__, frozenset(modules)
         self.parts = callable_parts(modules)
-        self.known = {id(module): path for path, module in reversed(list(modules.items()))}
-        self.copies: list[tuple[Any, dict[int, Path]]] = []
+        # Paths by identity: of the model, then of each copy whose call is running.
+        self.known = [{id(module): path for path, module in reversed(list(modules.items()))}]
         self.depth = 0  # calls of the model that are running
         # Parts whose class was called on an object outside of the model, as `lax.scan` over
         # stacked layers does.
         self.copied: dict[str, None] = {}
 
     def path(self, instance: object) -> Path | None:
-        for _, path_of_id in reversed(self.copies):
-            if id(instance) in path_of_id:
-                return path_of_id[id(instance)]
-        return self.known.get(id(instance))
+        known = (paths for paths in reversed(self.known) if id(instance) in paths)
+        return next((paths[id(instance)] for paths in known), None)
 
     @contextmanager
     def watch(self, report: Around) -> Iterator[None]:
         def called(instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
-            path = self.path(instance)
+            path, count, modules = self.path(instance), len(self.known), None
             if path is None and type(instance) is type(self.model):
                 modules = self.modules_of(instance)
-                if modules.keys() == self.paths:
-                    depth = len(self.copies)
-                    path_of_id = {id(module): path for path, module in modules.items()}
-                    try:
-                        self.copies.append((modules, path_of_id))
-                        return report((), instance, run, args, kwargs)
-                    finally:
-                        del self.copies[depth:]
+                path = () if modules.keys() == self.paths else None
             if path is None:
                 if self.depth:
                     names = [text_of(p) for p, cls in self.parts.items() if cls is type(instance)]
@@ -105,8 +96,11 @@ class ModuleReporter(Function):
                 return run(*args, **kwargs)
             self.depth += 1
             try:
+                if modules is not None:
+                    self.known.append({id(module): at for at, module in modules.items()})
                 return report(path, instance, run, args, kwargs)
             finally:
+                del self.known[count:]
                 self.depth -= 1
 
         with intercepted({type(self.model), *self.parts.values()}, called):

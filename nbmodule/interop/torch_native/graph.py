@@ -16,6 +16,7 @@ from nbmodule.interop.torch_native.operations import (
     RunListener,
     TorchOperation,
     followed,
+    line_of_user,
 )
 from nbmodule.interop.torch_native.parts import unchanged, without_compiled
 from nbmodule.interop.torch_native.tensors import dtype_of, mapped, tensors_in
@@ -54,7 +55,7 @@ class _Drawing(RunListener):
         }
         arguments = named(model, args, kwargs)
         self.inputs = [self.end("input", tensor, name) for name, tensor in arguments]
-        self.last: TorchOperation | None = None
+        self.last: list[Any] = []  # what the last operation gave
 
     def end(self, category: str, tensor: Tensor, name: str) -> int:
         if id(tensor) not in self.made:
@@ -78,7 +79,7 @@ class _Drawing(RunListener):
             self.groups.pop()
 
     def operation(self, ran: TorchOperation) -> None:
-        self.last = ran
+        self.last = ran.outputs
         operands = [self.operand(tensor) for tensor in ran.inputs]
         values = [value_of(tensor) for tensor in ran.outputs]
         size = sum(tensor.numel() * tensor.element_size() for tensor in (*ran.inputs, *ran.outputs))
@@ -111,13 +112,14 @@ class _Drawing(RunListener):
                 for tensor in tensors_in(outputs)
             ]
         else:
-            failure = self.failure(error)
-            last = self.last.outputs if self.last else ()
-            operands = [self.made[id(tensor)][1] for tensor in last]
-            first, *_ = failure.message.splitlines() or [""]
-            words = f"{failure.error}: {first}"
-            facts = {"parameters": words, "_locate": failure.source}
-            ends = [builder.add(self.groups[-1], "failed", "failure", operands, (), **facts)]
+            kind, message, group = type(error).__name__, str(error), self.groups[-1]
+            source = line_of_user(error)
+            code = source.code if source is not None else ""
+            failure = Failure(kind, message, "failed", source, code, (), group.path)
+            operands = [self.made[id(tensor)][1] for tensor in self.last]
+            first, *_ = message.splitlines() or [""]
+            facts = {"parameters": f"{kind}: {first}", "_locate": source}
+            ends = [builder.add(group, "failed", "failure", operands, (), **facts)]
         outputs_ = tuple(end.node for end in ends)
         variables = [node.index for node in builder.nodes if node.kind == "variable"]
         inputs = (*variables, *self.inputs)
@@ -125,15 +127,6 @@ class _Drawing(RunListener):
         mark_dead(drawn, set(outputs_), keep_all=failure is not None)
         add_totals(drawn)
         return drawn
-
-    def failure(self, error: Exception) -> Failure:
-        from nbmodule.interop.torch_native.nonfinite import line_in
-
-        source = line_in(error)
-        code = source.code if source is not None else ""
-        return Failure(
-            type(error).__name__, str(error), "failed", source, code, (), self.groups[-1].path
-        )
 
 
 def named(
@@ -146,7 +139,7 @@ def named(
         bound = {f"argument {i}": value for i, value in enumerate(args)} | kwargs
     text: list[tuple[str, Any]] = []
     for name, value in bound.items():
-        inside = list(tensors_in(value))
+        inside = tensors_in(value)
         text += [
             (name if len(inside) == 1 else f"{name}.{i}", tensor) for i, tensor in enumerate(inside)
         ]

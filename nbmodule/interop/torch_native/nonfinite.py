@@ -4,19 +4,12 @@ way back by its gradients.
 
 from __future__ import annotations
 
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.calls.nonfinite import NonFinite, Origins, range_of
 from nbmodule.errors import ArgumentError
-from nbmodule.graphs.model import Source
 from nbmodule.interop.torch_native.graph import named
-from nbmodule.interop.torch_native.operations import (
-    RunListener,
-    TorchOperation,
-    followed,
-    is_of_user,
-)
+from nbmodule.interop.torch_native.operations import RunListener, TorchOperation, followed
 from nbmodule.interop.torch_native.parts import unchanged, without_compiled
 from nbmodule.interop.torch_native.tensors import host_copy, tensors_in
 
@@ -52,33 +45,28 @@ class _Search(RunListener):
         self.backward = backward
         self.found: NonFinite | None = None
         self.origins = Origins(lambda x: int(bad([x])), lambda x: int(has_nan(x)))
-        self.readers: dict[
-            int, tuple[Any, TorchOperation, str]
-        ] = {}  # by id: a tensor, the last operation that read it, and where
+        # By id: a tensor and the last operation that read it
+        self.readers: dict[int, tuple[Any, TorchOperation]] = {}
 
     def operation(self, ran: TorchOperation) -> None:
-        path = ran.paths[-1] if ran.paths else ""
-        if self.backward:
-            for tensor in ran.inputs:
-                self.readers[id(tensor)] = (tensor, ran, path)
-                if tensor.requires_grad:
-                    tensor.register_hook(lambda gradient, t=tensor: self.came_by(t, gradient))
-        self.origins.record((ran, path), path, ran.inputs, ran.outputs)
+        for tensor in ran.inputs if self.backward else ():
+            self.readers[id(tensor)] = (tensor, ran)
+            if tensor.requires_grad:
+                tensor.register_hook(lambda gradient, t=tensor: self.came_by(t, gradient))
+        self.origins.record(ran, ran.path, ran.inputs, ran.outputs)
 
     def search_outputs(self, outputs: object) -> None:
         """Find the operation to report for the forward pass."""
-        origin = self.origins.find(list(tensors_in(outputs)))
-        if origin is not None:
-            ran, path = origin
-            self.found = record(ran, path, "forward", ran.inputs, ran.outputs)
+        ran = self.origins.find(tensors_in(outputs))
+        if ran is not None:
+            self.found = record(ran, "forward", ran.outputs)
 
     def came_by(self, tensor: object, gradient: object) -> None:
         """A gradient is not finite first where the operation that read its tensor
         differentiates.
         """
         if self.found is None and bad([gradient]):
-            _, ran, path = self.readers[id(tensor)]
-            self.found = record(ran, path, "backward", ran.inputs, [gradient])
+            self.found = record(self.readers[id(tensor)][1], "backward", [gradient])
 
 
 def bad(tensors: list[Any]) -> bool:
@@ -90,32 +78,20 @@ def has_nan(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and bool(tensor.detach().isnan().any())
 
 
-def record(
-    ran: TorchOperation, path: str, phase: str, inputs: list[Any], outputs: list[Any]
-) -> NonFinite:
+def record(ran: TorchOperation, phase: str, outputs: list[Any]) -> NonFinite:
     location, code = (ran.source.place, ran.source.code) if ran.source is not None else ("", "")
-    inputs_, outputs_ = (
-        tuple(range_of(host_copy(x)) for x in tensor_) for tensor_ in (inputs, outputs)
-    )
-    return NonFinite(path, ran.name, location, code, phase, inputs_, outputs_)
+    given, gave = (tuple(range_of(host_copy(x)) for x in side) for side in (ran.inputs, outputs))
+    return NonFinite(ran.path, ran.name, location, code, phase, given, gave)
 
 
 def _from_the_start(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object
 ) -> NonFinite | None:
-    if not bad(list(tensors_in(outputs))):
+    if not bad(tensors_in(outputs)):
         return None
     sources = [(f"argument {name}", "argument", x) for name, x in named(model, args, kwargs)]
     variables = (*model.named_parameters(), *model.named_buffers())
     for path, kind, tensor in (*sources, *((name, "variable", x) for name, x in variables)):
         if bad([tensor]):
             return NonFinite(path, kind, outputs=(range_of(host_copy(tensor)),))
-    return None
-
-
-def line_in(error: BaseException) -> Source | None:
-    """The innermost line of the user in an error's traceback."""
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if is_of_user(frame.filename):
-            return Source(frame.filename, frame.lineno or 0, frame.name)
     return None

@@ -46,6 +46,11 @@ class TorchOperation(NamedTuple):
     paths: list[str]
     """Of the modules that are running, the innermost last."""
 
+    @property
+    def path(self) -> str:
+        """Path of the module in which it ran."""
+        return self.paths[-1] if self.paths else ""
+
 
 class RunListener:
     """Is told what runs; each method may be left as it is."""
@@ -103,7 +108,7 @@ def _mode(listener: RunListener, runs: list[ModuleRun]) -> Any:
         ) -> Any:
             kwargs = kwargs or {}
             outputs = func(*args, **kwargs)
-            results, inputs_ = list(tensors_in(outputs)), list(tensors_in((args, kwargs)))
+            results, inputs_ = tensors_in(outputs), tensors_in((args, kwargs))
             name = name_of(func)
             if results and name not in _SILENT:
                 parameters, flops = _parameters(args, kwargs), flops_of(name, inputs_, results)
@@ -181,9 +186,12 @@ def is_of_user(file: str) -> bool:
     return not file.startswith((torch, PACKAGE, "<frozen"))
 
 
-def line_of_user() -> Source | None:
-    """The innermost line of the user that runs."""
-    for frame, line in traceback.walk_stack(inspect.currentframe()):
+def line_of_user(error: BaseException | None = None) -> Source | None:
+    """The innermost line of the user that runs, or in the traceback of an error."""
+    frames = traceback.walk_stack(inspect.currentframe())
+    if error is not None:
+        frames = reversed(list(traceback.walk_tb(error.__traceback__)))
+    for frame, line in frames:
         code = frame.f_code
         if is_of_user(code.co_filename):
             return Source(code.co_filename, line, code.co_name)

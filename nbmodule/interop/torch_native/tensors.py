@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -101,11 +101,11 @@ def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
     return tree
 
 
-def tensors_in(tree: object) -> Iterator[Any]:
+def tensors_in(tree: object) -> list[Any]:
     """All tensors of nested values."""
     tensors: list[Any] = []
     mapped(tree, tensors.append)
-    yield from tensors
+    return tensors
 
 
 def host_copy(tensor: torch.Tensor) -> np.ndarray:

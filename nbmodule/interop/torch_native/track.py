@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.call.error_notes import annotate
@@ -38,12 +38,12 @@ class WatchedTorch(StandIn):
             for path, part in function.modules.items()
         ]
         self.copies = Copies()
-        self._calls: list[_Call] = []  # that are running
+        # That are running: the part, the exception that is handled around it, and its log entry.
+        self._calls: list[tuple[Module, BaseException | None, Generator[None, Any, None]]] = []
         self._thread = 0
         self._gradients: dict[str, Any] | None = None  # of the step whose backward pass runs
 
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
+    def _reporting(self) -> Generator[None, None, None]:
         self._thread = threading.get_ident()
         with ExitStack() as stack:
             stack.enter_context(eager())
@@ -59,8 +59,13 @@ class WatchedTorch(StandIn):
     def _leave(self) -> None:
         """Calls that an interrupt has left open are closed."""
         while self._calls:
-            self._calls.pop().failed(KeyboardInterrupt())
+            self._finish(None, KeyboardInterrupt())
         self.copies.clear()
+
+    def _finish(self, outputs: object, error: BaseException | None) -> None:
+        *_, entry = self._calls.pop()
+        with suppress(StopIteration):
+            entry.send((outputs, error))
 
     def _hook(self, stack: ExitStack, module: torch.nn.Module, part: Module) -> None:
         changes = any(getattr(layer, "inplace", False) for layer in module.modules())
@@ -70,17 +75,15 @@ class WatchedTorch(StandIn):
 
         def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             if now.tracker is not None and is_own_thread() and not is_in_backward():
-                self._calls.append(_Call(self, part, args, kwargs, changes))
+                entry = self._logged(part, args, kwargs, changes)
+                next(entry)
+                self._calls.append((part, sys.exc_info()[1], entry))
 
         def after(_: object, args: object, kwargs: object, outputs: object) -> None:
-            if not is_own_thread() or not self._calls or self._calls[-1].part is not part:
+            if not is_own_thread() or not self._calls or self._calls[-1][0] is not part:
                 return
-            call = self._calls.pop()
             error = sys.exc_info()[1]
-            if error is not None and error is not call.around:
-                call.failed(error)
-            else:
-                call.returned(outputs)
+            self._finish(outputs, error if error is not self._calls[-1][1] else None)
             if not self._calls:
                 self._gradients = None
                 self.copies.clear()
@@ -107,48 +110,36 @@ class WatchedTorch(StandIn):
 
         return told
 
-
-class _Call:
-    """A call that is running."""
-
-    __slots__ = ("around", "context", "index", "inputs", "owner", "part")
-
-    def __init__(
-        self, owner: WatchedTorch, part: Module, args: object, kwargs: object, changes: bool
-    ) -> None:
-        self.owner, self.part, self.around = owner, part, sys.exc_info()[1]
+    def _logged(
+        self, part: Module, args: object, kwargs: object, changes: bool
+    ) -> Generator[None, Any, None]:
+        """Log a call of a part, which ends when its outputs and its error are sent."""
         # What the call changes in place is copied before.
-        self.inputs = mapped(
-            (args, kwargs), lambda tensor: SeenTensor(tensor, owner.copies, now=changes)
-        )
-        self.index = tracker.begin(part, self.inputs)
-        self.context = calling(part)
-        self.context.__enter__()
-
-    def failed(self, error: BaseException) -> None:
-        self.context.__exit__(None, None, None)
-        tracker.fail(self.index, error)
-        if isinstance(error, Exception):
-            annotate(error, self.part, *self.inputs)
-
-    def returned(self, outputs: object) -> None:
-        self.context.__exit__(None, None, None)
+        inputs = mapped((args, kwargs), lambda tensor: SeenTensor(tensor, self.copies, now=changes))
+        index = tracker.begin(part, inputs)
+        with calling(part):
+            outputs, error = yield
+        if error is not None:
+            tracker.fail(index, error)
+            if isinstance(error, Exception):
+                annotate(error, part, *inputs)
+            return
         log: Any = tracker.current_log()
-        records, keeping = log.values, now.tracker.kept_by_any(self.part)
-        seen = mapped(outputs, lambda tensor: SeenTensor(tensor, self.owner.copies))
-        tracker.end(self.index, self.part, self.inputs, seen)
+        records, keeping = log.values, now.tracker.kept_by_any(part)
+        seen = mapped(outputs, lambda tensor: SeenTensor(tensor, self.copies))
+        tracker.end(index, part, inputs, seen)
         keeping = [each for each in keeping if each.keep_gradient is not None]
         if keeping:
             # The log may have begun its next step.
-            self.follow(outputs, records[self.index], keeping)
+            self._follow(outputs, records[index], keeping)
 
-    def follow(self, outputs: object, record: dict[str, Any], keeping: list[Any]) -> None:
+    def _follow(self, outputs: object, record: dict[str, Any], keeping: list[Any]) -> None:
         """Put the gradients by the return into its record once they come by."""
         gradients: dict[int, Any] = {}
 
         def hook(number: int) -> Callable[[Any], None]:
             def told(gradient: torch.Tensor) -> None:
-                gradients[number] = SeenTensor(gradient, self.owner.copies)
+                gradients[number] = SeenTensor(gradient, self.copies)
                 tensors = iter(range(len(gradients) + number + 1))
                 tree = mapped(outputs, lambda _: gradients.get(next(tensors, -1)))
                 for open_tracker in keeping:

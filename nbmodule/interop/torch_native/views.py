@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import hint, match
 from nbmodule.calls import track
-from nbmodule.calls.summary import Summary, SummaryRow
+from nbmodule.calls.summary import Summary, TracedCalls
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interop.torch_native.graph import graph, shapes_of
@@ -41,7 +43,7 @@ class _Sizes(RunListener):
 
     def __init__(self) -> None:
         self.calls: dict[str, list[tuple[str, str]]] = {}
-        self.flops: dict[str, int] = {}
+        self.flops: Counter[str] = Counter()
 
     def left(self, run: ModuleRun, outputs: object) -> None:
         args, kwargs, output = shapes_of((run.args, run.kwargs, outputs))
@@ -50,7 +52,7 @@ class _Sizes(RunListener):
 
     def operation(self, ran: TorchOperation) -> None:
         for path in set(ran.paths):
-            self.flops[path] = self.flops.get(path, 0) + ran.flops
+            self.flops[path] += ran.flops
 
 
 def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
@@ -58,19 +60,11 @@ def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
     if args or kwargs:
         with unchanged(model), followed(model, sizes):
             model(*args, **kwargs)
-    return Summary(
-        _row(name, module, sizes) for name, module in without_compiled(model).named_modules()
-    )
-
-
-def _row(name: str, module: torch.nn.Module, sizes: _Sizes) -> SummaryRow:
-    parameters, buffers = list(module.parameters()), list(module.buffers())
-    calls = sizes.calls.get(name, [])
-    inputs, outputs = calls[0] if calls else ("", "")
-    size = sum(tensor.numel() * tensor.element_size() for tensor in (*parameters, *buffers))
-    trained, others = (sum(tensor.numel() for tensor in row) for row in (parameters, buffers))
-    kind, flops = type(module).__name__, sizes.flops.get(name)
-    return SummaryRow(name, kind, trained, others, size, inputs, outputs, len(calls), flops)
+    traced = {
+        path: TracedCalls(*calls[0], len(calls), sizes.flops[path])
+        for path, calls in sizes.calls.items()
+    }
+    return Summary.of(module_of(model), traced)
 
 
 # -- patch --
@@ -147,10 +141,12 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_
             model(*args, **kwargs)
         except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
             error = caught
-    forwards = {
-        name: type(module).forward for name, module in without_compiled(model).named_modules()
-    }
-    return inspected_run.shown_run(recorded, shown(model, (), {}), forwards, error)
+    calls = copy.copy(recorded)
+    modules = without_compiled(model).named_modules()
+    found = {name: source_of(type(module).forward) for name, module in modules}
+    sources = {path: lines for path, lines in found.items() if lines is not None}
+    tree = inspected_run.with_shapes(shown(model, (), {}), calls)
+    return inspected_run.Ran(calls, tree, sources, error)
 
 
 def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:
