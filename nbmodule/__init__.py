@@ -33,9 +33,17 @@ _HOMES: dict[str, str] = {
     "nbmodule.api.files": "save save_safetensors load save_checkpoint restore_checkpoint "
     "in_background",
     "nbmodule.api.health": "doctor",
-    "nbmodule.calls": "Call Calls Profile Recorder check compare diff first_nonfinite load_calls "
-    "memory profile tap track",
+    "nbmodule.calls.call": "Call",
+    "nbmodule.calls.calls": "Calls",
+    "nbmodule.calls.compare": "compare",
+    "nbmodule.calls.differences": "check diff",
+    "nbmodule.calls.kept": "load_calls",
+    "nbmodule.calls.memory": "memory",
+    "nbmodule.calls.nonfinite": "first_nonfinite",
+    "nbmodule.calls.profile": "profile Profile",
+    "nbmodule.calls.recorder": "Recorder",
     "nbmodule.calls.summary": "summary Summary",
+    "nbmodule.calls.track": "tap track",
     "nbmodule.interventions.values": "zero to_mean from_example scale_by add_noise freeze skip "
     "Setting",
     "nbmodule.interventions.patch": "patch",

@@ -20,7 +20,7 @@ import nbmodule as nb
 from benchmarks.models import MLP, Encoder, Transformer, mean_square
 from benchmarks.peers import capture as peers
 from benchmarks.timing import Table, interleave
-from nbmodule.calls import track
+from nbmodule import track
 
 SIZE = {"layers": 12, "width": 256, "heads": 8, "vocabulary": 256, "context": 128}
 

@@ -204,6 +204,7 @@ def _foreign(number: int, row: object) -> Call:
             "str as path."
         )
     path, returns = row[0], host_arrays(row[-1])
+    has_tensors = any(hasattr(leaf, "detach") for leaf in jax.tree.leaves(row[-1]))
     values: dict[str, Any] = {"output": returns}
     if len(row) == 3 and row[1] is not None:
         inputs: Any = host_arrays(row[1])
@@ -216,13 +217,8 @@ def _foreign(number: int, row: object) -> Call:
         returned=number,
         return_shapes=describe(returns),
         input_shapes=shapes,
-        framework="torch" if _holds_tensors(row[-1]) else "",
+        framework="torch" if has_tensors else "",
     )
-
-
-def _holds_tensors(tree: object) -> bool:
-    """Return True if something in it is a tensor of PyTorch, whose layout its numbers have."""
-    return any(hasattr(leaf, "detach") for leaf in jax.tree.leaves(tree))
 
 
 def host_arrays(tree: object) -> Any:

@@ -61,9 +61,5 @@ def memory() -> Memory:
         >>> any(held.holder is calls and held.nbytes == calls.nbytes for held in nb.memory())
         True
     """
-    return Memory(
-        [
-            Held(category, describe(value), value.nbytes, value)
-            for value, (category, describe) in list(_holders.items())
-        ]
-    )
+    known = [(value, *about) for value, about in list(_holders.items())]
+    return Memory([Held(kind, describe(x), x.nbytes, x) for x, kind, describe in known])

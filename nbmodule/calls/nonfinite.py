@@ -313,18 +313,11 @@ class _Watch:
 
     def record(self, operation: Operation) -> NonFinite:
         path = self.path(operation)
+        facts = operation.name, operation.source, operation.code, operation.phase
+        given, gave = (tuple(map(range_of, x)) for x in (operation.inputs, operation.outputs))
         carriers = self.origins.carriers.get(id(operation), {})
-        return NonFinite(
-            path,
-            operation.name,
-            operation.source,
-            operation.code,
-            operation.phase,
-            tuple(map(range_of, operation.inputs)),
-            tuple(map(range_of, operation.outputs)),
-            tuple(carrier for carrier in carriers if carrier != path),
-            operation.turns,
-        )
+        others = tuple(carrier for carrier in carriers if carrier != path)
+        return NonFinite(path, *facts, given, gave, others, operation.turns)
 
 
 class InputFault(NamedTuple):

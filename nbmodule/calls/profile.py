@@ -18,11 +18,7 @@ import numpy as np
 
 from nbmodule.base.flops import counted
 from nbmodule.base.foreign import is_foreign
-from nbmodule.base.format import (
-    count_noun,
-    format_number,
-    format_seconds,
-)
+from nbmodule.base.format import count_noun, format_number, format_seconds
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.scopes import Mark, marks_in, marks_of, read_scopes
 from nbmodule.base.sockets import socket

@@ -110,13 +110,7 @@ class Recorder(Shown):
             )
         self._model = (lambda: model) if is_foreign(model) else weakref.ref(model)
         self._tracking = track(
-            model,
-            returns,
-            gradients=gradients,
-            depth=depth,
-            only=only,
-            last=16,
-            budget=self.budget,
+            model, returns, gradients=gradients, depth=depth, only=only, last=16, budget=self.budget
         )
         self.name = type(model).__name__
         self._store: _Memory | _Folder = (

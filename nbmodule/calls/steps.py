@@ -62,8 +62,9 @@ class Step:
         return results
 
     def _call(self, fact: CallFact, parent: Call | None, index: int) -> Call:
-        info = fact.info
+        info, module = fact.info, fact.info.module()
         eager = self.values[fact.number] if not isinstance(self.values, Parcel) else {}
+        timing: Any = {name: eager.get(name) for name in ("seconds", "start", "compiling")}
         return Call(
             fact.path,
             lambda: self.value(fact.number),
@@ -73,7 +74,7 @@ class Step:
             depth=parent.depth + 1 if parent else 0,
             returned=info.returned,
             class_name=info.name,
-            framework=_framework_of(info.module()),
+            framework=module._framework if module is not None else "",
             kind=info.kind,
             input_shapes=info.inputs,
             return_shapes=info.outputs,
@@ -81,7 +82,7 @@ class Step:
             lifted=tuple(name for name in info.lifted if name != "branch"),
             captured=info.captured,
             _module=info.module,
-            **{name: eager.get(name) for name in ("seconds", "start", "compiling")},
+            **timing,
         )
 
     def gradients(self) -> dict[str, Any]:
@@ -91,13 +92,6 @@ class Step:
             parameters = self.value(number).get("parameters", {})
             results |= {names(name): value for name, value in parameters.items()}
         return results
-
-
-def _framework_of(module: Any) -> str:
-    """Return the framework of a module that another one made; any other module would look for the
-    closest name before it says no.
-    """
-    return module._framework if hasattr(type(module), "_framework") else ""
 
 
 class Steps(Log):

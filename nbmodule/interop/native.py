@@ -21,19 +21,15 @@ import jax.core
 from nbmodule.api.graphs import graph
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.calls import first_nonfinite
+from nbmodule.calls.nonfinite import first_nonfinite
 from nbmodule.calls.summary import summary
-from nbmodule.core.call.stages import observed
-from nbmodule.core.recording import tracker
-from nbmodule.core.variables.frame import now
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks import equinox, flax_linen, flax_nnx, haiku, keras
 from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
-from nbmodule.interop.frameworks.function import Function, Path, Run, text_of
+from nbmodule.interop.frameworks.function import Function, text_of
 from nbmodule.interop.frameworks.haiku import HaikuFunction, takes_key
 from nbmodule.interop.frameworks.interception import ModuleReporter
-from nbmodule.interop.traced_calls import logged
-from nbmodule.interop.wrapping import Wrapped, meet_parts, wrap
+from nbmodule.interop.wrapping import Wrapped, around, meet_parts, wrap
 from nbmodule.interventions.patch import patch
 from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.panels.inspected_run import parts_of
@@ -103,17 +99,8 @@ class StandIn:
             if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
                 self.notes[EAGER_NOTE] = None
             stack.enter_context(jax.disable_jit())
-            stack.enter_context(self.reporter.watch(self._call))
+            stack.enter_context(self.reporter.watch(functools.partial(around, self.module)))
             yield
-
-    def _call(self, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
-        """Run and log one call of the model or of a submodule."""
-        part = self.module if not path else self.module._wiring.part(self.module, path, instance)
-        if now.tracker is None or part is None:
-            return run(*args, **kwargs)
-        if tracker.is_captured():
-            return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
-        return logged(part, run, args, kwargs)
 
     def expect(self, name: str) -> None:
         """Add a part that is not known before the model is applied, and all parts above it."""

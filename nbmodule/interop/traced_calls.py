@@ -158,11 +158,8 @@ def _identity(name: str) -> Primitive:
     return primitive
 
 
-_value, _tangent, _cotangent = (
-    _identity("foreign_return"),
-    _identity("foreign_tangent"),
-    _identity("foreign_gradient"),
-)
+_value, _tangent = _identity("foreign_return"), _identity("foreign_tangent")
+_cotangent = _identity("foreign_gradient")
 
 
 def _receive(cotangent: object, *, number: int) -> Any:

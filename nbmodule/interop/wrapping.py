@@ -185,9 +185,8 @@ class Wiring:
 def around(
     model: Wrapped, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs
 ) -> Any:
-    """The call of one submodule, seen as the call of its part."""
-    wiring = model._wiring
-    part = wiring.part(model, path, instance)
+    """The call of the model or a submodule, seen as the call of its part."""
+    part = model._wiring.part(model, path, instance) if path else model
     if part is None:
         return run(*args, **kwargs)
     if now.tracker is not None and not is_captured():

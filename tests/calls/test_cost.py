@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import track
+from nbmodule import track
 from nbmodule.core.compiled.call_record import record_call
 
 

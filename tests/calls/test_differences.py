@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.calls import check, diff
+from nbmodule import check, diff
 from nbmodule.views import record_for
 from nbmodule.views.renderers.plain_text import text_of
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import Recorder, check, compare, diff, first_nonfinite, memory, track
+from nbmodule import Recorder, check, compare, diff, first_nonfinite, memory, track
 from nbmodule.views import html_of, record_for
 from nbmodule.views.renderers.plain_text import text_of
 

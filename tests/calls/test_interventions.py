@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import track
+from nbmodule import track
 from nbmodule.interventions.patch import patch
 
 from jax_settings import FLOAT

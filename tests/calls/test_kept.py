@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import load_calls, track
+from nbmodule import load_calls, track
 from nbmodule.calls.kept import as_calls
 
 

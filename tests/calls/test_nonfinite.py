@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import first_nonfinite
+from nbmodule import first_nonfinite
 
 from jax_settings import FLOAT
 

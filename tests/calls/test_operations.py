@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import track
+from nbmodule import track
 
 
 class Attends(nb.Module):

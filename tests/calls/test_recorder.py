@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import Recorder, memory, track
+from nbmodule import Recorder, memory, track
 
 
 @pytest.fixture
@@ -91,8 +91,7 @@ def test_steps_may_be_numbered_by_hand(net, x):
             net(x)
     assert recorder.steps == (100, 1200)
     with pytest.raises(
-        nb.PathError,
-        match="step 150 was not recorded; the nearest is 100, recorded are 100, 1200",
+        nb.PathError, match="step 150 was not recorded; the nearest is 100, recorded are 100, 1200"
     ):
         recorder[150]
 

@@ -260,8 +260,7 @@ def test_the_largest_difference_is_not_looked_for_where_nan_was_expected_and_fou
     x = jnp.array([jnp.nan, 1.0, 2.0])
     net = nb.Sequential(nb.Identity())
     with pytest.raises(
-        nb.SubmoduleReturnError,
-        match=r"the largest difference is 3 at \[2\] \(expected 5, got 2;",
+        nb.SubmoduleReturnError, match=r"the largest difference is 3 at \[2\] \(expected 5, got 2;"
     ):
         net(x, expected_submod_rets={"0": np.array([np.nan, 1.0, 5.0])})
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls import tap, track
+from nbmodule import tap, track
 
 from jax_settings import FLOAT
 

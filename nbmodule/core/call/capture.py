@@ -42,13 +42,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import (
-    Slot,
-    deliveries,
-    let_go,
-    now,
-    slot_of,
-)
+from nbmodule.core.variables.frame import Slot, deliveries, let_go, now, slot_of
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, SubmoduleReturnError
 from nbmodule.tree.container import Container
@@ -468,8 +462,7 @@ def _as_ours(module: CoreModule, actual: Any, expected: Any) -> np.ndarray:
         return np.broadcast_to(value, np.shape(actual))
     if not hasattr(expected, "detach"):
         return value
-    is_of_torch = hasattr(type(module), "_framework") and cast(Any, module)._framework == "torch"
-    return value if is_of_torch else channels_as_in(actual, value)
+    return value if module._framework == "torch" else channels_as_in(actual, value)
 
 
 # Errors lie below sockets, so the class cannot name its display itself.

@@ -84,6 +84,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
     __signature__ = ConstructorSignature()
     _is_module = True
     _takes_attributes = True  # in the bases themselves, keyword arguments are attributes
+    _framework = ""  # that a foreign model is of
     _short_names: dict[str, str] = {}  # short names of variables in `v`, by attribute name
 
     # what `ModuleMeta` puts into each class; the options of a call, such as `v=`, pass the second
@@ -441,8 +442,6 @@ def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> 
     return device, v
 
 
-CoreModule._base_build, CoreModule._base_create_variables = (
-    CoreModule._build,
-    CoreModule._create_variables,
-)  # type: ignore[attr-defined]
+CoreModule._base_build = CoreModule._build  # type: ignore[attr-defined]
+CoreModule._base_create_variables = CoreModule._create_variables  # type: ignore[attr-defined]
 structure.register(CoreModule)

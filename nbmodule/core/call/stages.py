@@ -260,6 +260,9 @@ def _has_values(module: CoreModule) -> bool:
 
 
 # -- scope, record and hooks --
+_ESCAPED = str.maketrans({"%": "%25", "/": "%2F", "(": "%28", ")": "%29"})  # they separate scopes
+
+
 def scope_of(module: CoreModule) -> Any:
     """Return the name scope of a traced call: the child's escaped name, numbered from its second
     call on.
@@ -267,7 +270,7 @@ def scope_of(module: CoreModule) -> Any:
     if is_eager() or getattr(type(module), "_has_scope_already", False):
         return nullcontext()
     caller = now.stack[-1] if now.stack else None
-    name = escape_scope(own_name(module, caller))
+    name = own_name(module, caller).translate(_ESCAPED)
     if caller is not None:
         count = now.counts[-1][name] = now.counts[-1].get(name, 0) + 1
         name = f"{name}#{count}" if count > 1 else name
@@ -292,11 +295,6 @@ def own_name(module: Any, caller: Any = None) -> str:
         if name is not None:
             return name
     return type(module).__name__
-
-
-def escape_scope(name: str) -> str:
-    """Escape the characters that separate scopes."""
-    return name.replace("%", "%25").replace("/", "%2F").replace("(", "%28").replace(")", "%29")
 
 
 def observe(call: ModuleCall, stages: Remaining) -> Any:

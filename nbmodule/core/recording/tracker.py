@@ -265,11 +265,9 @@ def describe(tree: Any) -> str:
         return describe_shape(tree)
     if isinstance(tree, (tuple, list)):
         inside = ", ".join(map(describe, tree))
-        return (
-            f"[{inside}]"
-            if isinstance(tree, list)
-            else f"({inside}{',' if len(tree) == 1 else ''})"
-        )
+        if isinstance(tree, list):
+            return f"[{inside}]"
+        return f"({inside},)" if len(tree) == 1 else f"({inside})"
     if tree is None or isinstance(tree, (bool, int, float, complex)):
         return repr(tree)
     if isinstance(tree, str):
@@ -279,11 +277,9 @@ def describe(tree: Any) -> str:
         leaves = jax.tree.leaves(tree) if not hasattr(type(tree), "_is_module") else []
     except Exception:  # noqa: BLE001 - an object that refuses to be flattened is opaque
         leaves = []
-    return (
-        f"{type(tree).__name__}({', '.join(map(describe, leaves))})"
-        if leaves and leaves[0] is not tree
-        else type(tree).__name__
-    )
+    if not leaves or leaves[0] is tree:
+        return type(tree).__name__
+    return f"{type(tree).__name__}({', '.join(map(describe, leaves))})"
 
 
 def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:

@@ -4,13 +4,15 @@ do.
 
 from __future__ import annotations
 
-import inspect
 from typing import TYPE_CHECKING, Any
 
+import jax
+
+from nbmodule.base.foreign import is_tensor
 from nbmodule.graphs import Graph
 from nbmodule.graphs.model import Failure, Group, Literal, Ref, Value
 from nbmodule.graphs.reading.builder import Builder
-from nbmodule.graphs.reading.trace import add_totals, mark_dead
+from nbmodule.graphs.reading.trace import add_totals, input_names, is_array, mark_dead
 from nbmodule.interop.torch_native.operations import (
     ModuleRun,
     RunListener,
@@ -133,17 +135,10 @@ def named(
     model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[tuple[str, Any]]:
     """The tensors among the arguments of a forward, by the names of its parameters."""
-    try:
-        bound = inspect.signature(model.forward).bind(*args, **kwargs).arguments
-    except (TypeError, ValueError):
-        bound = {f"argument {i}": value for i, value in enumerate(args)} | kwargs
-    text: list[tuple[str, Any]] = []
-    for name, value in bound.items():
-        inside = tensors_in(value)
-        text += [
-            (name if len(inside) == 1 else f"{name}.{i}", tensor) for i, tensor in enumerate(inside)
-        ]
-    return text
+    by_name = [kwargs[name] for name in sorted(kwargs)]
+    arrays = filter(is_array, jax.tree.leaves((args, by_name)))
+    pairs = zip(input_names(model.forward, args, kwargs), arrays, strict=True)
+    return [(name, array) for name, array in pairs if is_tensor(array)]
 
 
 def value_of(tensor: Tensor) -> Value:
@@ -152,6 +147,4 @@ def value_of(tensor: Tensor) -> Value:
 
 def shapes_of(tree: object) -> Any:
     """Nested values with the shape and dtype of each tensor in its place."""
-    import jax
-
     return mapped(tree, lambda tensor: jax.ShapeDtypeStruct(tuple(tensor.shape), dtype_of(tensor)))

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import hint, match
-from nbmodule.calls import track
 from nbmodule.calls.summary import Summary, TracedCalls
+from nbmodule.calls.track import track
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interop.torch_native.graph import graph, shapes_of

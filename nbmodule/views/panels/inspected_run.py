@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.format import count_noun
 from nbmodule.base.sockets import socket
-from nbmodule.calls import track
 from nbmodule.calls.alone import arguments_of
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.recorder import RecordedStep, Recorder
+from nbmodule.calls.track import track
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit
