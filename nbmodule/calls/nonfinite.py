@@ -20,13 +20,10 @@ from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.call.staging import Staged, staged
-from nbmodule.core.compiled.capture import reachable
-from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.carried import extract_objects
 from nbmodule.core.transforms.differentiate import grad, is_floating
-from nbmodule.core.transforms.options import argument_names, of_forward, taken
+from nbmodule.core.transforms.options import argument_names
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
@@ -162,10 +159,7 @@ def first_nonfinite(
         raise ArgumentTypeError(
             f"nb.first_nonfinite takes a module or a function, got {type(fn).__name__}."
         )
-    inside, run = fn, fn
-    while isinstance(inside, Jit):
-        inside = inside.fn
-    args, kwargs = taken("nb.first_nonfinite", of_forward(inside), args, kwargs)
+    run = fn
     if backward:
         if not is_module(fn):
             raise ArgumentError(
@@ -174,14 +168,12 @@ def first_nonfinite(
             )
         run = grad(lambda model, *args, **kwargs: _total(model(*args, **kwargs)))
         args = (fn, *args)
-    reached = [*reachable(inside), *extract_objects((args, kwargs))[1]]
-    roots = {type(value).__name__ for value in reached if is_module(value)}
     # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
     with jax.debug_nans(False), jax.debug_infs(False):
-        return staged(run, args, kwargs, lambda stage: _search(run, stage, roots))
+        return staged(run, args, kwargs, lambda stage: _search(run, stage))
 
 
-def _search(fn: Callable[..., Any], stage: Staged, roots: set[str]) -> NonFinite | None:
+def _search(fn: Callable[..., Any], stage: Staged) -> NonFinite | None:
     """Trace a function with its variables taken out, and run it operation by operation."""
     arguments = (stage.args, stage.kwargs)
     inputs, joined = separated(arguments, _is_number)
@@ -193,7 +185,7 @@ def _search(fn: Callable[..., Any], stage: Staged, roots: set[str]) -> NonFinite
 
     closed = jax.make_jaxpr(run)(stage.values, inputs)
     variables = [variable.value for variable in stage.variables]
-    watch = _Watch(roots)
+    watch = _Watch(stage.roots)
     outputs = evaluate(closed, [*variables, *inputs], watch)
     origin, chosen = watch.origins.find(outputs), watch.origins.chosen
     if origin is not None:

@@ -4,7 +4,7 @@ variables it had.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from typing import Any
 
 import jax
@@ -47,10 +47,12 @@ def operations_of(call: Call) -> list[Call]:
         row = jax.vmap(row)
     with untracked():
         results = row(values, list(map(jax.numpy.asarray, inputs)))
-    return [
-        _as_call(operation._replace(inputs=a, outputs=b), call, number)
-        for number, (operation, (a, b)) in enumerate(zip(operations, results))
-    ]
+    made, counts = [], Counter[str]()
+    for number, (operation, (a, b)) in enumerate(zip(operations, results)):
+        made.append(_as_call(operation._replace(inputs=a, outputs=b), call, number))
+        made[-1].index = counts[made[-1].path]
+        counts[made[-1].path] += 1
+    return made
 
 
 def _as_call(operation: Operation, call: Call, number: int) -> Call:
@@ -71,12 +73,3 @@ def _as_call(operation: Operation, call: Call, number: int) -> Call:
         return_shapes=describe(outputs),
         source=operation.source,
     )
-
-
-def numbered(calls: Sequence[Call]) -> list[Call]:
-    """The same calls, with repeats of one path within one parent call counted."""
-    counts: dict[Any, int] = {}
-    for call in calls:
-        key = (id(call.parent), call.path)
-        call.index = counts[key] = counts.get(key, -1) + 1
-    return list(calls)

@@ -116,7 +116,7 @@ def track(
         returns,
         None if inputs is None else as_flag("inputs", inputs),
         gradients,
-        Choice(model, None, operations, "operations") if operations else None,
+        None if operations in ((), None) else Choice(model, None, operations, "operations"),
         order,
         as_flag("profile", profile),
         int(last),
@@ -421,14 +421,12 @@ class Recorded(Calls):
             >>> [call.class_name for call in calls.operations]
             ['exp', 'add']
         """
-        from nbmodule.calls.operations import numbered, operations_of
+        from nbmodule.calls.operations import operations_of
 
         steps = list(self._steps.kept)
         chosen = [call for call in steps[-1].calls if "variables" in call.values] if steps else []
-        return Calls(
-            numbered([operation for call in chosen for operation in operations_of(call)]),
-            name=f"operations of {self.name}",
-        )
+        operations = [operation for call in chosen for operation in operations_of(call)]
+        return Calls(operations, name=f"operations of {self.name}")
 
     @property
     def nbytes(self) -> int:

@@ -16,12 +16,8 @@ class Block(nb.Module):
 
 class Net(nb.Module):
     def __init__(self):
-        self.stem, self.blocks, self.head, self.spare = (
-            nb.Linear(3, 4),
-            [Block(), Block()],
-            nb.Linear(4, 2),
-            nb.Tanh(),
-        )
+        self.stem, self.blocks = nb.Linear(3, 4), [Block(), Block()]
+        self.head, self.spare = nb.Linear(4, 2), nb.Tanh()
 
     def forward(self, x):
         x = self.stem(x)

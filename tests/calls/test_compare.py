@@ -22,11 +22,8 @@ class Attention(nb.Module):
 
 class Block(nb.Module):
     def __init__(self, width):
-        self.norm, self.attn, self.mlp = (
-            nb.LayerNorm(width),
-            Attention(width),
-            nb.Linear(width, width),
-        )
+        self.norm, self.attn = nb.LayerNorm(width), Attention(width)
+        self.mlp = nb.Linear(width, width)
 
     def forward(self, x):
         x = x + self.attn(self.norm(x))
@@ -124,18 +121,12 @@ def test_a_reference_of_another_framework_is_aligned_by_path_and_order(model, x)
     rows = hooked(layers, torch.tensor(np.asarray(x)))
     ours = nb.Sequential(nb.Linear(8, 5), nb.Tanh(), nb.Linear(5, 2))
     for i in (0, 2):
-        ours[i].weight.value, ours[i].bias.value = (
-            layers[i].weight.detach().numpy(),
-            layers[i].bias.detach().numpy(),
-        )
+        ours[i].weight.value = layers[i].weight.detach().numpy()
+        ours[i].bias.value = layers[i].bias.detach().numpy()
     assert compare(run(ours, x), rows).agrees
     renamed = [(f"module_{i}", given, out) for i, (_, given, out) in enumerate(rows)]
-    assert [(p.path, p.expected.path) for p in compare(run(ours, x), renamed)] == [
-        ("0", "module_0"),
-        ("1", "module_1"),
-        ("2", "module_2"),
-        ("", "module_3"),
-    ]
+    found = {pair.path: pair.expected.path for pair in compare(run(ours, x), renamed)}
+    assert found == {"0": "module_0", "1": "module_1", "2": "module_2", "": "module_3"}
     ours[2].bias[1] = 3.0
     assert compare(run(ours, x), renamed).first.path == "2"
 
@@ -156,13 +147,10 @@ def images():
 def test_a_pair_has_both_sides_in_the_layout_in_which_they_are_compared(images, noted):
     ours, theirs, x, given = images
     compared = compare(run(ours, x), noted(theirs, given))
-    assert (compared.first.path, compared.first.fault, compared.first.largest) == (
-        "0",
-        "module",
-        pytest.approx(1),
-    )
-    assert compared.first.where[-1] == 4
-    assert compared.first.input_gap.agrees
+    first = compared.first
+    assert (first.path, first.fault, first.largest) == ("0", "module", pytest.approx(1))
+    assert first.where[-1] == 4
+    assert first.input_gap.agrees
     pair = compared[""]
     np.testing.assert_array_equal(pair.returns[0][0], ours(x))
     np.testing.assert_array_equal(
@@ -199,11 +187,8 @@ def test_nan_is_a_difference_and_equal_to_itself(model, x):
     wrong = {call.path: np.asarray(call.returns).copy() for call in reference}
     wrong["blocks.3.mlp"][2, 1] = np.nan
     found = compare(reference, wrong)
-    assert (found.first.path, found.first.where, found.first.largest) == (
-        "blocks.3.mlp",
-        (2, 1),
-        np.inf,
-    )
+    first = found.first
+    assert (first.path, first.where, first.largest) == ("blocks.3.mlp", (2, 1), np.inf)
     same = {"blocks.3.mlp": wrong["blocks.3.mlp"]}
     assert compare(as_calls(same), same).agrees
 

@@ -33,11 +33,8 @@ def test_each_leaf_is_told_apart_or_the_same():
         "shape": "shape",
         "dtype": "dtype",
     }
-    assert (found["w"].largest, found["w"].where, found["w"].relative) == (
-        0.5,
-        (1, 0),
-        float("inf"),
-    )
+    w = found["w"]
+    assert (w.largest, w.where, w.relative) == (0.5, (1, 0), float("inf"))
     assert "from 0 by 0.5" in repr(found) and "1 only in b" in repr(found)
     assert found
 

@@ -31,14 +31,8 @@ def run(recorder, train, x, steps):
 @pytest.mark.parametrize("where", ["memory", "disk"])
 @pytest.mark.parametrize("returns", ["stats", True])
 def test_every_nth_step_is_kept_with_what_was_asked(where, returns, net, x, train, tmp_path):
-    recorder = Recorder(
-        net,
-        returns,
-        parameters=True,
-        gradients=True,
-        every=3,
-        where="memory" if where == "memory" else tmp_path / "run",
-    )
+    place = "memory" if where == "memory" else tmp_path / "run"
+    recorder = Recorder(net, returns, parameters=True, gradients=True, every=3, where=place)
     wanted = {}
     for number in range(8):
         with recorder:
@@ -48,19 +42,12 @@ def test_every_nth_step_is_kept_with_what_was_asked(where, returns, net, x, trai
     for number in recorder.steps:
         step = recorder[number]
         assert (step.number, step.paths[:2]) == (number, ("", "stem"))
-        found, parameter, gradient = (
-            step["head"],
-            step.parameters["stem.weight"],
-            step.gradients["stem.weight"],
-        )
+        found, name = step["head"], "stem.weight"
+        parameter, gradient = step.parameters[name], step.gradients[name]
         if returns == "stats":
             assert found.statistics.size == 10
-            np.testing.assert_allclose(
-                [parameter.mean, parameter.max],
-                [wanted[number].mean(), wanted[number].max()],
-                rtol=1e-4,
-                atol=1e-6,
-            )
+            figures = [wanted[number].mean(), wanted[number].max()]
+            np.testing.assert_allclose([parameter.mean, parameter.max], figures, 1e-4, 1e-6)
             assert gradient.size == 12
         else:
             assert found.returns.shape == (5, 2)

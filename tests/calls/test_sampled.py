@@ -60,11 +60,8 @@ def test_a_single_value_that_is_not_finite_is_counted_wherever_it_stands(shape, 
             x = plain.copy()
             x[at] = bad
             found = read_statistics(reduce(jnp.asarray(x.reshape(shape))))
-            assert (found.size, found.nan, found.inf) == (
-                size,
-                int(np.isnan(bad)),
-                int(np.isinf(bad)),
-            ), (kind, at, bad)
+            figures = (size, int(np.isnan(bad)), int(np.isinf(bad)))
+            assert (found.size, found.nan, found.inf) == figures, (kind, at, bad)
         clean = read_statistics(reduce(jnp.asarray(plain.reshape(shape))))
         assert clean.nonfinite == 0
 
@@ -100,11 +97,8 @@ def test_the_mean_square_is_of_all_elements_and_the_rest_of_a_sample():
 def test_any_shape_and_dtype_has_statistics(shape, dtype):
     x = jnp.ones(shape, dtype)
     found = read_statistics(compiled()(x))
-    assert (
-        (found is None)
-        if x.size == 0
-        else (found.size, found.mean, found.max, found.nonfinite) == (x.size, 1, 1, 0)
-    )
+    figures = found and (found.size, found.mean, found.max, found.nonfinite)
+    assert figures == ((x.size, 1, 1, 0) if x.size else None)
 
 
 def test_one_bad_value_in_a_tracked_step_is_found_in_returns_and_gradients_through_scan_and_vmap():
@@ -134,24 +128,13 @@ def test_statistics_survive_a_file_with_what_they_are_of(tmp_path):
 @pytest.mark.parametrize("shape", [(70_001,), (64, 2047), (3, 5, 129, 33), (20, 4000)], ids=str)
 def test_many_values_that_are_not_finite_are_counted_one_by_one(shape):
     reduce, rng = compiled(), np.random.default_rng(1)
-    for share in (
-        (0.0, 0.0),
-        (1e-4, 1e-3),
-        (0.3, 0.3),
-        (0.0, 1.0),
-        (1.0, 0.0),
-        (0.999, 1e-3),
-        (1e-3, 0.999),
-    ):
-        drawn = rng.random(shape)
-        x = np.where(
-            drawn < share[0],
-            np.nan,
-            np.where(drawn > 1 - share[1], np.inf, rng.normal(size=shape) * 1e30),
-        )
-        x = x.astype(np.float32)
+    shares = [(0.0, 0.0), (1e-4, 1e-3), (0.3, 0.3), (0.0, 1.0), (1.0, 0.0), (0.999, 1e-3)]
+    for nan, inf in (*shares, (1e-3, 0.999)):
+        drawn, x = rng.random(shape), (rng.normal(size=shape) * 1e30).astype(np.float32)
+        x[drawn > 1 - inf] = np.inf
+        x[drawn < nan] = np.nan
         found = read_statistics(reduce(jnp.asarray(x)))
-        assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum()), share
+        assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum()), (nan, inf)
 
 
 def test_double_precision_has_its_own_range():

@@ -17,16 +17,8 @@ WAYS = {
     "scan of rows": lambda run, x: nb.scan(lambda c, row: (c, run(row)), 0, x),
     "checkpoint": lambda run, x: nb.grad(nb.checkpoint(lambda x: run(x).sum()))(x),
 }
-KEYS = [
-    "stem",
-    "blocks__0__lin",
-    "blocks__0__act",
-    "blocks__0",
-    "blocks__1__lin",
-    "blocks__1__act",
-    "blocks__1",
-    "head",
-]
+BLOCKS = [f"blocks__{i}{part}" for i in (0, 1) for part in ("__lin", "__act", "")]
+KEYS = ["stem", *BLOCKS, "head"]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -179,11 +171,8 @@ def test_variables_stand_at_the_bottom_of_a_bounded_order(net, x):
 def test_the_rows_of_a_bounded_order_keep_the_levels_of_the_calls(net, x):
     net(x, track_submod_call_order=True, submods_to_track=["blocks.0.lin"])
     rows = net.submod_call_order._facts
-    assert [(row["path"], row["parent"], row["depth"]) for row in rows] == [
-        ("", None, 0),
-        ("blocks.0", 0, 1),
-        ("blocks.0.lin", 1, 2),
-    ]
+    found = {row["path"]: (row["parent"], row["depth"]) for row in rows}
+    assert found == {"": (None, 0), "blocks.0": (0, 1), "blocks.0.lin": (1, 2)}
 
 
 @pytest.mark.parametrize("way", ["eager", "jit", "grad in jit"])
@@ -283,10 +272,8 @@ def test_returns_of_pytorch_are_expected_as_tensors_with_their_channels_first():
         caught.value.expected, wanted.detach().numpy().transpose(0, 2, 3, 1)
     )
     nchw = nb.from_torch(torch.nn.Sequential(theirs))
-    nchw(
-        np.ascontiguousarray(x.transpose(0, 3, 1, 2)),
-        expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}},
-    )
+    given = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+    nchw(given, expected_submod_rets={"0": {"val": wanted, "atol": 1e-5}})
 
 
 def test_returns_asked_for_in_a_scan_are_there_where_nothing_is_compiled(net, x):
@@ -295,11 +282,8 @@ def test_returns_asked_for_in_a_scan_are_there_where_nothing_is_compiled(net, x)
     wanted = net.submod_rets.cont_to_dict()
     with jax.disable_jit():
         run()
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5),
-        net.submod_rets.cont_to_dict(),
-        wanted,
-    )
+    close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5)
+    jax.tree.map(close, net.submod_rets.cont_to_dict(), wanted)
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
@@ -314,12 +298,8 @@ def test_a_return_that_is_expected_and_does_not_come_differs(compiled, net, x):
         nb.SubmoduleReturnError, match='Net: "stem" returned 1 time, expected were 2 returns'
     ):
         call(x, expected_submod_rets={"stem": [stem, stem]})
-    call(
-        x,
-        expected_submod_rets={
-            "stem": {"val": stem + 0.1, "atol": jnp.float32(0.2), "rtol": [None]}
-        },
-    )
+    near = {"val": stem + 0.1, "atol": jnp.float32(0.2), "rtol": [None]}
+    call(x, expected_submod_rets={"stem": near})
 
 
 def test_a_text_stands_for_no_return(net, x):

@@ -51,6 +51,7 @@ class Staged(NamedTuple):
         args: Positional arguments, with None for the modules among them.
         kwargs: Keyword arguments, likewise.
         names: Name of each variable, `blocks.0.weight`.
+        roots: Class names of the modules that it calls, other than itself.
         titles: Class name of each module by dotted path.
         aliases: The one path of a shared module, for each other path that calls may take to it.
         log: The calls of submodules, in order, where a tracker is open while `fn` is traced.
@@ -63,6 +64,7 @@ class Staged(NamedTuple):
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     names: list[str]
+    roots: set[str]
     titles: dict[str, str]
     aliases: dict[str, str]
     log: Log
@@ -110,9 +112,11 @@ def staged(
 def _staged(job: Job) -> Staged:
     """Describe a function with the objects that it is known to use."""
     names: dict[Variable, str] = {}
+    objects = (*job.call.objects, *job.captured)
+    roots = {type(obj).__name__ for obj in objects if is_module(obj) and obj is not job.fn}
     titles: dict[str, str] = {}
     aliases: dict[str, str] = {}
-    for obj in (*job.call.objects, *job.captured):
+    for obj in objects:
         prefix = "" if obj is job.fn else _object_name(obj)
         if isinstance(obj, Variable):
             names.setdefault(obj, prefix)
@@ -128,7 +132,7 @@ def _staged(job: Job) -> Staged:
     fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
     args, kwargs = job.call.args, job.call.kwargs
     own = list(names.values())
-    return Staged(fn, whole, list(names), values, args, kwargs, own, titles, aliases, log)
+    return Staged(fn, whole, list(names), values, args, kwargs, own, roots, titles, aliases, log)
 
 
 def _pure_function(

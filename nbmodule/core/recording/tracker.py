@@ -250,11 +250,9 @@ def end(
 
 def fail(index: int, error: BaseException) -> None:
     """Log that the call ended with an exception."""
-    first = str(error).splitlines()[0] if str(error) else ""
     log: Any = current_log()
-    log.end(
-        index, "", {}, error=f"{type(error).__name__}: {first}" if first else type(error).__name__
-    )
+    first, *_ = f"{type(error).__name__}: {error}".splitlines()
+    log.end(index, "", {}, error=first.removesuffix(": "))
 
 
 def describe(tree: Any) -> str:

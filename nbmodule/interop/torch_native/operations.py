@@ -9,7 +9,6 @@ import math
 import os
 import sys
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -28,8 +27,6 @@ class ModuleRun(NamedTuple):
 
     path: str
     class_name: str
-    number: int
-    """How many calls of that path came before it."""
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
@@ -71,12 +68,10 @@ def followed(model: object, listener: RunListener, *, operations: bool = True) -
     check_viewable(without_compiled(model), "a run of the model", needs_values=False)
     with ExitStack() as stack:
         runs: list[ModuleRun] = []
-        counts: Counter[str] = Counter()
 
         def hook(path: str, module: torch.nn.Module) -> None:
             def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-                runs.append(ModuleRun(path, type(module).__name__, counts[path], args, kwargs))
-                counts[path] += 1
+                runs.append(ModuleRun(path, type(module).__name__, args, kwargs))
                 listener.entered(runs[-1])
 
             def after(_: object, args: object, kwargs: object, outputs: object) -> Any:

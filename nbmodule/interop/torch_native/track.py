@@ -5,7 +5,6 @@ each tensor whose gradient is wanted.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -40,11 +39,9 @@ class WatchedTorch(StandIn):
         self.copies = Copies()
         # That are running: the part, the exception that is handled around it, and its log entry.
         self._calls: list[tuple[Module, BaseException | None, Generator[None, Any, None]]] = []
-        self._thread = 0
         self._gradients: dict[str, Any] | None = None  # of the step whose backward pass runs
 
     def _reporting(self) -> Generator[None, None, None]:
-        self._thread = threading.get_ident()
         with ExitStack() as stack:
             stack.enter_context(eager())
             stack.callback(self._leave)
@@ -70,17 +67,15 @@ class WatchedTorch(StandIn):
     def _hook(self, stack: ExitStack, module: torch.nn.Module, part: Module) -> None:
         changes = any(getattr(layer, "inplace", False) for layer in module.modules())
 
-        def is_own_thread() -> bool:
-            return threading.get_ident() == self._thread
-
         def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-            if now.tracker is not None and is_own_thread() and not is_in_backward():
+            if now.tracker is not None and not is_in_backward():
                 entry = self._logged(part, args, kwargs, changes)
                 next(entry)
                 self._calls.append((part, sys.exc_info()[1], entry))
 
         def after(_: object, args: object, kwargs: object, outputs: object) -> None:
-            if not is_own_thread() or not self._calls or self._calls[-1][0] is not part:
+            # In other threads there is no tracker.
+            if now.tracker is None or not self._calls or self._calls[-1][0] is not part:
                 return
             error = sys.exc_info()[1]
             self._finish(outputs, error if error is not self._calls[-1][1] else None)
