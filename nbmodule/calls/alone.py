@@ -111,11 +111,22 @@ def estimate(calls: Sequence[Call]) -> None:
 
     def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
         cost = traced.lower().cost_analysis() or {}
-        cost = cost[0] if isinstance(cost, (list, tuple)) else cost
         flops = sum(flops for *_, flops in counted(traced.jaxpr))
         return {"flops": flops, "bytes_accessed": cost.get("bytes accessed")}
 
     for_each(calls, one)
+
+
+def timed(call: Callable[[], Any], runs: int, warm: int = 3) -> list[float]:
+    """The seconds of some runs, without what is copied for each."""
+    results = []
+    for number in range(-warm, runs):
+        run = call()
+        start = time.perf_counter()
+        jax.block_until_ready(run())
+        if number >= 0:
+            results.append(time.perf_counter() - start)
+    return results
 
 
 def measure(calls: Sequence[Call]) -> None:
@@ -125,12 +136,7 @@ def measure(calls: Sequence[Call]) -> None:
 
     def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
         compiled = traced.lower().compile()
-        jax.block_until_ready(compiled(values, examples))
-        results = []
-        for _ in range(REPEATS):
-            start = time.perf_counter()
-            jax.block_until_ready(compiled(values, examples))
-            results.append(time.perf_counter() - start)
+        results = timed(lambda: lambda: compiled(values, examples), REPEATS, warm=1)
         return {"seconds": statistics.median(results), "start": None, "compiling": None}
 
     with jax.disable_jit(False):  # where JAX refuses what was compiled beforehand

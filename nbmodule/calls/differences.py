@@ -53,12 +53,8 @@ class Change:
 class Difference(PathRows[Change]):
     """The differences of two nested values, leaf by leaf; `bool()` tells whether there are any."""
 
-    def __init__(self, changes: list[Change]) -> None:
-        super().__init__(changes)
-        self.changes = changes
-
     def __bool__(self) -> bool:
-        return any(change.status != "same" for change in self.changes)
+        return any(change.status != "same" for change in self)
 
 
 def diff(a: object, b: object, *, rtol: float = 0.0, atol: float = 0.0) -> Difference:

@@ -114,14 +114,15 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
 
 
 # -- any nested value as JSON and arrays --
-def encoded(tree: object, arrays: dict[str, Any]) -> Any:
+def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
     """Encode a nested value as JSON; arrays go to `arrays` under a number.
 
     Other nodes of a PyTree become lists of leaves.
     """
     if isinstance(tree, StaticLeaf):
         tree = as_given(tree)
-    if isinstance(tree, (jax.Array, np.ndarray, np.generic)) and not _is_key(tree):
+    is_array = isinstance(tree, (jax.Array, np.ndarray, np.generic))
+    if is_array and not jax.numpy.issubdtype(tree.dtype, jax.dtypes.prng_key):
         name = f"a{len(arrays)}"
         arrays[name] = tree
         return {"array": name}
@@ -148,10 +149,6 @@ class Opaque:
 
     def __repr__(self) -> str:
         return f"<{self.class_name}>"
-
-
-def _is_key(x: object) -> bool:
-    return isinstance(x, jax.Array) and jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
 def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import statistics
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -23,6 +22,7 @@ from nbmodule.base.kinds import is_whole
 from nbmodule.base.scopes import Mark, marks_in, marks_of, read_scopes
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
+from nbmodule.calls.alone import timed
 from nbmodule.calls.instructions import (
     CONTAINERS,
     Instruction,
@@ -41,7 +41,6 @@ from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentError, ArgumentTypeError, TraceError
 
 PASSES: tuple[str, ...] = ("forward", "backward", "optimizer", "rest")
-_WARM = 3
 OUTSIDE = "outside modules"
 # Share of a step by which the profiler may change its time before the title doubts the rows.
 MOST_OVERHEAD = 0.25
@@ -207,13 +206,13 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         if is_foreign(fn):
             fn, args, kwargs = socket("as_it_stands")("profile", fn, args, kwargs)
         result = _prepared(fn, args, kwargs)
-        times = _timed(result.call, runs)
+        times = timed(result.call, runs)
         spent: list[float] = []
         events = record_events(
-            lambda: spent.extend(_timed(result.call, runs, warm=0)), result.module
+            lambda: spent.extend(timed(result.call, runs, warm=0)), result.module
         )
         # before and after: a machine that gets busier meanwhile is so for both
-        times += _timed(result.call, runs, warm=0)
+        times += timed(result.call, runs, warm=0)
         owned, best = statistics.median(times), _best_flops()
     events = [event for event in events if event.name in result.instructions]
     if not events:
@@ -330,18 +329,6 @@ def _copied(leaf: object) -> Any:
     return jnp.copy(leaf) if isinstance(leaf, jax.Array) else leaf
 
 
-def _timed(call: Callable[[], Any], runs: int, warm: int = _WARM) -> list[float]:
-    """The seconds of some runs, without what is copied for each."""
-    results = []
-    for number in range(-warm, runs):
-        run = call()
-        start = time.perf_counter()
-        jax.block_until_ready(run())
-        if number >= 0:
-            results.append(time.perf_counter() - start)
-    return results
-
-
 _best: dict[str, float] = {}
 
 
@@ -351,7 +338,7 @@ def _best_flops() -> float:
     if backend not in _best:
         size = 512 if backend == "cpu" else 4096
         product, x = jax.jit(jnp.dot), jnp.ones((size, size), jnp.float32)
-        times = _timed(lambda: lambda: product(x, x), 5)
+        times = timed(lambda: lambda: product(x, x), 5)
         _best[backend] = 2 * size**3 / min(times)
     return _best[backend]
 
