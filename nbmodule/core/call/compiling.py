@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
@@ -204,20 +206,15 @@ def stateful_objects(call: ModuleCall) -> tuple[Any, ...]:
     objects = list(options.get("stateful") or config.stateful)
     for name, source in (("arg_stateful_idxs", call.args), ("kwarg_stateful_idxs", call.kwargs)):
         for path in options.get(name) or getattr(config, name):
-            objects.append(_item_at(source, path, name))
+            steps = path if isinstance(path, (list, tuple)) else (path,)
+            try:
+                objects.append(functools.reduce(operator.getitem, steps, source))
+            except (KeyError, IndexError, TypeError) as error:
+                raise NbModuleError(
+                    f"{name}=[{list(steps)!r}] names no argument of this call "
+                    f"({type(error).__name__}: {error})."
+                ) from error
     return tuple(objects)
-
-
-def _item_at(obj: Any, path: Any, name: str) -> Any:
-    for step in path if isinstance(path, (list, tuple)) else (path,):
-        try:
-            obj = obj[step]
-        except (KeyError, IndexError, TypeError) as error:
-            raise NbModuleError(
-                f"{name}=[{list(path)!r}] names no argument of this call "
-                f"({type(error).__name__}: {error})."
-            ) from error
-    return obj
 
 
 # Stateful objects that JAX does not know: dicts, Containers, lists, plain objects

@@ -90,10 +90,8 @@ def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
         parts = [mapped(value, fn) for value in tree]
         if isinstance(tree, list):
             return parts
-        try:
-            return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
-        except Exception:  # noqa: BLE001 - a named tuple that computes with its fields
-            return tuple(parts)
+        make: Any = getattr(tree, "_make", tuple)  # does not call the constructor of a named tuple
+        return make(parts)
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
         return {
             field.name: mapped(getattr(tree, field.name), fn) for field in dataclasses.fields(tree)
