@@ -204,7 +204,8 @@ def stateful_objects(call: ModuleCall) -> tuple[Any, ...]:
     """Return the objects whose changes belong to the compiled call."""
     config, options = call.module._nbm.config, call.options
     objects = list(options.get("stateful") or config.stateful)
-    for name, source in (("arg_stateful_idxs", call.args), ("kwarg_stateful_idxs", call.kwargs)):
+    sources: dict[str, Any] = {"arg_stateful_idxs": call.args, "kwarg_stateful_idxs": call.kwargs}
+    for name, source in sources.items():
         for path in options.get(name) or getattr(config, name):
             steps = path if isinstance(path, (list, tuple)) else (path,)
             try:

@@ -211,23 +211,27 @@ def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> dic
     return labels
 
 
+def _marked_leaves(form: Any, arrays: Iterable[Any]) -> tuple[list[Any], Any]:
+    """Return arrays, stateful objects and static values of arguments, and their structure."""
+    return jax.tree.flatten(form.unflatten(arrays), is_leaf=is_mark)
+
+
 # Facts: the keys of a trace, by subject
 def _facts(
     key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Mapping[int, str]
 ) -> Facts:
     """Return the content of the keys of a call."""
     facts: Facts = {}
-    avals, object_labels = iter(key.arrays or ()), {}
-    for i, mark in enumerate(key.form.marks):
+    object_labels = {}
+    for i, leaf in enumerate(_marked_leaves(key.form, key.arrays or ())[0]):
         label = labels.get(i, f"[{i}]")
-        if mark == ARRAY:
-            aval = next(avals)
-            weak = " from a Python number" if getattr(aval, "weak_type", False) else ""
-            facts["argument", label] = (describe_shape(aval) + weak, aval)
-        elif mark >= 0:
-            object_labels.setdefault(mark, label)
-    for name, fixed in key.form.static:
-        facts["argument", str(name)] = (_text(fixed.value), fixed)
+        if isinstance(leaf, Hole):
+            object_labels.setdefault(leaf.number, label)
+        elif isinstance(leaf, StaticArgument):
+            facts["argument", str(leaf.name)] = (_text(leaf.value), leaf)
+        else:
+            weak = " from a Python number" if getattr(leaf, "weak_type", False) else ""
+            facts["argument", label] = (describe_shape(leaf) + weak, leaf)
     objects = [(object_labels.get(i, f"argument {i}"), s) for i, s in enumerate(key.objects)]
     for label, (structure, shapes, layouts) in (*objects, *captured):
         names, variables = [label], [structure]

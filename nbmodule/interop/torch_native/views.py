@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import inspect
 from collections import Counter
@@ -141,12 +140,10 @@ def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_
             model(*args, **kwargs)
         except Exception as caught:  # noqa: BLE001 - whatever it is, the call that raised says so
             error = caught
-    calls = copy.copy(recorded)
-    modules = without_compiled(model).named_modules()
-    found = {name: source_of(type(module).forward) for name, module in modules}
-    sources = {path: lines for path, lines in found.items() if lines is not None}
-    tree = inspected_run.with_shapes(shown(model, (), {}), calls)
-    return inspected_run.Ran(calls, tree, sources, error)
+    forwards = {
+        name: type(module).forward for name, module in without_compiled(model).named_modules()
+    }
+    return inspected_run.shown_run(recorded, shown(model, (), {}), forwards, error)
 
 
 def shown(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Any:

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import format_count, format_number
+from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.reduction import Statistics, statistics_of
+from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.live.replay.iterations import Iteration
 from nbmodule.live.run_data.media import Media, samples
 from nbmodule.live.run_data.strips import norm
@@ -182,8 +183,7 @@ class ReplayedStep(Inspection):
         for call in sorted(self.calls, key=lambda c: c.returned if c.returned >= 0 else math.inf):
             if any(s is not None and s.nonfinite for s in _as_list(call.statistics)):
                 return call.path or "the model"
-        for path, gradient in self.gradients.items():
-            statistics = statistics_of(gradient)
+        for path, statistics in _reduced(self.gradients).items():
             if statistics is not None and statistics.nonfinite:
                 return f"gradient of {path}"
         return ""
@@ -196,7 +196,7 @@ class ReplayedStep(Inspection):
         runs = (self.before, self.calls)
         returns = [_norms((call.path, call.statistics) for call in calls) for calls in runs]
         trees = (self._previous_gradients, self.gradients)
-        gradients = [_norms((p, statistics_of(x)) for p, x in tree.items()) for tree in trees]
+        gradients = [_norms(_reduced(tree).items()) for tree in trees]
         growths = [
             Growth(path, what, before[path], now)
             for what, (before, after) in (("return", returns), ("gradient", gradients))
@@ -216,6 +216,10 @@ def _return_of(calls: Iterable[Call]) -> Any:
     """Return what the outermost module returned; None where it is not known."""
     outer = next((call for call in calls if call.parent is None and not call.error), None)
     return None if outer is None else outer.returns
+
+
+def _reduced(arrays: Mapping[str, Any]) -> dict[str, Statistics | None]:
+    return dict(zip(arrays, map(read_statistics, reduce_tree(list(arrays.values())))))
 
 
 def _as_list(statistics: Any) -> list[Statistics | None]:
