@@ -188,8 +188,8 @@ def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path
         lines, sides = (
             [
                 [
-                    spell(a.source),
-                    spell(a.target),
+                    spell(a.source.place),
+                    spell(a.target.place),
                     [list(p) for p in a.posts],
                     a.bytes,
                     len(a.slots),

@@ -33,9 +33,8 @@ def scene(graph):
     return PlacedGraph(fold(graph)).scene(())
 
 
-def named(scene, line):
-    names = {box.place: box.child.name for box in scene.boxes}
-    return names[line.source], names[line.target]
+def named(line):
+    return line.source.child.name, line.target.child.name
 
 
 def test_the_edge_between_layers_carries_the_activation_alone(graph, scene):
@@ -43,7 +42,7 @@ def test_the_edge_between_layers_carries_the_activation_alone(graph, scene):
         f"{SHOWN}[4, 3]"
     ] * 2
     assert [
-        (named(scene, line), [*map(str, line.slots.values())]) for line in scene.lines if line.posts
+        (named(line), [*map(str, line.slots.values())]) for line in scene.lines if line.posts
     ] == [
         (("x", "0"), [f"{FLOAT}[4, 3]"]),
         (("0", "1"), [f"{FLOAT}[4, 3]"]),
@@ -52,7 +51,7 @@ def test_the_edge_between_layers_carries_the_activation_alone(graph, scene):
 
 
 def test_statistics_and_the_state_of_random_numbers_are_side_roads(scene):
-    sides = {named(scene, line): len(line.slots) for line in scene.sides}
+    sides = {named(line): len(line.slots) for line in scene.sides}
 
     assert sides["0", "1"] == 1
     assert sum(count for (_, target), count in sides.items() if target.startswith("written")) == 5

@@ -72,10 +72,10 @@ def test_the_page_has_a_small_picture_of_each_return(model, calls):
 def test_calls_color_the_boxes(model, calls, color):
     drawing = prepare(nb.graph(model, X), Options(values=calls, color=color, depth=0))
 
-    look = drawing.look(drawing.scene())
+    scene = drawing.scene()
 
-    assert len(look.fills) == 3  # both calls of inner, and log
-    assert look.legend[0].startswith(color)
+    assert sum(bool(box.fill) for box in scene.boxes) == 3  # both calls of inner, and log
+    assert scene.legend[0].startswith(color)
 
 
 def test_values_of_another_model_are_refused(model, returned):

@@ -34,6 +34,10 @@ class Record(NamedTuple):
     dead: bool
     side: tuple[int, ...] = ()  # the results that are side roads
 
+    def exit_value(self, slot: int) -> Value:
+        """Shape and dtype of a result."""
+        return self.outputs[slot]
+
 
 class Child(NamedTuple):
     """A record or form in its place within a form."""
@@ -129,8 +133,7 @@ class Form:
     def exit_value(self, slot: int) -> Value:
         """Shape and dtype of what leaves through an exit slot."""
         wire = self.exits[slot]
-        value = self.children[wire.child].content
-        return value.exit_value(wire.slot) if isinstance(value, Form) else value.outputs[wire.slot]
+        return self.children[wire.child].content.exit_value(wire.slot)
 
 
 @dataclass(eq=False)

@@ -8,7 +8,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbmodule.graphs.layout.forms import ENDS, OUTSIDE, PILLS, Child, Form, Forms, Record, Wire
+from nbmodule.graphs.layout.forms import (
+    ENDS,
+    OUTSIDE,
+    PILLS,
+    Child,
+    Form,
+    Forms,
+    Label,
+    Record,
+    Wire,
+)
 from nbmodule.graphs.layout.frames import HEADER, Placer, Rectangle, Spacing
 from nbmodule.graphs.layout.labels import exit_text, text_width
 from nbmodule.graphs.layout.ranks import FormRows, Plans
@@ -21,7 +31,7 @@ ROOM = 30.0  # above and below a group that fills the picture, for what comes in
 FEWEST, MOST = 5, 25  # boxes that a picture opens with
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Box:
     """A box, or the frame of an open group.
 
@@ -30,7 +40,11 @@ class Box:
         child: What it stands for.
         path: Dotted path of submodules.
         is_open: Whether its inside is shown.
-        first_label: Position in `Forms.labels` of its first variable.
+        label: Full name of a variable; None for anything else.
+        fill: Color, where a number stands for the box.
+        returned: Text of what the submodule returned.
+        hover: Hover text.
+        is_marked: Whether it is drawn in red.
     """
 
     place: Place
@@ -41,7 +55,11 @@ class Box:
     width: float
     height: float
     is_open: bool
-    first_label: int
+    label: Label | None = None
+    fill: str = ""
+    returned: str = ""
+    hover: str = ""
+    is_marked: bool = False
 
 
 @dataclass
@@ -49,16 +67,16 @@ class EdgeLine:
     """All edges between two visible boxes.
 
     Attributes:
-        source: Place of the upper box.
-        target: Place of the lower box.
+        source: The upper box.
+        target: The lower box.
         posts: Vertical pieces from above to below, joined by curves; empty for a pill beside its
             reader.
         slots: Exit slots of the source that run here.
         bytes: Size of these values.
     """
 
-    source: Place
-    target: Place
+    source: Box
+    target: Box
     posts: list[Post]
     slots: dict[int, Value] = field(default_factory=dict)
 
@@ -77,6 +95,7 @@ class Scene:
         sides: Side roads, straight from box to box: what goes into variables, and the state of
             random numbers.
         labels: Words beside the lines.
+        legend: Text for the colors of boxes, and the two ends of the scale.
     """
 
     width: float
@@ -86,6 +105,7 @@ class Scene:
     ends: list[list[Post]]
     labels: list[Word]
     sides: list[EdgeLine] = field(default_factory=list)
+    legend: tuple[str, str, str] | None = None
 
 
 @dataclass
@@ -150,14 +170,14 @@ class PlacedGraph:
         root = _Open(frame, 0.0, room, focus)
         boxes: list[Box] = []
         if child is not None:
-            boxes.append(Box(focus, child, path, 0.0, room, frame.width, frame.height, True, label))
-        _add_boxes(root, path, label, boxes, self.forms.aliases)
-        lines, ends = _lines(root, spacing.stub)
+            boxes.append(Box(focus, child, path, 0.0, room, frame.width, frame.height, True))
+        _add_boxes(root, path, label, boxes, self.forms)
+        lines, sides, ends = _lines(root, spacing.stub)
         if focus:
             ends += _leaving(root, spacing.stub)
         labels = _labels(boxes, lines) if spacing.labels else []
         width = max([frame.width, *(x + text_width(text, 10) for x, _, text in labels)])
-        return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels, _sides(root))
+        return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels, sides)
 
     def open_at_first(
         self, focus: Place = (), fewest: int = FEWEST, most: int = MOST
@@ -246,81 +266,61 @@ def _count(plan: FormRows) -> int:
     return sum(map(len, plan.rows))
 
 
-def _add_boxes(
-    at: _Open, path: str, label: int, boxes: list[Box], aliases: Mapping[str, str]
-) -> None:
+def _add_boxes(at: _Open, path: str, label: int, boxes: list[Box], forms: Forms) -> None:
     for i, child in enumerate(at.form.children):
         x, y, width, height = at.frame.boxes[i]
         x, y, place = at.x + x, at.y + y, (*at.place, i)
-        inner, nested = at.frame.inner.get(i), child_path(path, child, aliases)
-        box = Box(place, child, nested, x, y, width, height, inner is not None, label)
+        inner, nested = at.frame.inner.get(i), child_path(path, child, forms.aliases)
+        box = Box(place, child, nested, x, y, width, height, inner is not None)
+        if child.content.kind in PILLS:
+            box.label = forms.labels[label]
         boxes.append(box)
         at.boxes.append(box)
         if inner is not None:
             at.inner[i] = _Open(inner, x, y, place, at)
-            _add_boxes(at.inner[i], nested, label, boxes, aliases)
+            _add_boxes(at.inner[i], nested, label, boxes, forms)
         label += _variables(child)
 
 
-class _Lines(dict[tuple[Place, Place], EdgeLine]):
-    """Lines by the places of both boxes."""
-
-    def add(self, source: Box, slot: int, target: Place, posts: list[Post]) -> None:
-        """Add a value that runs from one box to another."""
-        made = source.child.content
-        value = made.exit_value(slot) if isinstance(made, Form) else made.outputs[slot]
-        ends = (source.place, target)
-        self.setdefault(ends, EdgeLine(*ends, posts)).slots[slot] = value
-
-
-def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[list[Post]]]:
-    """Lines between visible boxes, and those that come from outside of the picture."""
-    lines = _Lines()
+def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[EdgeLine], list[list[Post]]]:
+    """Lines between visible boxes, side roads, and lines that come from outside of the picture."""
+    lines: dict[tuple[Place, Place], EdgeLine] = {}
+    sides: dict[tuple[Place, Place], EdgeLine] = {}
     ends: list[list[Post]] = []
     for at in root.walk():
         for child, wires in enumerate(at.form.wires):
             if child in at.inner:
                 continue
-            for slot in range(len(wires)):
-                if slot not in at.form.side_entries[child]:
-                    source, made, posts = follow_entry(at, child, slot, stub)
-                    if source is None:
-                        ends.append(posts)
-                    else:
-                        lines.add(source, made, (*at.place, child), posts)
-    return list(lines.values()), ends
-
-
-def _sides(root: _Open) -> list[EdgeLine]:
-    """Side roads between visible boxes."""
-    lines = _Lines()
-    for at in root.walk():
-        for child, slots in enumerate(at.form.side_entries):
-            for slot in () if child in at.inner else slots:
-                source, made = _maker(at, at.form.wires[child][slot])
-                if source is None:
+            target, asides = at.boxes[child], at.form.side_entries[child]
+            for slot, wire in enumerate(wires):
+                is_aside = slot in asides
+                found = _straight(at, wire, target) if is_aside else _entry(at, child, slot, stub)
+                if found.source is None:
+                    ends += [found.posts] if found.posts else []
                     continue
-                bottom, target = source.y + source.height, at.boxes[child]
-                post = (source.x + source.width / 2, bottom, bottom)
-                end = (target.x + target.width / 2, target.y, target.y)
-                lines.add(source, made, target.place, [post, end])
-    return list(lines.values())
+                new = EdgeLine(found.source, target, found.posts)
+                road = sides if is_aside else lines
+                line = road.setdefault((found.source.place, target.place), new)
+                line.slots[found.slot] = found.source.child.content.exit_value(found.slot)
+    return list(lines.values()), list(sides.values()), ends
 
 
-def _maker(at: _Open, wire: Wire) -> tuple[Box | None, int]:
-    """Follow a wire to the visible box at its upper end, and its exit slot; None if that lies
-    outside of the picture.
+def _straight(at: _Open, wire: Wire, target: Box) -> _Found:
+    """Follow a side road up to the visible box at its upper end: straight from box to box, and
+    nothing where it comes from outside of the picture.
     """
-    while True:
-        if wire.child == OUTSIDE:
-            if at.parent is None:
-                return None, wire.slot
-            at, wire = at.parent, at.parent.form.wires[at.place[-1]][wire.slot]
-        elif wire.child in at.inner:
+    while wire.child == OUTSIDE or wire.child in at.inner:
+        if wire.child != OUTSIDE:
             at = at.inner[wire.child]
             wire = at.form.exits[wire.slot]
+        elif at.parent is None:
+            return _Found(None, wire.slot, [])
         else:
-            return at.boxes[wire.child], wire.slot
+            at, wire = at.parent, at.parent.form.wires[at.place[-1]][wire.slot]
+    box = at.boxes[wire.child]
+    bottom = box.y + box.height
+    end = (target.x + target.width / 2, target.y, target.y)
+    return _Found(box, wire.slot, [(box.x + box.width / 2, bottom, bottom), end])
 
 
 class _Found(NamedTuple):
@@ -333,14 +333,9 @@ class _Found(NamedTuple):
     posts: list[Post]
 
 
-def follow_entry(at: _Open, child: int, slot: int, stub: float = 0.0) -> _Found:
-    """Follow an entry slot of a visible box up to the visible box that feeds it.
-
-    Args:
-        at: The open form that holds the box.
-        child: The box.
-        slot: Its entry slot.
-        stub: How far the line runs straight down below its source.
+def _entry(at: _Open, child: int, slot: int, stub: float) -> _Found:
+    """Follow an entry slot of a visible box up to the visible box that feeds it; the line runs
+    straight down below its source as far as `stub`.
     """
     wire, box, row = at.form.wires[child][slot], at.boxes[child], at.plan.row_of[child]
     if wire.child in at.plan.sides[child]:
@@ -396,7 +391,7 @@ def _leaving(root: _Open, stub: float) -> list[list[Post]]:
 
 def _labels(boxes: list[Box], lines: list[EdgeLine]) -> list[Word]:
     """The shape below each box that something leaves, once for all its lines."""
-    leaving = {line.source for line in lines if line.posts}
+    leaving = {line.source.place for line in lines if line.posts}
     labels = []
     for box in boxes:
         made = box.child.content

@@ -13,7 +13,7 @@ from typing import Any
 from nbmodule.base.format import printable_lines
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
-from nbmodule.graphs.layout.labels import group_note, group_title, shape_text
+from nbmodule.graphs.layout.labels import shape_text
 from nbmodule.graphs.layout.scene import Box, Place
 from nbmodule.graphs.model import Computation
 from nbmodule.graphs.writing.look import PAINT, paint_of, text_in
@@ -34,29 +34,28 @@ def dot_text(drawing: Drawing) -> str:
     from graphviz import Digraph
 
     scene = drawing.scene()
-    look, labels = drawing.look(scene), drawing.forms.labels
     inside: dict[Place, list[Box]] = {}
     for box in scene.boxes:
         inside.setdefault(box.place[:-1] if box.place != drawing.focus else (-1,), []).append(box)
 
     def write(level: Any, location: Place) -> None:
         for box in inside.get(location, []):
-            marked = MARKED if box.place in drawing.highlight else {}
+            marked = MARKED if box.is_marked else {}
+            name, note, facts = text_in(box)
+            label = f"{name} {note}".strip()
             if box.is_open:
-                label = f"{group_title(box.child)} {group_note(box.child.form)}".strip()
                 with level.subgraph(name=f"cluster_{_id(box.place)}") as cluster:
                     cluster.attr(label=_plain(label), **CLUSTER | marked)
                     write(cluster, box.place)
                 continue
-            name, note, facts = text_in(box, labels)
-            label = "\n".join(filter(None, [f"{name} {note}".strip(), facts]))
+            label = "\n".join(filter(None, [label, facts]))
             paint = paint_of(box)
-            style = {"fillcolor": look.fills.get(box.place) or PAINT[paint][0]}
+            style = {"fillcolor": box.fill or PAINT[paint][0]}
             if paint == "pill":
                 style |= {"shape": "oval", "height": "0.2"}
             if paint == "failure":
                 style |= {"color": PAINT[paint][1]}
-            hover = _plain(look.hover[box.place])
+            hover = _plain(box.hover)
             level.node(_id(box.place), _plain(label), tooltip=hover, **style | marked)
 
     name = _plain(drawing.forms.name or "graph")
@@ -65,12 +64,13 @@ def dot_text(drawing: Drawing) -> str:
     for line in scene.lines:
         first, *others = line.slots.values()
         text = f"{len(line.slots)} edges" if others else shape_text(first)
-        words = [text if drawing.options.with_edge_labels else "", look.returns.get(line.source)]
+        words = [text if drawing.options.with_edge_labels else "", line.source.returned]
         label = _plain("\n".join(filter(None, words))) or None
         wide = str(stroke_width(line.bytes))
-        written.edge(_id(line.source), _id(line.target), label, penwidth=wide)
-    for line in scene.sides if look.writes else ():
-        written.edge(_id(line.source), _id(line.target), style="dashed", constraint="false")
+        written.edge(_id(line.source.place), _id(line.target.place), label, penwidth=wide)
+    for line in scene.sides:
+        ends = _id(line.source.place), _id(line.target.place)
+        written.edge(*ends, style="dashed", constraint="false")
     return written.source
 
 
@@ -123,9 +123,7 @@ def to_svg(graph: Computation, **options: object) -> str:
     >>> to_svg(trace_graph(jnp.sin, jnp.ones(3))).startswith("<svg")
     True
     """
-    drawing = prepare(graph, chosen(graph, options))
-    scene = drawing.scene()
-    return draw(scene, drawing.forms.labels, drawing.look(scene), headline(graph))
+    return draw(prepare(graph, chosen(graph, options)).scene(), headline(graph))
 
 
 def to_dot(graph: Computation, **options: object) -> str:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_bytes, format_number, format_seconds
-from nbmodule.graphs.layout.forms import PILLS, Child, Form, Label
+from nbmodule.graphs.layout.forms import PILLS, Child, Form
 from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title, node_note
 from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
 
@@ -23,27 +22,6 @@ PAINT = {
 }
 
 
-@dataclass(frozen=True)
-class Look:
-    """Colors, highlights and texts of a scene.
-
-    Attributes:
-        highlight: Places to draw in red.
-        fills: Color of single boxes by place.
-        legend: Text for the colors, and the two ends of the scale.
-        returns: Text of the return of a box.
-        hover: Hover text of each box.
-        writes: Draw the side roads.
-    """
-
-    highlight: frozenset[Place] = frozenset()
-    fills: Mapping[Place, str] = field(default_factory=dict)
-    legend: tuple[str, str, str] | None = None
-    returns: Mapping[Place, str] = field(default_factory=dict)
-    hover: Mapping[Place, str] = field(default_factory=dict)
-    writes: bool = False
-
-
 class BoxText(NamedTuple):
     """The text of a box: its name, a remark beside it, and a second line."""
 
@@ -52,12 +30,12 @@ class BoxText(NamedTuple):
     facts: str = ""
 
 
-def text_in(box: Box, labels: Sequence[Label]) -> BoxText:
+def text_in(box: Box) -> BoxText:
     """The words of a box; a variable that stands in several places has a number."""
     value = box.child.content
     if isinstance(value, Form):
         return BoxText(group_title(box.child), group_note(value), group_facts(value))
-    mark = labels[box.first_label].mark if value.kind in PILLS else ""
+    mark = box.label.mark if box.label else ""
     return BoxText(f"{box.child.name} {mark}".strip(), node_note(box.child))
 
 
@@ -73,13 +51,13 @@ def paint_of(box: Box) -> str:
 
 
 # -- colors --
-def colors(
+def color_boxes(
     scene: Scene,
     color: str | Mapping[str, float] | None,
     numbers: Mapping[str, float] | None,
     aliases: Mapping[str, str],
-) -> tuple[dict[Place, str], tuple[str, str, str] | None]:
-    """The color of each folded box that has a number, and what the legend says.
+) -> None:
+    """Color each folded box that has a number, and write the legend.
 
     Args:
         scene: What is visible.
@@ -87,18 +65,18 @@ def colors(
         numbers: Numbers by path, where the color does not come from the graph itself.
         aliases: As in `Forms`.
     """
-    results = {}
-    for box in scene.boxes:
-        number = None if box.is_open or color is None else number_of(box, color, numbers, aliases)
-        if number is not None:
-            results[box.place] = number
+    folded = [box for box in scene.boxes if not box.is_open and color is not None]
+    found = [(box, number_of(box, color, numbers, aliases)) for box in folded]
+    results = [(box, number) for box, number in found if number is not None]
     if not results:
-        return {}, None
-    low, high = min([0.0, *results.values()]), max([0.0, *results.values()])
+        return
+    values = [0.0, *(number for _, number in results)]
+    low, high = min(values), max(values)
     unit = color if isinstance(color, str) else ""
-    legend = (f"{unit or 'value'} {_text(low, unit)} … {_text(high, unit)}", _rgb(0.0), _rgb(1.0))
-    spread = (high - low) or 1.0
-    return {location: _rgb((number - low) / spread) for location, number in results.items()}, legend
+    text = f"{unit or 'value'} {_text(low, unit)} … {_text(high, unit)}"
+    scene.legend = text, _rgb(0.0), _rgb(1.0)
+    for box, number in results:
+        box.fill = _rgb((number - low) / ((high - low) or 1.0))
 
 
 def number_of(
@@ -134,37 +112,31 @@ def _text(number: float, unit: str) -> str:
 
 
 # -- hover texts --
-def hover_texts(
-    scene: Scene, labels: Sequence[Label], *, inputs: bool, outputs: bool
-) -> dict[Place, str]:
-    """The hover text of each box: full name, cost, source, and what goes in and comes out where
-    that is asked for.
+def write_hover_texts(scene: Scene, *, inputs: bool, outputs: bool) -> None:
+    """Write the hover text of each box: full name, cost, source, and what goes in and comes out
+    where that is asked for.
     """
-    boxes = {box.place: box for box in scene.boxes}
     supplied: dict[Place, list[str]] = {}
-    results_by_slot: dict[Place, dict[int, str]] = {}
+    results: dict[Place, dict[int, str]] = {}
     for line in (*scene.lines, *scene.sides):
-        name, values = boxes[line.source].child.name, line.slots.items()
-        words = [f"in: {value} from {name}" for _, value in values]
-        supplied.setdefault(line.target, []).extend(words if inputs else [])
-        results_by_slot.setdefault(line.source, {}).update(
-            (i, f"out: {v}") for i, v in values if outputs
-        )
-    texts = {}
-    for location, box in boxes.items():
-        results = [text for _, text in sorted(results_by_slot.get(location, {}).items())]
-        texts[location] = "\n".join([*_facts(box, labels), *supplied.get(location, []), *results])
-    return texts
+        for slot, value in line.slots.items():
+            name = line.source.child.name
+            supplied.setdefault(line.target.place, []).append(f"in: {value} from {name}")
+            results.setdefault(line.source.place, {})[slot] = f"out: {value}"
+    for box in scene.boxes:
+        before = supplied.get(box.place, []) if inputs else []
+        after = sorted(results.get(box.place, {}).items()) if outputs else []
+        box.hover = "\n".join([*_facts(box), *before, *(text for _, text in after)])
 
 
-def _facts(box: Box, labels: Sequence[Label]) -> list[str]:
+def _facts(box: Box) -> list[str]:
     value = box.child.content
     if isinstance(value, Form):
         return [box.path or box.child.name, group_facts(value)]
-    name = labels[box.first_label].name if value.kind in PILLS else box.child.name
+    name = box.label.name if box.label else box.child.name
     dead = " (dead: no output needs it)" if value.dead else ""
     lines = [f"{name} {value.parameters}".strip() + dead]
-    if value.kind in PILLS or value.kind == "input":
+    if box.label or value.kind == "input":
         lines.append(str(value.outputs[0]))
     if value.source:
         lines.append(f"{value.source.place} in {value.source.function}")

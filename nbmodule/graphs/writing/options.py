@@ -18,13 +18,12 @@ from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group
 from nbmodule.graphs.writing.look import (
-    Look,
     Returns,
-    colors,
-    hover_texts,
+    color_boxes,
     return_of,
     returns_by_path,
     seconds_by_path,
+    write_hover_texts,
 )
 
 COLORINGS = ("flops", "bytes", "time", "non-finite")
@@ -156,20 +155,17 @@ class Drawing:
     options: Options
 
     def scene(self) -> Scene:
-        """Boxes and lines with their coordinates."""
-        return self.picture.scene(self.opened, self.focus)
-
-    def look(self, scene: Scene) -> Look:
-        """Return the colors, highlights and texts of a scene of this drawing."""
-        options, labels = self.options, self.forms.labels
-        fills, legend = colors(scene, options.color, options.numbers, self.forms.aliases)
-        folded = [box for box in scene.boxes if not box.is_open]
-        returns = {box.place: return_of(box.path, box.child, options.returns) for box in folded}
-        hover = hover_texts(
-            scene, labels, inputs=options.with_arg_labels, outputs=options.with_output_labels
-        )
-        returns = {location: text for location, text in returns.items() if text}
-        return Look(self.highlight, fills, legend, returns, hover, options.with_writes)
+        """Boxes and lines with their coordinates, colors and texts."""
+        options, scene = self.options, self.picture.scene(self.opened, self.focus)
+        color_boxes(scene, options.color, options.numbers, self.forms.aliases)
+        inputs, outputs = options.with_arg_labels, options.with_output_labels
+        write_hover_texts(scene, inputs=inputs, outputs=outputs)
+        for box in scene.boxes:
+            box.is_marked = box.place in self.highlight
+            if not box.is_open:
+                box.returned = return_of(box.path, box.child, options.returns)
+        scene.sides = scene.sides if options.with_writes else []
+        return scene
 
 
 def prepare(graph: Computation, options: Options, *, most: int | None = None) -> Drawing:

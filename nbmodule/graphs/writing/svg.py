@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Sequence
 
 from nbmodule.base.format import printable_lines
-from nbmodule.graphs.layout.forms import Form, Label
-from nbmodule.graphs.layout.labels import group_note, group_title
-from nbmodule.graphs.layout.scene import Box, EdgeLine, Place, Post, Scene
-from nbmodule.graphs.writing.look import PAINT, Look, paint_of, text_in
+from nbmodule.graphs.layout.forms import Form
+from nbmodule.graphs.layout.scene import Box, EdgeLine, Post, Scene
+from nbmodule.graphs.writing.look import PAINT, paint_of, text_in
 
 MARGIN = 12.0
 _CLASSES = dict(zip(PAINT, "gqopix", strict=True))
@@ -38,27 +36,20 @@ def escape(text: str) -> str:
     return html.escape(printable_lines(text))
 
 
-def draw(scene: Scene, labels: Sequence[Label], look: Look | None = None, title: str = "") -> str:
-    """SVG text of a scene.
-
-    Args:
-        scene: What is visible.
-        labels: Full names of variables, as in `Forms.labels`.
-        look: Colors, highlights and texts.
-        title: What the picture is called for readers that do not see it.
-    """
-    look = look or Look()
-    bottom = 26.0 if look.legend else 0.0
+def draw(scene: Scene, title: str) -> str:
+    """SVG text of a scene; `title` is what it is called for readers that do not see it."""
+    bottom = 26.0 if scene.legend else 0.0
     if not scene.boxes:
         scene = Scene(230.0, 20.0, [], [], [], [(0.0, 14.0, "no output depends on any operation")])
     width, height = _n(scene.width + 2 * MARGIN), _n(scene.height + 2 * MARGIN + bottom)
     corner = _n(-MARGIN)
-    boxes = {box.place: box for box in scene.boxes}
     opened = [box for box in scene.boxes if box.is_open]
-    words = list(scene.labels)
-    for location, text in look.returns.items():
-        box, offset = boxes[location], 22 if scene.labels else 11
-        words.append((box.x + box.width / 2 + 5, box.y + box.height + offset, text))
+    offset = 22 if scene.labels else 11
+    words = scene.labels + [
+        (box.x + box.width / 2 + 5, box.y + box.height + offset, box.returned)
+        for box in scene.boxes
+        if box.returned
+    ]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="{corner} {corner} {width} {height}" role="img">'
@@ -66,13 +57,13 @@ def draw(scene: Scene, labels: Sequence[Label], look: Look | None = None, title:
         f'<rect x="{corner}" y="{corner}" width="{width}" height="{height}" fill="#fff"/>',
         *(_rect(box, "f") for box in opened),
         *(_arrow(posts) for posts in scene.ends),
-        *(_line(line, boxes) for line in scene.lines),
-        *(f'<path class="s" d="{curve(line.posts)}"/>' for line in scene.sides if look.writes),
-        *(_box(box, labels, look) for box in scene.boxes if not box.is_open),
+        *map(_line, scene.lines),
+        *(f'<path class="s" d="{curve(line.posts)}"/>' for line in scene.sides),
+        *(_box(box) for box in scene.boxes if not box.is_open),
         *map(_heading, opened),
         *(f'<text class="l" x="{_n(x)}" y="{_n(y)}">{escape(text)}</text>' for x, y, text in words),
-        *(_marked(boxes[location]) for location in sorted(look.highlight) if location in boxes),
-        _legend(look.legend, scene.height + MARGIN) if look.legend else "",
+        *(_rect(box, "h", 4, margin=2) for box in scene.boxes if box.is_marked),
+        _legend(*scene.legend, scene.height + MARGIN) if scene.legend else "",
     ]
     return "".join(parts) + "</svg>\n"
 
@@ -111,12 +102,12 @@ def _n(x: float) -> str:
     return f"{x:.1f}".rstrip("0").rstrip(".") if x != int(x) else str(int(x))
 
 
-def _line(line: EdgeLine, boxes: dict[Place, Box]) -> str:
+def _line(line: EdgeLine) -> str:
     wide = stroke_width(line.bytes)
     style = f' stroke-width="{wide}"' if wide != 1 else ""
     if line.posts:
         return _arrow(line.posts, style)
-    source, target = boxes[line.source], boxes[line.target]
+    source, target = line.source, line.target
     x, y = source.x + source.width, source.y + source.height / 2
     end = min(max(y, target.y + 4), target.y + target.height - 4)
     return f'<path class="e"{style} d="M{_n(x)} {_n(y)}L{_n(target.x)} {_n(end)}"/>'
@@ -140,15 +131,16 @@ def _note(text: str, name: str, dx: int = 3) -> str:
 
 
 def _heading(box: Box) -> str:
-    text = escape(group_title(box.child)) + _note(group_note(box.child.form), "k", 4)
+    name, note, _ = text_in(box)
+    text = escape(name) + _note(note, "k", 4)
     return f'<text class="m" x="{_n(box.x + 9)}" y="{_n(box.y + 17)}">{text}</text>'
 
 
-def _box(box: Box, labels: Sequence[Label], look: Look) -> str:
-    value, fill, paint = box.child.content, look.fills.get(box.place), paint_of(box)
-    extra = f' style="fill:{fill}"' if fill else ""
+def _box(box: Box) -> str:
+    value, paint = box.child.content, paint_of(box)
+    extra = f' style="fill:{box.fill}"' if box.fill else ""
     location = f'x="{_n(box.x + box.width / 2)}" text-anchor="middle"'
-    name, note, facts = text_in(box, labels)
+    name, note, facts = text_in(box)
     round_ends = paint == "pill"
     body = _rect(box, _CLASSES[paint], box.height / 2 if round_ends else 3, extra)
     if isinstance(value, Form):
@@ -160,15 +152,10 @@ def _box(box: Box, labels: Sequence[Label], look: Look) -> str:
         text = escape(name) + _note(note, "n")
         body += f'<text {location} y="{_n(box.y + box.height / 2 + 4)}"{size}>{text}</text>'
     dead = ' class="d"' if not isinstance(value, Form) and value.dead else ""
-    return f"<g{dead}><title>{escape(look.hover.get(box.place, ''))}</title>{body}</g>"
+    return f"<g{dead}><title>{escape(box.hover)}</title>{body}</g>"
 
 
-def _marked(box: Box) -> str:
-    return _rect(box, "h", 4, margin=2)
-
-
-def _legend(legend: tuple[str, str, str], y: float) -> str:
-    text, low, high = legend
+def _legend(text: str, low: str, high: str, y: float) -> str:
     return (
         '<defs><linearGradient id="nbm-scale">'
         f'<stop offset="0" stop-color="{low}"/><stop offset="1" stop-color="{high}"/>'
