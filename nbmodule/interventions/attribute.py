@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, PathError, ShapeError
 from nbmodule.interventions.apply_settings import is_floating, numbers_of
 from nbmodule.interventions.patch import watched_at
-from nbmodule.interventions.run import Metric, Run, ask, observed
+from nbmodule.interventions.run import Asked, Metric, Run
 from nbmodule.interventions.targets import Target, heads_of, names_of, targets
 from nbmodule.interventions.values import Setting
 
@@ -97,7 +96,7 @@ def attribute(
         raise ArgumentError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
     args = x if isinstance(x, tuple) else (x,)
     run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
-    if run.question is None:
+    if not run.noun:
         raise ArgumentError(
             "nb.attribute explains one number: give metric=, such as the index of a class, or "
             "target=."
@@ -274,13 +273,11 @@ def _gradients(
 ) -> _Found:
     """Return the gradient at a point, which is the input, or the return of `source`."""
     returns = [run.before.returns[name] for name in names]
-    make = functools.partial(_gradient_function, run, names, source)
-    return run.call(("gradients", source, *names), make, point, direction, returns)
+    return run.call(_gradient_function, (source, *names), point, direction, returns)
 
 
-def _gradient_function(run: Run, names: list[str], source: str) -> Callable[..., _Found]:
-    question, arguments = run.question, run.arguments
-    settings = [(name, Setting("example" if name == source else "add")) for name in names]
+def _gradient_function(asked: Asked, source: str, *names: str) -> Callable[..., _Found]:
+    settings = tuple((name, Setting("example" if name == source else "add")) for name in names)
 
     def gradients(
         model: CoreModule,
@@ -297,9 +294,9 @@ def _gradient_function(run: Run, names: list[str], source: str) -> Callable[...,
                 numbers_of(setting, [point if name == source else add])
                 for (name, setting), add in zip(settings, adds)
             ]
-            inputs = arguments(arrays if source else [point, *arrays[1:]])
-            output, returns = observed(model, inputs, settings, numbers)
-            return ask(question, output, target), [returns[name] for name in names]
+            inputs = arrays if source else [point, *arrays[1:]]
+            found = asked.run(model, inputs, target, settings, numbers)
+            return found.metric, [found.returns[name] for name in names]
 
         adds = list(map(jnp.zeros_like, before))
         (metric, _), (by_point, by_return) = jax.value_and_grad(seen, has_aux=True)((point, adds))

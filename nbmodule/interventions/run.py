@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -17,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import framework_of, is_foreign, received
-from nbmodule.base.kinds import Shaped
+from nbmodule.base.kinds import Shaped, is_whole
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.module import CoreModule
@@ -36,17 +37,23 @@ from nbmodule.interventions.apply_settings import (
     by_place,
     check_parts,
     is_floating,
-    kind_of,
     numbers_of,
 )
 from nbmodule.interventions.patch import values_for
-from nbmodule.interventions.targets import ARROW, Target, home_of, names_of, values_by_target
+from nbmodule.interventions.targets import (
+    ARROW,
+    Target,
+    home_of,
+    names_of,
+    targets,
+    values_by_target,
+)
 from nbmodule.interventions.values import Setting
 
 MOST_PROGRAMS = 64
 Metric = Callable[[Any], Any] | int | tuple[Any, ...] | None
 Chosen = list[tuple[Target, Setting]]
-Bare = Sequence[tuple[str, Setting]]
+Kinds = tuple[tuple[str, Setting], ...]
 
 
 class Looked(NamedTuple):
@@ -62,6 +69,97 @@ class Looked(NamedTuple):
     output: Any
     metric: Any
     returns: dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """What compiled runs depend on beside the settings: the arguments without their arrays, so that
+    a compiled function that is kept holds no input, and the number that is asked of the output.
+    """
+
+    tree: Any
+    fixed: tuple[Static | None, ...]
+    metric: Metric
+    loss: Callable[..., Any] | None
+    has_target: bool
+
+    @property
+    def noun(self) -> str:
+        """Name of the number: `loss`, `metric`, `output 3`; empty if nothing is asked."""
+        if self.has_target:
+            return "loss"
+        if self.metric is None:
+            return ""
+        return "metric" if callable(self.metric) else f"output {self.metric}"
+
+    def number(self, output: Any, target: Any) -> Any:
+        """The number that is asked of an output; None if none is."""
+        if self.has_target:
+            result = (self.loss or default_loss)(output, target)
+        elif self.metric is None:
+            return None
+        elif callable(self.metric):
+            result = self.metric(output)
+        else:
+            result = picked(output, self.metric).mean()
+        if jnp.ndim(result):
+            raise ShapeError(f"the loss or metric must be one number, got {describe(result)}.")
+        return jnp.asarray(result)
+
+    def run(
+        self,
+        model: CoreModule,
+        arrays: Sequence[Any],
+        target: object,
+        settings: Kinds = (),
+        numbers: Sequence[list[Any]] = (),
+    ) -> Looked:
+        """Call a model, which is being traced, with settings at their paths and these numbers."""
+        supplied = iter(arrays)
+        leaves = [next(supplied) if leaf is None else leaf.value for leaf in self.fixed]
+        args, kwargs = jax.tree.unflatten(self.tree, leaves)
+        changes = by_place(
+            [
+                Intervention(targets(model, name)[0], setting, Dials(setting, item))
+                for (name, setting), item in zip(settings, numbers)
+            ]
+        )
+        log = Log()
+        with Tracker(lambda _: True, _kept, ("look", object()), changes=changes):
+            output = first_array(framed(lambda _: model(*args, **kwargs), log=log), model)
+        let_go()
+        return Looked(output, self.number(output, target), _named(model, log))
+
+
+@lru_cache(maxsize=MOST_PROGRAMS)
+def compiled(make: Callable[..., Any], asked: Asked, *key: Any) -> Callable[..., Any]:
+    """Return the compiled function that `make` makes, the same for the same run and key."""
+    return jit(make(asked, *key))
+
+
+def clean(asked: Asked) -> Callable[..., Looked]:
+    """Return a run without settings."""
+    return lambda model, arrays, target: asked.run(model, arrays, target)
+
+
+def changed(asked: Asked, settings: Kinds) -> Callable[..., Looked]:
+    """Return a run with settings, compared with the returns of another."""
+
+    def compare(
+        model: CoreModule,
+        arrays: list[Any],
+        target: object,
+        numbers: list[Any],
+        before: dict[str, Any],
+    ) -> Looked:
+        after = asked.run(model, arrays, target, settings, numbers)
+        off = OrderedDict(
+            (name, relative(before[name], x))
+            for name, x in after.returns.items()
+            if name in before and before[name].shape == x.shape  # an edited model has other parts
+        )
+        return after._replace(returns=off)
+
+    return compare
 
 
 class Run:
@@ -95,25 +193,22 @@ class Run:
             )
         if loss is not None and target is None:
             raise ArgumentError("a loss compares the output with a target: give target= too.")
+        if metric is not None and target is not None:
+            raise ArgumentError("give either target=, whose loss is measured, or metric=.")
+        parts = metric if isinstance(metric, tuple) else (metric,)
+        if not (metric is None or callable(metric) or all(map(is_whole, parts))):
+            raise ArgumentTypeError(
+                "metric must be a function of the output, an index of its last axis, or a full "
+                f"index such as (0, -1, 5), got {metric!r}."
+            )
         self.model, self.args, self.kwargs = model, args, kwargs
-        self.asked = {"target": target, "loss": loss, "metric": metric}
+        self.requested = {"target": target, "loss": loss, "metric": metric}
         self.target = None if target is None else jnp.asarray(received(target, "target"))
-        self.noun, self.question = question_of(target is not None, loss, metric)
         leaves, tree = jax.tree.flatten((args, kwargs))
-        where = [i for i, leaf in enumerate(leaves) if is_traced_leaf(leaf)]
-        self.arrays = [received(leaves[i], "an argument") for i in where]
-        # Without the arrays: a compiled function that is kept holds no input.
-        fixed = [None if is_traced_leaf(leaf) else leaf for leaf in leaves]
-        self._static = tree, tuple(map(Static, fixed)), metric, loss, target is None
-
-        def arguments(arrays: list[Any]) -> tuple[Any, Any]:
-            made = list(fixed)
-            for i, array in zip(where, arrays):
-                made[i] = array
-            return jax.tree.unflatten(tree, made)
-
-        self.arguments: Callable[[list[Any]], tuple[Any, Any]] = arguments
-        """The arguments of the model again, from their arrays."""
+        self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
+        fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
+        self.asked = Asked(tree, fixed, metric, loss, target is not None)
+        self.noun = self.asked.noun
         self.renew()
 
     @property
@@ -126,13 +221,13 @@ class Run:
 
     def renew(self) -> None:
         """Run the model as it is now, without settings."""
-        self.before: Looked = self.call("clean", self._clean)
+        self.before: Looked = self.call(clean)
         self._seen = [weak_value(variable) for variable in plan_of(self.model).variables]
 
     def again(self, model: object = None, **requested: Any) -> Run:
         """The same input on another model, or with another question."""
         model = self.model if model is None else model
-        return Run(model, self.args, self.kwargs, **(requested or self.asked))
+        return Run(model, self.args, self.kwargs, **(requested or self.requested))
 
     def row(self, number: int) -> tuple[Any, ...]:
         """The arguments with one row of each array that has as many as the first."""
@@ -155,26 +250,13 @@ class Run:
         """
         return list(self.before.returns)
 
-    def call(self, key: object, make: Callable[..., Any], *supplied: object) -> Any:
+    def call(self, make: Callable[..., Any], key: tuple[Any, ...] = (), *supplied: object) -> Any:
         """Call a compiled function of the model, the arrays of its input, the target, and what else
-        is supplied. `make` makes it at the first call with this key.
+        is supplied. `make` makes it of `Asked` and the key, once.
         """
-        key = (key, self._static)
-        if key not in _programs:
-            _programs[key] = jit(make())
-            if len(_programs) > MOST_PROGRAMS:
-                del _programs[next(iter(_programs))]
         with unchanged([self.model]), untracked():
-            return _programs[key](self.model, self.arrays, self.target, *supplied)
-
-    def _clean(self) -> Callable[..., Looked]:
-        question, arguments = self.question, self.arguments
-
-        def clean(model: CoreModule, arrays: list[Any], target: object) -> Looked:
-            output, result = observed(model, arguments(arrays))
-            return Looked(output, ask(question, output, target), result)
-
-        return clean
+            run = compiled(make, self.asked, *key)
+            return run(self.model, self.arrays, self.target, *supplied)
 
     def chosen(self, settings: object) -> Chosen:
         """Settings by place, those of this very input given it."""
@@ -195,91 +277,26 @@ class Run:
             results.append((target, setting))
         return results
 
-    def changed(
-        self, chosen: Chosen, on: Sequence[bool] | None = None, before: Looked | None = None
-    ) -> Looked:
-        """Run with these settings, of which only some may be on; compared with `before`, by default
-        this very model without them.
-        """
-        values = values_for(self.model, chosen)
-        on = [True] * len(chosen) if on is None else on
+    def changed(self, chosen: Chosen, on: Sequence[bool], before: Looked) -> Looked:
+        """Run with these settings, of which only some may be on; compared with `before`."""
         numbers = [
             numbers_of(setting, result, flag)
-            for (_, setting), result, flag in zip(chosen, values, on)
+            for (_, setting), result, flag in zip(chosen, values_for(self.model, chosen), on)
         ]
-        return self.call(
-            ("changed", *kinds_of(chosen, values)),
-            lambda: self._changed(bare(chosen)),
-            numbers,
-            (before or self.before).returns,
-        )
-
-    def _changed(self, settings: Bare) -> Callable[..., Looked]:
-        question, arguments = self.question, self.arguments
-
-        def changed(
-            model: CoreModule,
-            arrays: list[Any],
-            target: object,
-            numbers: list[Any],
-            before: dict[str, Any],
-        ) -> Looked:
-            output, result = observed(model, arguments(arrays), settings, numbers)
-            off = OrderedDict(
-                (name, relative(before[name], x))
-                for name, x in result.items()
-                if _is_alike(before, name, x)
-            )
-            return Looked(output, ask(question, output, target), off)
-
-        return changed
+        return self.call(changed, (kinds_of(chosen),), numbers, before.returns)
 
 
-_programs: dict[Any, Callable[..., Any]] = {}
-"""Compiled functions of all runs, the oldest first."""
-
-
-def kinds_of(chosen: Chosen, values: list[Any]) -> tuple[Any, ...]:
-    """Return what a compiled run depends on, for each setting."""
+def kinds_of(chosen: Chosen) -> Kinds:
+    """Return settings by path with what a compiled run depends on: all but their numbers."""
     return tuple(
-        (target.name, *kind_of(setting, result))
-        for (target, setting), result in zip(chosen, values)
+        (
+            target.name,
+            Setting(
+                setting.kind, tuple((name, tuple(range(len(at)))) for name, at in setting.parts)
+            ),
+        )
+        for target, setting in chosen
     )
-
-
-def bare(chosen: Chosen) -> Bare:
-    """Return settings by path, without their examples."""
-    return [(target.name, setting._replace(example=None)) for target, setting in chosen]
-
-
-def observed(
-    model: Any,
-    arguments: tuple[Any, Any],
-    settings: Bare = (),
-    numbers: Sequence[list[Any]] = (),
-) -> tuple[Any, dict[str, Any]]:
-    """Call a model, which is being traced, with settings at their paths and these numbers; gives
-    the first array that it returned, and what each call returned.
-    """
-    interventions = []
-    for (name, setting), item in zip(settings, numbers):
-        ((target, _),) = values_by_target(model, {name: setting})
-        interventions.append(Intervention(target, setting, Dials(setting, item)))
-    log, (args, kwargs) = Log(), arguments
-    changes = by_place(interventions)
-    with Tracker(_everything, _kept, ("look", object()), changes=changes):
-        output = framed(lambda frame: model(*args, **kwargs), log=log)
-    let_go()
-    return first_array(output, model), _named(model, log)
-
-
-def _is_alike(before: dict[str, Any], name: str, x: Shaped) -> bool:
-    """Return True if a return can be compared: a model that was edited may have other parts."""
-    return name in before and before[name].shape == x.shape
-
-
-def _everything(module: object) -> bool:
-    return True
 
 
 def _kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
@@ -330,43 +347,6 @@ def first_array(output: object, model: object) -> Any:
 def is_traced_leaf(leaf: object) -> bool:
     """Return True if a leaf of the arguments is traced; anything else is fixed."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-
-
-def question_of(
-    has_target: bool, loss: Callable[..., Any] | None, metric: Metric
-) -> tuple[str, Callable[[Any, Any], Any] | None]:
-    """Return the name of the number that is asked of an output (`loss`, `metric`, `output 3`), and
-    the function of (output, target) that gives it; None if nothing is asked.
-    """
-    if metric is not None and has_target:
-        raise ArgumentError("give either target=, whose loss is measured, or metric=.")
-    if has_target:
-        return "loss", loss or default_loss
-    if metric is None:
-        return "", None
-    if callable(metric):
-        return "metric", lambda output, target: metric(output)
-    if not _is_index(metric):
-        raise ArgumentTypeError(
-            "metric must be a function of the output, an index of its last axis, or a full index "
-            f"such as (0, -1, 5), got {metric!r}."
-        )
-    return f"output {metric}", lambda output, target: picked(output, metric).mean()
-
-
-def _is_index(metric: object) -> bool:
-    parts = metric if isinstance(metric, tuple) else (metric,)
-    return all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in parts)
-
-
-def ask(question: Callable[[Any, Any], Any] | None, output: object, target: object) -> Any:
-    """The number that is asked of an output; None if none is."""
-    if question is None:
-        return None
-    result = question(output, target)
-    if jnp.ndim(result):
-        raise ShapeError(f"the loss or metric must be one number, got {describe(result)}.")
-    return jnp.asarray(result)
 
 
 def picked(output: Any, index: Any) -> Any:

@@ -19,16 +19,7 @@ from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interventions.apply_settings import numbers_of
 from nbmodule.interventions.patch import values_for
-from nbmodule.interventions.run import (
-    Bare,
-    Chosen,
-    Metric,
-    Run,
-    ask,
-    bare,
-    kinds_of,
-    observed,
-)
+from nbmodule.interventions.run import Asked, Chosen, Kinds, Metric, Run, kinds_of
 from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
 from nbmodule.interventions.values import Setting, zero
 
@@ -308,8 +299,8 @@ def swept(
     on[np.arange(len(cells)), [r for r, _ in cells]] = True
     values = np.full((len(modules), len(starts)), np.nan)
     values[tuple(zip(*cells))] = run.call(
-        ("sweep", chunk, part, *kinds_of(chosen, results)),
-        lambda: _sweeping(run, bare(chosen), part, chunk),
+        _sweeping,
+        (kinds_of(chosen), part, chunk),
         [numbers_of(item, result) for (_, item), result in zip(chosen, results)],
         on,
         np.asarray([starts[c] for _, c in cells], np.int32),
@@ -330,11 +321,10 @@ def swept(
     )
 
 
-def _sweeping(run: Run, settings: Bare, part: str, chunk: int) -> Callable[..., Any]:
+def _sweeping(asked: Asked, settings: Kinds, part: str, chunk: int) -> Callable[..., Any]:
     """Return a function of all cells of a sweep: rows are switched on one by one, and the indices
     are inputs.
     """
-    question, arguments = run.question, run.arguments
 
     def sweeping(
         model: CoreModule, arrays: list[Any], target: Any, fixed: list[Any], on: Any, start: Any
@@ -344,8 +334,7 @@ def _sweeping(run: Run, settings: Bare, part: str, chunk: int) -> Callable[..., 
             numbers = [[flag, *others] for flag, (_, *others) in zip(flags, fixed)]
             for each in numbers if part else ():
                 each[3] = each[3] + first
-            output, _ = observed(model, arguments(arrays), settings, numbers)
-            return ask(question, output, target)
+            return asked.run(model, arrays, target, settings, numbers).metric
 
         return jax.lax.map(one, (on, jnp.asarray(start)), batch_size=min(chunk, on.shape[0]))
 
@@ -366,7 +355,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         )
     if setting.kind == "skip" and over != "layers":
         raise ArgumentError("nb.skip() skips whole layers: sweep over 'layers'.")
-    if run.question is None:
+    if not run.noun:
         raise ArgumentError(
             "a sweep needs one number: give target= for the loss, or metric=, such as the "
             "index of a class."

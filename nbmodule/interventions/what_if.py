@@ -331,12 +331,12 @@ class WhatIf(Shown):
         """As `nb.attribute`, on the model as it is tried, without the settings."""
         run = self._asked()
         self.attributed = attribute(
-            run.model, run.args, method=method, **run.asked, **options, **run.kwargs
+            run.model, run.args, method=method, **run.requested, **options, **run.kwargs
         )
         return self.attributed
 
     def _asked(self) -> Run:
-        if self.run.question is None:
+        if not self.run.noun:
             raise ArgumentError(
                 "no metric to display: give target= or metric= to nb.what_if, or call "
                 "look_at(index of a class)."
