@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
 from nbmodule.base.format import printable_repr
+from nbmodule.base.paths import entry_of
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.jit import eval_shape
 from nbmodule.core.recording.tracker import describe, untracked
@@ -81,12 +83,12 @@ class Edits:
         """Put another module, or function of one argument, in the place of the one at `path`;
         `said` is how it is written in code.
         """
-        location = self._place(path)
-        old = location.get()
+        steps = self._steps(path)
+        old = _follow(self.model, steps)
         return self._do(
-            f"{location.code} = {said or _called(module)}",
-            lambda: location.set(module),
-            lambda: location.set(old),
+            f"{_spelled(steps)} = {said or _called(module)}",
+            lambda: _put(self.model, steps, module),
+            lambda: _put(self.model, steps, old),
         )
 
     def insert(self, path: str, module: object, said: str | None = None) -> Edits:
@@ -114,11 +116,8 @@ class Edits:
         """Put the module at `other` in the place of the one at `path` too: they share their
         variables from then on.
         """
-        location, source = self._place(path), self._place(other)
-        old, new = location.get(), source.get()
-        return self._do(
-            f"{location.code} = {source.code}", lambda: location.set(new), lambda: location.set(old)
-        )
+        source = self._steps(other)
+        return self.replace(path, _follow(self.model, source), _spelled(source))
 
     def freeze(self, path: str = "") -> Edits:
         """Freeze the parameters of the module at `path`: they get no gradient."""
@@ -192,22 +191,20 @@ class Edits:
         """Make a change if its shapes fit; all or nothing."""
         before = self._shapes()
         act()
-        try:
-            after = self._shapes()
-        except Exception as error:
-            back()
-            raise ShapeError(
-                f"cannot do `{code}`: with it the model fails on {describe(self.args)}: "
-                f"{first_line(error)}."
-            ) from error
-        except BaseException:
-            back()
-            raise
-        if after != before:
-            back()
-            raise ShapeError(
-                f"cannot do `{code}`: the model would return {after} in place of {before}."
-            )
+        with ExitStack() as undone:
+            undone.callback(back)
+            try:
+                after = self._shapes()
+            except Exception as error:
+                raise ShapeError(
+                    f"cannot do `{code}`: with it the model fails on {describe(self.args)}: "
+                    f"{first_line(error)}."
+                ) from error
+            if after != before:
+                raise ShapeError(
+                    f"cannot do `{code}`: the model would return {after} in place of {before}."
+                )
+            undone.pop_all()
         self.made.append(MadeEdit(code, back))
         return self
 
@@ -229,9 +226,6 @@ class Edits:
 
     def _code(self, path: str) -> str:
         return _spelled(self._steps(path)) if path else "model"
-
-    def _place(self, path: str) -> _Place:
-        return _Place(self.model, self._steps(path))
 
     def _steps(self, path: str) -> tuple[Any, ...]:
         if path == "":
@@ -280,36 +274,23 @@ def scalars_of(module: object) -> dict[str, Any]:
     }
 
 
-class _Place:
-    """The location of a module: its holder and the key."""
-
-    def __init__(self, model: object, steps: tuple[Any, ...]) -> None:
-        self.holder, self.step, self.code = _follow(model, steps[:-1]), steps[-1], _spelled(steps)
-
-    def get(self) -> Any:
-        return _one(self.holder, self.step)
-
-    def set(self, value: object) -> None:
-        if not callable(value):
-            raise ArgumentTypeError(f"expected a module or a function, got {type(value).__name__}.")
-        if hasattr(self.step, "name"):
-            setattr(self.holder, self.step.name, value)
-        elif isinstance(self.holder, tuple):
-            raise ArgumentError(f"{self.code} is in a tuple, which cannot change.")
-        else:
-            self.holder[getattr(self.step, "idx", getattr(self.step, "key", None))] = value
-
-
-def _follow(value: object, steps: tuple[Any, ...]) -> Any:
-    for step in steps:
-        value = _one(value, step)
-    return value
-
-
-def _one(value: Any, step: Any) -> Any:
+def _put(model: object, steps: tuple[Any, ...], value: object) -> None:
+    """Put a module in a place of a model."""
+    holder, step = _follow(model, steps[:-1]), steps[-1]
+    if not callable(value):
+        raise ArgumentTypeError(f"expected a module or a function, got {type(value).__name__}.")
     if hasattr(step, "name"):
-        return getattr(value, step.name)
-    return value[step.idx if hasattr(step, "idx") else step.key]
+        setattr(holder, step.name, value)
+    elif isinstance(holder, tuple):
+        raise ArgumentError(f"{_spelled(steps)} is in a tuple, which cannot change.")
+    else:
+        holder[entry_of(step)] = value
+
+
+def _follow(value: Any, steps: tuple[Any, ...]) -> Any:
+    for step in steps:
+        value = getattr(value, step.name) if hasattr(step, "name") else value[entry_of(step)]
+    return value
 
 
 def _spelled(steps: tuple[Any, ...]) -> str:
