@@ -22,18 +22,11 @@ from nbmodule.interventions.targets import PartAxis, Target, home_of
 from nbmodule.interventions.values import Setting
 
 
-def kind_of(setting: Setting, values: list[Any] | None) -> tuple[Any, ...]:
-    """Return what a compiled function depends on: all of a setting but its numbers."""
-    parts = tuple((name, len(at)) for name, at in setting.parts)
-    shapes = None if values is None else tuple((tuple(x.shape), jnp.dtype(x.dtype)) for x in values)
-    return setting.kind, parts, shapes
-
-
-def numbers_of(setting: Setting, values: list[Any] | None, on: bool = True) -> list[Any]:
+def numbers_of(setting: Setting, on: bool = True) -> list[Any]:
     """Return the numbers of a setting, in the order of `Dials.variables`."""
     indices = [np.asarray(at, np.int32) for _, at in setting.parts]
     number, seed = np.float32(setting.number), np.uint32(setting.seed)
-    return [np.asarray(on), number, seed, *indices, *(values or ())]
+    return [np.asarray(on), number, seed, *indices, *setting.values]
 
 
 class Dials:
@@ -61,11 +54,13 @@ class Dials:
         self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
 
 
-def dials_for(setting: Setting, target: Target, values: list[Any] | None) -> Dials:
+def dials_for(setting: Setting, target: Target) -> Dials:
     """Return dials of a module with the numbers of a setting: unused ones, else new ones."""
-    key = (target.tap, target.receiver is None, *kind_of(setting, values))
+    numbers = numbers_of(setting)
+    shapes = [(tuple(x.shape), jnp.dtype(x.dtype)) for x in numbers]
+    parts = [name for name, _ in setting.parts]
+    key = (target.tap, target.receiver is None, setting.kind, *parts, *shapes)
     existing = target.module._nbm.dials.setdefault(key, [])
-    numbers = numbers_of(setting, values)
     free = next((dials for dials in existing if not dials.is_taken), None)
     if free is None:
         free = Dials(setting, numbers)

@@ -164,7 +164,9 @@ class Attribution(Shown):
 def _by_gradient(
     run: Run, method: str, baseline: object, steps: int, labels: Sequence[str]
 ) -> Attribution:
-    modules, repeated = _called_once(run)
+    named = names_of(run.model)
+    once = [name for name in run.calls if name in named and name not in run.repeated]
+    modules = [Target(name, named[name]) for name in once]
     is_input = is_floating(run.arrays[0])
     source = "" if is_input else _embedding(run, modules)
     point = run.arrays[0] if is_input else run.before.returns[source]
@@ -176,7 +178,8 @@ def _by_gradient(
             f"baseline must fit the input {list(point.shape)}, got {describe(baseline)}."
         ) from None
     names = [target.name for target in modules if target.name]
-    notes = [f"called several times, and left out: {', '.join(repeated)}"] if repeated else []
+    left_out = f"called several times, and left out: {', '.join(run.repeated)}"
+    notes = [left_out] if run.repeated else []
     along = point - start
     if method == "integrated":
         inputs, of_modules = _integrated(run, names, source, start, along, steps)
@@ -223,15 +226,6 @@ def _completeness(result: float, expected: float, steps: int) -> list[str]:
         f"the attributions of the inputs add up to {format_number(result)}, the metric differs by "
         f"{format_number(expected)}: {steps} steps are too few, or the baseline is unsuitable"
     ]
-
-
-def _called_once(run: Run) -> tuple[list[Target], list[str]]:
-    """The modules that ran once, and the paths of those that ran several times."""
-    repeated = sorted({name.partition("#")[0] for name in run.calls if "#" in name})
-    named = names_of(run.model)
-    return [
-        Target(name, named[name]) for name in run.calls if name in named and name not in repeated
-    ], repeated
 
 
 def _embedding(run: Run, modules: list[Target]) -> str:
@@ -291,7 +285,7 @@ def _gradient_function(asked: Asked, source: str, *names: str) -> Callable[..., 
             """The metric, and the returns, by the point and what is added to each return."""
             point, adds = supplied
             numbers = [
-                numbers_of(setting, [point if name == source else add])
+                numbers_of(setting._replace(values=(point if name == source else add,)))
                 for (name, setting), add in zip(settings, adds)
             ]
             inputs = arrays if source else [point, *arrays[1:]]

@@ -17,13 +17,7 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.core.recording.tracker import (
-    Ending,
-    Tracker,
-    keeps_nothing,
-    untracked,
-    wants_none,
-)
+from nbmodule.core.recording.tracker import Ending, Tracker, keeps_nothing, untracked, wants_none
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.core.structure.walk import is_module
@@ -293,14 +287,11 @@ class Seen(Log):
 def interventions_for(
     model: object, chosen: list[tuple[Target, Setting]], foreign: object = None
 ) -> list[Intervention]:
-    """Settings as interventions, their numbers set; values of other examples are found by running
-    the model
-    on these.
-    """
+    """Settings as interventions, their numbers set."""
     interventions: list[Intervention] = []
     try:
-        for (target, setting), result in zip(chosen, values_for(model, chosen, foreign)):
-            dials = dials_for(setting, target, result)
+        for target, setting in filled(model, chosen, foreign):
+            dials = dials_for(setting, target)
             interventions.append(Intervention(target, setting, dials))
             dials.is_taken = True
     except BaseException:
@@ -315,10 +306,10 @@ def let_go(interventions: list[Intervention]) -> None:
         intervention.dials.is_taken = False
 
 
-def values_for(
+def filled(
     model: object, chosen: list[tuple[Target, Setting]], foreign: object = None
-) -> list[list[Any] | None]:
-    """For each setting the arrays that are put in place of the return; None where none are."""
+) -> list[tuple[Target, Setting]]:
+    """Settings with their values, which are found by running the model on their examples."""
     examples: dict[Any, tuple[Any, ...]] = {}
     places: dict[Any, set[Any]] = {}
     for target, setting in chosen:
@@ -326,17 +317,17 @@ def values_for(
             key = tuple(map(id, setting.example))
             examples[key] = setting.example
             places.setdefault(key, set()).add(home_of(target, setting)[:2])
-    runs = {key: watched_at(model, foreign, examples[key], places[key]) for key in examples}
-    return [_value_for(target, setting, runs) for target, setting in chosen]
-
-
-def _value_for(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> list[Any] | None:
-    if setting.example is None:
-        if setting.kind == "freeze":
+        elif setting.kind == "freeze":
             raise ArgumentError(
                 f'"{target.name}": nb.freeze() needs the example input here; write nb.freeze(x).'
             )
-        return None
+    runs = {key: watched_at(model, foreign, examples[key], places[key]) for key in examples}
+    return [(target, _filled(target, setting, runs)) for target, setting in chosen]
+
+
+def _filled(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> Setting:
+    if setting.example is None:
+        return setting
     location, at_input, parts = home_of(target, setting)
     met = runs[tuple(map(id, setting.example))].get((location, at_input), [])
     if len(met) != 1:
@@ -346,7 +337,8 @@ def _value_for(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> lis
             "another target, or give each call its own module."
         )
     arrays = met[0][:1] if parts else met[0]
-    return [mean_of(x, parts) for x in arrays] if setting.kind == "mean" else arrays
+    is_mean = setting.kind == "mean"
+    return setting._replace(values=tuple(mean_of(x, parts) if is_mean else x for x in arrays))
 
 
 def _floating(tree: object) -> list[Any]:

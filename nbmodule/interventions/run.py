@@ -39,7 +39,7 @@ from nbmodule.interventions.apply_settings import (
     is_floating,
     numbers_of,
 )
-from nbmodule.interventions.patch import values_for
+from nbmodule.interventions.patch import filled
 from nbmodule.interventions.targets import (
     ARROW,
     Target,
@@ -250,6 +250,11 @@ class Run:
         """
         return list(self.before.returns)
 
+    @property
+    def repeated(self) -> list[str]:
+        """Paths of the modules that are called several times."""
+        return sorted({name.partition("#")[0] for name in self.calls if "#" in name})
+
     def call(self, make: Callable[..., Any], key: tuple[Any, ...] = (), *supplied: object) -> Any:
         """Call a compiled function of the model, the arrays of its input, the target, and what else
         is supplied. `make` makes it of `Asked` and the key, once.
@@ -279,10 +284,8 @@ class Run:
 
     def changed(self, chosen: Chosen, on: Sequence[bool], before: Looked) -> Looked:
         """Run with these settings, of which only some may be on; compared with `before`."""
-        numbers = [
-            numbers_of(setting, result, flag)
-            for (_, setting), result, flag in zip(chosen, values_for(self.model, chosen), on)
-        ]
+        pairs = zip(filled(self.model, chosen), on)
+        numbers = [numbers_of(setting, flag) for (_, setting), flag in pairs]
         return self.call(changed, (kinds_of(chosen),), numbers, before.returns)
 
 

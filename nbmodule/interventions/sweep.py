@@ -18,7 +18,7 @@ from nbmodule.base.sockets import Shown
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interventions.apply_settings import numbers_of
-from nbmodule.interventions.patch import values_for
+from nbmodule.interventions.patch import filled
 from nbmodule.interventions.run import Asked, Chosen, Kinds, Metric, Run, kinds_of
 from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
 from nbmodule.interventions.values import Setting, zero
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 OVER = {"heads": "head", "channels": "channel", "units": "unit", "tokens": "token", "layers": ""}
 """Kinds of sweeps, with the part of a return that each goes over."""
+ZERO = zero()
 
 
 def sweep(
     model: object,
     x: object,
     over: str = "heads",
-    setting: Setting | None = None,
+    setting: Setting = ZERO,
     *,
     only: object = None,
     block: int = 1,
@@ -74,9 +75,7 @@ def sweep(
     """
     args = x if isinstance(x, tuple) else (x,)
     run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
-    return swept(
-        run, over, zero() if setting is None else setting, only=only, block=block, chunk=chunk
-    )
+    return swept(run, over, setting, only=only, block=block, chunk=chunk)
 
 
 def trace_causes(
@@ -282,9 +281,8 @@ def swept(
     tried = setting
     if setting.kind == "freeze" and setting.example is None:
         tried = setting._replace(example=run.args)
-    repeated = set()
-    if only is None and tried.example is not None:  # another run has no one value for them
-        repeated = {name.partition("#")[0] for name in run.calls if "#" in name}
+    # another run has no one value for what is called several times
+    repeated = run.repeated if only is None and tried.example is not None else []
     modules, counts = _swept_over(run, over, only, repeated)
     starts = range(0, max(counts), block)
     cells = [
@@ -294,18 +292,18 @@ def swept(
         (target, tried._replace(parts=((part, tuple(range(min(block, n)))),) if part else ()))
         for target, n in zip(modules, counts)
     ]
-    results = values_for(run.model, chosen)
+    numbers = [numbers_of(setting) for _, setting in filled(run.model, chosen)]
     on = np.zeros((len(cells), len(modules)), bool)
     on[np.arange(len(cells)), [r for r, _ in cells]] = True
     values = np.full((len(modules), len(starts)), np.nan)
     values[tuple(zip(*cells))] = run.call(
         _sweeping,
         (kinds_of(chosen), part, chunk),
-        [numbers_of(item, result) for (_, item), result in zip(chosen, results)],
+        numbers,
         on,
         np.asarray([starts[c] for _, c in cells], np.int32),
     )
-    left_out = f"called several times, and left out: {', '.join(sorted(repeated))}"
+    left_out = f"called several times, and left out: {', '.join(repeated)}"
     return Sweep(
         type(run.model).__name__,
         over,
@@ -366,7 +364,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
 
 
 def _swept_over(
-    run: Run, over: str, only: object, left_out: set[str]
+    run: Run, over: str, only: object, left_out: list[str]
 ) -> tuple[list[Target], list[int]]:
     """The modules of a sweep, each with how many parts it has."""
     named = names_of(run.model)
@@ -393,7 +391,7 @@ def _swept_over(
     counts = {path: count for path, count in counts.items() if count}
     if counts:
         return [Target(path, named[path]) for path in counts], list(counts.values())
-    names = ", ".join(sorted(left_out))
+    names = ", ".join(left_out)
     why = f": {names} are called several times, so that no single value can be restored"
     where = ". Name modules with only=." if only is None else f" at {only!r}."
     raise ArgumentError(

@@ -21,7 +21,8 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 PARTS = ("head", "channel", "unit", "token")
 """The parts of a return that a setting may name, in the order in which they are written."""
-Index = int | Iterable[int] | None
+Part = int | Iterable[int] | None
+"""Indices of a part: one, several, or None for all."""
 
 
 class Setting(NamedTuple):
@@ -38,6 +39,8 @@ class Setting(NamedTuple):
     """Arguments of the model that values or means are taken from."""
     said: str = "x_other"
     """Name of the example in code."""
+    values: tuple[Any, ...] = ()
+    """Arrays that are put in place of the return, once the model was run on the example."""
 
     @property
     def words(self) -> str:
@@ -80,7 +83,7 @@ KINDS = {
 
 
 def zero(
-    *, head: Index = None, channel: Index = None, unit: Index = None, token: Index = None
+    *, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
     """Set what a submodule returns to zero (zero ablation).
 
@@ -102,11 +105,7 @@ def zero(
 
 
 def to_mean(
-    *example: object,
-    head: Index = None,
-    channel: Index = None,
-    unit: Index = None,
-    token: Index = None,
+    *example: object, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
     """Set what a submodule returns to its mean over rows and positions, for each unit or channel by
     itself (mean ablation).
@@ -127,11 +126,7 @@ def to_mean(
 
 
 def from_example(
-    *example: object,
-    head: Index = None,
-    channel: Index = None,
-    unit: Index = None,
-    token: Index = None,
+    *example: object, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
     """Set what a submodule returns to what it returns for another example (activation patching).
 
@@ -161,12 +156,7 @@ def from_example(
 
 
 def scale_by(
-    factor: float,
-    *,
-    head: Index = None,
-    channel: Index = None,
-    unit: Index = None,
-    token: Index = None,
+    factor: float, *, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
     """Multiply what a submodule returns.
 
@@ -189,10 +179,10 @@ def add_noise(
     deviation: float,
     *,
     seed: int = 0,
-    head: Index = None,
-    channel: Index = None,
-    unit: Index = None,
-    token: Index = None,
+    head: Part = None,
+    channel: Part = None,
+    unit: Part = None,
+    token: Part = None,
 ) -> Setting:
     """Add Gaussian noise to what a submodule returns; the same noise at each run.
 
@@ -219,11 +209,7 @@ def add_noise(
 
 
 def freeze(
-    *example: object,
-    head: Index = None,
-    channel: Index = None,
-    unit: Index = None,
-    token: Index = None,
+    *example: object, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
     """Hold what a submodule returns at what it was before anything else was changed.
 
@@ -268,7 +254,7 @@ def skip() -> Setting:
     return Setting("skip")
 
 
-def _setting(kind: str, indices: tuple[Index, ...], **fields: Any) -> Setting:
+def _setting(kind: str, indices: tuple[Part, ...], **fields: Any) -> Setting:
     """Return a setting of the parts that are named, in order, each with its indices."""
     parts = tuple(
         (name, _indices(f"nb.{KINDS[kind][0]}: {name}", index))

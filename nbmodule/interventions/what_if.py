@@ -9,8 +9,8 @@ import copy
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -29,11 +29,11 @@ from nbmodule.interventions.apply_settings import (
 )
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
-from nbmodule.interventions.patch import values_for
+from nbmodule.interventions.patch import filled
 from nbmodule.interventions.run import Chosen, Looked, Metric, Run
-from nbmodule.interventions.sweep import Sweep, swept
-from nbmodule.interventions.targets import Target, targets
-from nbmodule.interventions.values import Setting, zero
+from nbmodule.interventions.sweep import ZERO, Sweep, swept
+from nbmodule.interventions.targets import targets
+from nbmodule.interventions.values import Setting
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,12 @@ class WhatIfResult:
         return self.after - self.before
 
 
-@dataclass
-class Tried:
-    """One setting at one place, on or off."""
+class Tried(NamedTuple):
+    """One setting at one place, as that is written in code; on or off."""
 
-    target: Target
+    where: str
     setting: Setting
     on: bool = True
-
-    @property
-    def where(self) -> str:
-        """The place as it is written in code."""
-        return self.target.name
 
 
 def what_if(
@@ -122,7 +116,7 @@ def what_if(
     return WhatIf(Run(model, args, kwargs, target=target, loss=loss, metric=metric), settings)
 
 
-_STATE = ("run", "tried", "edited", "_draft", "_result", "_past")
+_STATE = ("run", "current", "tried", "edited", "_edits", "_result", "_past")
 """Attributes of a `WhatIf` that `undo` restores."""
 
 
@@ -132,6 +126,7 @@ class WhatIf(Shown):
 
     Attributes:
         run: The model and its input.
+        current: The run of the model as it is tried: with its edits, if there are any.
         tried: The settings, in order.
         edited: The edits, as names of methods of `nb.edit` with their arguments; they are made on a
             copy of the model until `keep()`.
@@ -140,12 +135,12 @@ class WhatIf(Shown):
     """
 
     def __init__(self, run: Run, settings: Mapping[Any, Any] | None = None) -> None:
-        self.run = run
+        self.run = self.current = run
         self.tried: list[Tried] = []
         self.edited: list[tuple[str, tuple[Any, ...]]] = []
         self.swept: Sweep | None = None
         self.attributed: Attribution | None = None
-        self._draft: tuple[Run, Edits] | None = None
+        self._edits = Edits(run.model, run.args, run.kwargs)
         self._past: list[Callable[[], None]] = []
         self._result: tuple[Looked, WhatIfResult] | None = None
         """A result, and the clean run that it is compared with."""
@@ -166,7 +161,7 @@ class WhatIf(Shown):
     def result(self) -> WhatIfResult:
         """The effect of the settings and edits, as data."""
         self._follow()
-        if self._result is None or (self._draft is None and self._result[0] is not self.run.before):
+        if self._result is None or (not self.edited and self._result[0] is not self.run.before):
             self._result = self._looked()
         return self._result[1]
 
@@ -178,19 +173,14 @@ class WhatIf(Shown):
     @property
     def edit_code(self) -> str:
         """The edits as lines of code."""
-        return "" if self._draft is None else self._draft[1].code
-
-    @property
-    def current(self) -> Run:
-        """The run of the model as it is tried: with its edits, if there are any."""
-        return self.run if self._draft is None else self._draft[0]
+        return self._edits.code
 
     @property
     def has_changed(self) -> bool:
         """True if the model has other values than when it was run; never with edits, which are
         tried on a copy and compared with what that was made of.
         """
-        return self._draft is None and self.run.has_changed
+        return not self.edited and self.run.has_changed
 
     def _follow(self) -> None:
         if self.has_changed:
@@ -199,8 +189,8 @@ class WhatIf(Shown):
     def _looked(self) -> tuple[Looked, WhatIfResult]:
         self._follow()
         before, run = self.run.before, self.current
-        chosen = [(targets(run.model, item.where)[0], item.setting) for item in self.tried]
-        after = run.changed(chosen, [item.on for item in self.tried], before)
+        on = [item.on for item in self.tried]
+        after = run.changed(_chosen(run.model, self.tried), on, before)
         changes = jax.device_get(dict(after.returns))
         return before, WhatIfResult(
             np.asarray(before.output),
@@ -220,7 +210,8 @@ class WhatIf(Shown):
             >>> float(found.result.after.max())
             0.0
         """
-        return self._tried([*self.tried, *(Tried(*item) for item in self.current.chosen(settings))])
+        new = [Tried(target.name, setting) for target, setting in self.current.chosen(settings)]
+        return self._tried([*self.tried, *new])
 
     def turn(self, number: int, value: float) -> WhatIf:
         """Give another number to a setting: the factor of `nb.scale_by`, the deviation of
@@ -230,18 +221,18 @@ class WhatIf(Shown):
         if old.setting.kind not in ("scale", "noise"):
             raise ArgumentError(f"{old.setting!r} has no number to change.")
         past = self._past  # moving a slider is no step to undo
-        self._with(number, replace(old, setting=old.setting._replace(number=float(value))))
+        self._with(number, old._replace(setting=old.setting._replace(number=float(value))))
         self._past = past
         return self
 
     def switch(self, number: int, on: bool) -> WhatIf:
         """Switch a setting on or off."""
-        return self._with(number, replace(self._at(number), on=bool(on)))
+        return self._with(number, self._at(number)._replace(on=bool(on)))
 
     def drop(self, number: int) -> WhatIf:
         """Take a setting away."""
-        dropped = self._at(number)
-        return self._tried([item for item in self.tried if item is not dropped])
+        self._at(number)
+        return self._with(number)
 
     def _at(self, number: int) -> Tried:
         if not 0 <= number < len(self.tried):
@@ -250,18 +241,17 @@ class WhatIf(Shown):
             )
         return self.tried[number]
 
-    def _with(self, number: int, new: Tried) -> WhatIf:
-        return self._tried([*self.tried[:number], new, *self.tried[number + 1 :]])
+    def _with(self, number: int, *new: Tried) -> WhatIf:
+        return self._tried([*self.tried[:number], *new, *self.tried[number + 1 :]])
 
     def _tried(self, tried: list[Tried]) -> WhatIf:
         with self._step():
             self.tried = tried
-            self._result = self._looked()
         return self
 
     @contextmanager
     def _step(self) -> Iterator[None]:
-        """Change the state inside; `undo` takes that back, and an error does at once."""
+        """Change the state inside and look; `undo` takes that back, and an error does at once."""
         state = {name: getattr(self, name) for name in _STATE}
 
         def back() -> None:
@@ -269,6 +259,7 @@ class WhatIf(Shown):
 
         try:
             yield
+            self._result = self._looked()
         except BaseException:
             back()
             raise
@@ -289,21 +280,15 @@ class WhatIf(Shown):
         self._follow()
         with self._step():
             with other_keys():
-                edits = self._copied()
+                edits = Edits(copy.deepcopy(self.current.model), self.run.args, self.run.kwargs)
+                edits.made += self._edits.made
                 getattr(edits, method)(*args)
-            self._draft = (self.run.again(edits.model), edits)
+            self.current, self._edits = self.run.again(edits.model), edits
             if method == "reset":  # `keep` takes the values that were drawn for the trial
                 drawn = targets(edits.model, *args[:1] or ("",))[0]
                 args = drawn.name, lambda: drawn.module
             self.edited = [*self.edited, (method, args)]
-            self._result = self._looked()
         return self
-
-    def _copied(self) -> Edits:
-        """The edits of before, on a copy of the model with them."""
-        edits = Edits(copy.deepcopy(self.current.model), self.run.args, self.run.kwargs)
-        edits.made += [] if self._draft is None else self._draft[1].made
-        return edits
 
     # -- what to look at --
     def look_at(
@@ -317,14 +302,14 @@ class WhatIf(Shown):
         target.
         """
         run = self.run.again(metric=metric, target=target, loss=loss)
-        draft = None if self._draft is None else (run.again(self._draft[1].model), self._draft[1])
-        self.run, self._draft, self._result = run, draft, None
+        current = run.again(self.current.model) if self.edited else run
+        self.run, self.current, self._result = run, current, None
         self.swept = self.attributed = None
         return self
 
-    def sweep(self, over: str = "heads", setting: Setting | None = None, **options: Any) -> Sweep:
+    def sweep(self, over: str = "heads", setting: Setting = ZERO, **options: Any) -> Sweep:
         """As `nb.sweep`, on the model as it is tried, without the settings."""
-        self.swept = swept(self._asked(), over, zero() if setting is None else setting, **options)
+        self.swept = swept(self._asked(), over, setting, **options)
         return self.swept
 
     def attribute(self, method: str = "gradient", **options: object) -> Attribution:
@@ -364,7 +349,8 @@ class WhatIf(Shown):
                 hold.
         """
         on = [item for item in self.tried if item.on]
-        if any(item.target.tap is not None or item.target.receiver is not None for item in on):
+        places = [target for target, _ in _chosen(self.current.model, on)]
+        if any(target.tap is not None or target.receiver is not None for target in places):
             raise ArgumentError(
                 "a value of a tap or an edge cannot be kept: use it as `with nb.patch(...)`."
             )
@@ -377,14 +363,14 @@ class WhatIf(Shown):
             for method, args in self.edited:
                 getattr(edits, method)(*args)
                 undone.callback(edits.undo)
-            chosen = [(targets(self.run.model, item.where)[0], item.setting) for item in on]
-            for handle in hooked(self.run.model, chosen):
+            for handle in hooked(self.run.model, _chosen(self.run.model, on)):
                 undone.callback(handle.remove)
-            self.run = self.run.again()
+            self.run = self.current = self.run.again()
         except BaseException:
             undone.close()
             raise
-        self.tried, self.edited, self._draft, self._result = [], [], None, None
+        self.tried, self.edited, self._result = [], [], None
+        self._edits = Edits(self.run.model, self.run.args, self.run.kwargs)
         self._past = [undone.close]
         return self
 
@@ -405,7 +391,7 @@ class WhatIf(Shown):
         title = self.name
         if result.metric_before is not None and result.metric_after is not None:
             before, after = map(format_number, (result.metric_before, result.metric_after))
-            title += f"  {self.noun} {before} → {after}"
+            title += f"  {self.run.noun} {before} → {after}"
         lines = [title, *(f"  edit {line}" for line in self.edit_code.splitlines())]
         for item in self.tried:
             words = (item.where or self.name, item.setting.where, item.setting.words)
@@ -422,11 +408,6 @@ class WhatIf(Shown):
                     f"  {(path or self.name).ljust(width)}  {bar(change)} {format_number(change)}"
                 )
         return "\n".join(lines)
-
-    @property
-    def noun(self) -> str:
-        """Name of the number."""
-        return self.run.noun
 
 
 _far = itertools.count(2**30, 2**12)
@@ -446,12 +427,17 @@ def other_keys() -> Iterator[None]:
 EDITS = ("replace", "insert", "remove", "share", "freeze", "unfreeze", "reset", "set")
 
 
+def _chosen(model: object, tried: list[Tried]) -> Chosen:
+    """What was tried, at the places of a model."""
+    return [(targets(model, item.where)[0], item.setting) for item in tried]
+
+
 def hooked(model: object, chosen: Chosen) -> list[Any]:
     """Settings as hooks on the modules; gives the handles, in order."""
-    interventions = []
-    for (target, setting), result in zip(chosen, values_for(model, chosen)):
-        dials = Dials(setting, numbers_of(setting, result))
-        interventions.append(Intervention(target, setting, dials))
+    interventions = [
+        Intervention(target, setting, Dials(setting, numbers_of(setting)))
+        for target, setting in filled(model, chosen)
+    ]
     return [handle for item in by_place(interventions).items() for handle in _hooked(*item)]
 
 
@@ -477,11 +463,11 @@ def code_of(tried: list[Tried]) -> str:
     call = "y = model(x)"
     if not tried:
         return call
-    places: dict[str, list[str]] = {}
+    places: dict[str, list[Setting]] = {}
     for item in tried:
-        places.setdefault(item.where, []).append(repr(item.setting))
-    entries = ", ".join(
-        f'"{where}": {result[0] if len(result) == 1 else "[" + ", ".join(result) + "]"}'
-        for where, result in places.items()
+        places.setdefault(item.where, []).append(item.setting)
+    entries = (
+        f'"{where}": {settings[0] if len(settings) == 1 else settings}'
+        for where, settings in places.items()
     )
-    return f"with nb.patch(model, {{{entries}}}):\n    {call}"
+    return f"with nb.patch(model, {{{', '.join(entries)}}}):\n    {call}"

@@ -61,7 +61,7 @@ def test_every_act_of_a_page_does_what_the_method_does(model, x):
     np.testing.assert_allclose(found.result.after, wanted, rtol=1e-5)
     for kind in ("undo", "drop", "look_at", "keep"):
         answered(found, kind, {"at": 1, "index": 1})
-    assert found.noun == "output 1" and set(ACTS) >= {kind for kind, _ in acts}
+    assert found.run.noun == "output 1" and set(ACTS) >= {kind for kind, _ in acts}
 
 
 def test_a_page_sets_the_value_of_another_row_and_an_edge(model, x):

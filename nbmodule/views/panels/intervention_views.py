@@ -253,7 +253,7 @@ def what_if_record(what_if: WhatIf) -> InterventionRecord:
     title = [what_if.name]
     if result.metric_before is not None and result.metric_after is not None:
         before, after = map(format_number, (result.metric_before, result.metric_after))
-        title.append(f"{what_if.noun} {before} → {after}")
+        title.append(f"{what_if.run.noun} {before} → {after}")
     title.append(f"{len(what_if.tried)} tried" if is_changed else "nothing is changed")
     outputs = {"before": result.before, "after": result.after, "difference": result.difference}
     outputs = {name: _shown(x) for name, x in outputs.items() if is_changed or name == "before"}
@@ -272,7 +272,7 @@ def what_if_record(what_if: WhatIf) -> InterventionRecord:
         "attributes": attributes_of(modules),
         "parts": list(map(plain, parts_for(what_if))),
         "edits": [plain(line, 200) for line in what_if.edit_code.splitlines()],
-        "noun": plain(what_if.noun),
+        "noun": plain(what_if.run.noun),
         "sweep": None if swept is None else payload_of(sweep_record(swept)),
         "attribution": None if attributed is None else payload_of(attribution_record(attributed)),
         "can": {
