@@ -29,40 +29,21 @@ def put(index, new):
 
 ALL = slice(None)
 CASES = {
-    "module": ("blocks.0.mlp", nb.zero(), at("blocks.0.mlp", lambda v: 0 * v)),
-    "head": (
-        "blocks.1.attention",
-        nb.zero(head=1),
-        at("blocks.1.attention.heads", put((ALL, 1), 0)),
-    ),
-    "heads": (
-        "blocks.1.attention",
-        nb.scale_by(-0.5, head=[0, 1]),
-        at("blocks.1.attention.heads", lambda v: -0.5 * v),
-    ),
-    "unit": (
-        "blocks.0.mlp",
-        nb.scale_by(3.0, unit=[2, 5]),
-        at("blocks.0.mlp", put((..., [2, 5]), lambda v: 3 * v)),
-    ),
-    "token": ("embed", nb.zero(token=2), at("embed", put((ALL, 2), 0))),
-    "head and token": (
-        "blocks.0.attention",
-        nb.zero(head=0, token=4),
-        at("blocks.0.attention.heads", put((ALL, 0, 4), 0)),
-    ),
-    "mean": (
-        "blocks.0.mlp",
-        nb.to_mean(),
-        at("blocks.0.mlp", lambda v: np.broadcast_to(v.mean((0, 1)), v.shape)),
-    ),
+    "module": ("blocks.0.mlp", nb.zero(), lambda v: 0 * v),
+    "head": ("blocks.1.attention", nb.zero(head=1), put((ALL, 1), 0)),
+    "heads": ("blocks.1.attention", nb.scale_by(-0.5, head=[0, 1]), lambda v: -0.5 * v),
+    "unit": ("blocks.0.mlp", nb.scale_by(3.0, unit=[2, 5]), put((..., [2, 5]), lambda v: 3 * v)),
+    "token": ("embed", nb.zero(token=2), put((ALL, 2), 0)),
+    "head and token": ("blocks.0.attention", nb.zero(head=0, token=4), put((ALL, 0, 4), 0)),
+    "mean": ("blocks.0.mlp", nb.to_mean(), lambda v: np.broadcast_to(v.mean((0, 1)), v.shape)),
 }
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_setting_does_what_numpy_does(case, compiled, tiny, tokens, by_hand):
-    where, setting, change = CASES[case]
+    where, setting, fn = CASES[case]
+    change = at(f"{where}.heads" if "head" in case else where, fn)
     run = nb.jit(lambda x: tiny(x)) if compiled else tiny
     before = np.asarray(run(tokens))
     with nb.patch(tiny, {where: setting}):
@@ -73,10 +54,8 @@ def test_a_setting_does_what_numpy_does(case, compiled, tiny, tokens, by_hand):
 def test_the_value_for_another_example_is_put_in(tiny, tokens, others, by_hand):
     kept = {}
     by_hand(tiny, others, lambda name, value: kept.setdefault(name, value))
-    with nb.patch(
-        tiny,
-        {"blocks.0.attention": nb.from_example(others, head=1), "blocks.1.mlp": nb.freeze(others)},
-    ):
+    other = nb.from_example(others, head=1)
+    with nb.patch(tiny, {"blocks.0.attention": other, "blocks.1.mlp": nb.freeze(others)}):
         found = tiny(tokens)
 
     def change(name, value):
@@ -93,13 +72,8 @@ def test_the_mean_may_be_that_of_other_examples(tiny, tokens, others, by_hand):
     by_hand(tiny, others, lambda name, value: kept.setdefault(name, value))
     mean = kept["blocks.0.attention.heads"].mean((0, 2))  # for each feature of each head
 
-    def change(name, value):
-        return (
-            np.broadcast_to(mean[None, :, None], value.shape)
-            if name == "blocks.0.attention.heads"
-            else value
-        )
-
+    set_mean = lambda value: np.broadcast_to(mean[None, :, None], value.shape)
+    change = at("blocks.0.attention.heads", set_mean)
     with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(others, head=[0, 1])}):
         np.testing.assert_allclose(tiny(tokens), by_hand(tiny, tokens, change), **CLOSE)
 
@@ -202,23 +176,13 @@ def test_another_number_or_head_compiles_nothing(tiny, tokens, compiles):
     run = nb.jit(lambda x: tiny(x))
     inputs = [tokens, tokens + 0]
     for number in (0.5, 2.0):
-        with nb.patch(
-            tiny,
-            {
-                "blocks.0.attention": nb.scale_by(number, head=0),
-                "blocks.1.mlp": nb.add_noise(number),
-            },
-        ):
+        scale, noise = nb.scale_by(number, head=0), nb.add_noise(number)
+        with nb.patch(tiny, {"blocks.0.attention": scale, "blocks.1.mlp": noise}):
             run(inputs[0])
     before = len(compiles)
     for number, head in ((-1.0, 1), (0.0, 0), (7.0, 1)):
-        with nb.patch(
-            tiny,
-            {
-                "blocks.0.attention": nb.scale_by(number, head=head),
-                "blocks.1.mlp": nb.add_noise(abs(number), seed=head),
-            },
-        ):
+        scale, noise = nb.scale_by(number, head=head), nb.add_noise(abs(number), seed=head)
+        with nb.patch(tiny, {"blocks.0.attention": scale, "blocks.1.mlp": noise}):
             run(inputs[1])
     assert len(compiles) == before and before > 0
 
@@ -226,10 +190,8 @@ def test_another_number_or_head_compiles_nothing(tiny, tokens, compiles):
 def test_calls_are_tracked_through_a_patch(tiny, tokens):
     with nb.track(tiny) as calls, nb.patch(tiny, {"embed": nb.zero()}):
         tiny(tokens)
-    assert (
-        float(abs(calls["embed"].returns).max()) == 0
-        and calls["head"].return_shapes == "float32[3, 5, 11]"
-    )
+    assert float(abs(calls["embed"].returns).max()) == 0
+    assert calls["head"].return_shapes == "float32[3, 5, 11]"
     with nb.patch(tiny, {"embed": nb.zero()}), nb.track(tiny) as calls:
         tiny(tokens)
     assert float(abs(calls["embed"].returns).max()) == 0

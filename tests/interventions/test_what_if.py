@@ -24,6 +24,10 @@ def zeroed(*places):
     return change
 
 
+def layer_of(linear):
+    return linear.weight, linear.bias
+
+
 def cross_entropy(logits, target):
     logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     return -np.take_along_axis(logs, np.asarray(target)[..., None], -1).mean()
@@ -32,21 +36,12 @@ def cross_entropy(logits, target):
 def test_output_changes_and_loss_are_those_of_numpy(tiny, tokens, by_hand):
     before, after = {}, {}
     keep = lambda kept, change: lambda name, value: kept.setdefault(name, change(name, value))
-    change = lambda name, value: (
-        0.5 * value
-        if name == "blocks.1.mlp"
-        else zeroed(("blocks.0.attention.heads", (slice(None), 1)))(name, value)
-    )
-    first, second = (
-        by_hand(tiny, tokens, keep(before, lambda n, v: v)),
-        by_hand(tiny, tokens, keep(after, change)),
-    )
-    found = nb.what_if(
-        tiny,
-        tokens,
-        {"blocks.0.attention": nb.zero(head=1), "blocks.1.mlp": nb.scale_by(0.5)},
-        target=tokens,
-    ).result
+    head = zeroed(("blocks.0.attention.heads", (slice(None), 1)))
+    change = lambda name, value: head(name, value) * (0.5 if name == "blocks.1.mlp" else 1)
+    first = by_hand(tiny, tokens, keep(before, lambda n, v: v))
+    second = by_hand(tiny, tokens, keep(after, change))
+    settings = {"blocks.0.attention": nb.zero(head=1), "blocks.1.mlp": nb.scale_by(0.5)}
+    found = nb.what_if(tiny, tokens, settings, target=tokens).result
     np.testing.assert_allclose(found.before, first, **CLOSE)
     np.testing.assert_allclose(found.after, second, **CLOSE)
     np.testing.assert_allclose(found.difference, second - first, rtol=1e-3, atol=5e-5)
@@ -62,12 +57,8 @@ def test_output_changes_and_loss_are_those_of_numpy(tiny, tokens, by_hand):
 
 
 def test_sliders_switches_and_heads_are_inputs(tiny, tokens, by_hand, compiles):
-    found = nb.what_if(
-        tiny,
-        tokens,
-        {"blocks.0.attention": nb.scale_by(0.0, head=0), "blocks.1.mlp": nb.zero()},
-        metric=3,
-    )
+    settings = {"blocks.0.attention": nb.scale_by(0.0, head=0), "blocks.1.mlp": nb.zero()}
+    found = nb.what_if(tiny, tokens, settings, metric=3)
     found.switch(1, False)
     before = len(compiles)
     assert before
@@ -77,15 +68,10 @@ def test_sliders_switches_and_heads_are_inputs(tiny, tokens, by_hand, compiles):
             if name == "blocks.0.attention.heads"
             else value
         )
-        np.testing.assert_allclose(
-            found.turn(0, number).result.after, by_hand(tiny, tokens, change), **CLOSE
-        )
-    other = nb.what_if(
-        tiny,
-        tokens,
-        {"blocks.0.attention": nb.scale_by(1.5, head=1), "blocks.1.mlp": nb.zero()},
-        metric=3,
-    )
+        after = found.turn(0, number).result.after
+        np.testing.assert_allclose(after, by_hand(tiny, tokens, change), **CLOSE)
+    settings["blocks.0.attention"] = nb.scale_by(1.5, head=1)
+    other = nb.what_if(tiny, tokens, settings, metric=3)
     assert len(compiles) == before
     assert other.code == (
         "with nb.patch(model, "
@@ -95,14 +81,8 @@ def test_sliders_switches_and_heads_are_inputs(tiny, tokens, by_hand, compiles):
 
 
 def test_the_code_that_is_shown_does_the_same(tiny, tokens):
-    found = nb.what_if(
-        tiny,
-        tokens,
-        {
-            "blocks.0.attention": [nb.zero(head=0), nb.add_noise(0.1, token=[1, 2])],
-            "embed": nb.freeze(),
-        },
-    )
+    several = [nb.zero(head=0), nb.add_noise(0.1, token=[1, 2])]
+    found = nb.what_if(tiny, tokens, {"blocks.0.attention": several, "embed": nb.freeze()})
     scope = {"nb": nb, "model": tiny, "x": tokens}
     exec(found.code, scope)
     np.testing.assert_allclose(scope["y"], found.result.after, rtol=1e-5, atol=1e-6)
@@ -160,9 +140,8 @@ def test_a_tap_is_a_place_that_is_set_and_seen():
             return nb.tap(2 * x, "doubled") + 1
 
     found = nb.what_if(Net(), jnp.ones((1, 3)), {"doubled": nb.zero(unit=0)}).result
-    assert found.after.tolist() == [[1, 3, 3]] and found.changes["doubled"] == pytest.approx(
-        3**-0.5
-    )
+    assert found.after.tolist() == [[1, 3, 3]]
+    assert found.changes["doubled"] == pytest.approx(3**-0.5)
     with pytest.raises(nb.PathError, match='"trebled" did not run on this input'):
         nb.what_if(Net(), jnp.ones((1, 3)), {"trebled": nb.zero()})
 
@@ -183,50 +162,39 @@ def test_a_setting_that_cannot_be_leaves_the_others(tiny, tokens):
 def test_heads_are_swept_as_numpy_does_one_by_one(tiny, tokens, by_hand):
     found = nb.sweep(tiny, tokens, metric=(0, -1, 3), chunk=3)
     first = by_hand(tiny, tokens)[0, -1, 3]
-    assert found.rows == ("blocks.0.attention", "blocks.1.attention") and found.columns == (
-        "0",
-        "1",
-    )
+    assert found.rows == ("blocks.0.attention", "blocks.1.attention")
+    assert found.columns == ("0", "1")
     for l in range(2):
         for h in range(2):
-            after = by_hand(
-                tiny, tokens, zeroed((f"blocks.{l}.attention.heads", (slice(None), h)))
-            )[0, -1, 3]
+            change = zeroed((f"blocks.{l}.attention.heads", (slice(None), h)))
+            after = by_hand(tiny, tokens, change)[0, -1, 3]
             np.testing.assert_allclose(found.changes[l, h], after - first, rtol=1e-3, atol=1e-5)
     most = found.most(1)[0]
-    assert abs(most.shown) == np.abs(found.changes).max() and most.setting == nb.zero(
-        head=most.setting.parts[0][1]
-    )
+    assert abs(most.shown) == np.abs(found.changes).max()
+    assert most.setting == nb.zero(head=most.setting.parts[0][1])
 
 
 def test_units_in_blocks_tokens_and_layers_are_swept(tiny, tokens, by_hand):
     first = cross_entropy(by_hand(tiny, tokens), tokens)
+
+    def check(found, column, path, index):
+        after = cross_entropy(by_hand(tiny, tokens, zeroed((path, index))), tokens)
+        change = found.changes[found.rows.index(path), column]
+        np.testing.assert_allclose(change, after - first, rtol=1e-2, atol=1e-5)
+
     units = nb.sweep(tiny, tokens, "units", only="blocks.?.mlp", block=3, target=tokens)
     assert units.values.shape == (2, 3) and units.at(0, 2).setting == nb.zero(unit=[6, 7])
-    wanted = (
-        cross_entropy(by_hand(tiny, tokens, zeroed(("blocks.1.mlp", (..., slice(6, 8))))), tokens)
-        - first
-    )
-    np.testing.assert_allclose(units.changes[1, 2], wanted, rtol=1e-2, atol=1e-5)
-    layers = nb.sweep(tiny, tokens, "layers", target=tokens)
-    row = layers.rows.index("blocks.0.mlp")
-    wanted = cross_entropy(by_hand(tiny, tokens, zeroed(("blocks.0.mlp", ...))), tokens) - first
-    np.testing.assert_allclose(layers.changes[row, 0], wanted, rtol=1e-2, atol=1e-5)
+    check(units, 2, "blocks.1.mlp", (..., slice(6, 8)))
+    check(nb.sweep(tiny, tokens, "layers", target=tokens), 0, "blocks.0.mlp", ...)
     places = nb.sweep(tiny, tokens, "tokens", only=["embed", "blocks.1"], target=tokens)
-    wanted = (
-        cross_entropy(by_hand(tiny, tokens, zeroed(("blocks.1", (slice(None), 4)))), tokens) - first
-    )
-    np.testing.assert_allclose(
-        places.changes[places.rows.index("blocks.1"), 4], wanted, rtol=1e-2, atol=1e-5
-    )
+    check(places, 4, "blocks.1", (slice(None), 4))
 
 
 def test_rows_of_a_sweep_may_have_different_counts():
     model = nb.Sequential(nb.Linear(3, 2), nb.Linear(2, 4))
     found = nb.sweep(model, jnp.ones((1, 3)), "units", metric=0)
-    assert np.isnan(found.values).tolist() == [[False, False, True, True], [False] * 4] and len(
-        found
-    ) == 6 == len(list(found))
+    assert np.isnan(found.values).tolist() == [[False, False, True, True], [False] * 4]
+    assert len(found) == 6 == len(list(found))
     np.testing.assert_allclose(found.values[1, 0], 0.0, atol=1e-7)
 
 
@@ -235,9 +203,8 @@ def test_causes_are_traced_as_by_hand(tiny, tokens, by_hand):
     kept = {}
     clean = by_hand(tiny, tokens, lambda name, value: kept.setdefault(name, value))[0, -1, 3]
     before = by_hand(tiny, corrupted)[0, -1, 3]
-    found = nb.trace_causes(
-        tiny, tokens, corrupted, (0, -1, 3), only=["embed", "blocks.0", "blocks.1.mlp"]
-    )
+    only = ["embed", "blocks.0", "blocks.1.mlp"]
+    found = nb.trace_causes(tiny, tokens, corrupted, (0, -1, 3), only=only)
 
     def restored(where, token):
         def change(name, value):
@@ -251,12 +218,8 @@ def test_causes_are_traced_as_by_hand(tiny, tokens, by_hand):
     for row, where in enumerate(found.rows):
         for token in range(5):
             after = by_hand(tiny, corrupted, restored(where, token))[0, -1, 3]
-            np.testing.assert_allclose(
-                found.recovered[row, token],
-                (after - before) / (clean - before),
-                rtol=1e-2,
-                atol=1e-3,
-            )
+            share, wanted = found.recovered[row, token], (after - before) / (clean - before)
+            np.testing.assert_allclose(share, wanted, rtol=1e-2, atol=1e-3)
     np.testing.assert_allclose(found.recovered[found.rows.index("embed"), 2], 1.0, atol=1e-3)
 
 
@@ -264,10 +227,7 @@ def test_gradient_times_input_is_that_of_raw_jax():
     nb.seed(2)
     model = nb.Sequential(nb.Linear(4, 5), nb.Tanh(), nb.Linear(5, 3))
     x = jnp.arange(8.0).reshape(2, 4) / 8
-    w0, b0, w1, b1 = (
-        variable.value
-        for variable in (model[0].weight, model[0].bias, model[2].weight, model[2].bias)
-    )
+    w0, b0, w1, b1 = (variable.value for variable in (*layer_of(model[0]), *layer_of(model[2])))
     raw = lambda x: (jnp.tanh(x @ w0.T + b0) @ w1.T + b1)[:, 1].mean()
     found = nb.attribute(model, x, 1)
     np.testing.assert_allclose(found.inputs, jax.grad(raw)(x) * x, rtol=1e-5, atol=1e-6)
@@ -302,21 +262,16 @@ def test_of_a_return_of_several_arrays_the_first_is_attributed():
     nb.seed(3)
     model = nb.Sequential(Twice(), lambda pair: pair[0] + pair[1], nb.Linear(4, 2))
     x = jnp.arange(6.0).reshape(2, 3) / 6
-    weight, w, b = (
-        model[2].weight.value[1],
-        *(variable.value for variable in (model[0].first.weight, model[0].first.bias)),
-    )
-    y = x @ w.T + b
+    weight, w, b = (x.value for x in (model[2].weight, *layer_of(model[0].first)))
+    weight, y = weight[1], x @ w.T + b
     found = nb.attribute(model, x, 1).modules
     np.testing.assert_allclose(found["0"], (jnp.tanh(y) @ weight).mean(), rtol=1e-4)
-    gained = jnp.tanh(y) - jnp.tanh(
-        b
-    )  # what the first array gains on the way from zeros, and goes through it alone
+    # what the first array gains on the way from zeros, and goes through it alone
+    gained = jnp.tanh(y) - jnp.tanh(b)
     found = nb.attribute(model, x, 1, method="integrated").modules
     np.testing.assert_allclose(found["0"], (gained @ weight).mean(), rtol=1e-3)
-    np.testing.assert_allclose(
-        found["0.first"], ((gained + 2 * (y - b)) @ weight).mean(), rtol=1e-3
-    )
+    wanted = ((gained + 2 * (y - b)) @ weight).mean()
+    np.testing.assert_allclose(found["0.first"], wanted, rtol=1e-3)
 
 
 def test_attributing_again_compiles_nothing(tiny, tokens, compiles):
@@ -338,14 +293,9 @@ def test_direct_attribution_adds_up_and_is_that_of_the_logit_lens(tiny, tokens):
         tiny(tokens)
     r = calls["blocks.1"].returns[0, -1]
     part = calls["blocks.0.mlp"].returns[0, -1]
-    scaled = (
-        (part - part.mean())
-        / jnp.sqrt(((r - r.mean()) ** 2).mean() + 1e-5)
-        * tiny.norm.weight.value
-    )
-    np.testing.assert_allclose(
-        found.modules["blocks.0.mlp"], scaled @ tiny.head.weight.value[3], rtol=1e-3
-    )
+    scaled = (part - part.mean()) / jnp.sqrt(r.var() + 1e-5) * tiny.norm.weight.value
+    wanted = scaled @ tiny.head.weight.value[3]
+    np.testing.assert_allclose(found.modules["blocks.0.mlp"], wanted, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -378,19 +328,15 @@ def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked():
     model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
     text, before = repr(model), np.asarray(model(x))
     w0, b0 = model[0].weight.value, model[0].bias.value
-    found = (
-        nb.what_if(model, x, {"0": nb.zero(unit=1)})
-        .edit("replace", "1", nb.Tanh())
-        .edit("reset", "2")
-    )
+    found = nb.what_if(model, x, {"0": nb.zero(unit=1)})
+    found.edit("replace", "1", nb.Tanh()).edit("reset", "2")
     assert repr(model) == text and not model[0]._nbm.hooks
     np.testing.assert_array_equal(model(x), before)
     after = found.result.after
     found.keep()
     hidden = jnp.tanh((x @ w0.T + b0).at[:, 1].set(0))
-    np.testing.assert_allclose(
-        model(x), hidden @ model[2].weight.value.T + model[2].bias.value, rtol=1e-5
-    )
+    w2, b2 = layer_of(model[2])
+    np.testing.assert_allclose(model(x), hidden @ w2.value.T + b2.value, rtol=1e-5)
     np.testing.assert_allclose(nb.jit(lambda x: model(x))(x), after, rtol=1e-5)
     assert not found.tried and not found.edited
     found.undo()
@@ -434,20 +380,14 @@ def test_a_change_by_rounding_alone_counts_as_none():
 def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name():
     class Net(nb.Module):
         def __init__(self):
-            self.first, self.second, self.act = (
-                nb.Linear(4, 4, key=0),
-                nb.Linear(4, 3, key=1),
-                nb.Tanh(),
-            )
+            self.first, self.second = nb.Linear(4, 4, key=0), nb.Linear(4, 3, key=1)
+            self.act = nb.Tanh()
 
         def forward(self, x):
             return self.act(self.second(self.act(self.first(x))))
 
-    model, clean, corrupted = (
-        Net(),
-        jnp.linspace(-1, 1, 12).reshape(1, 3, 4),
-        jnp.linspace(2, 0, 12).reshape(1, 3, 4),
-    )
+    model = Net()
+    clean, corrupted = (jnp.linspace(*ends, 12).reshape(1, 3, 4) for ends in ((-1, 1), (2, 0)))
     found = nb.trace_causes(model, clean, corrupted, (0, -1, 1))
     assert found.rows == ("first", "second")
     assert found.notes == ("called several times, and left out: act",)
@@ -457,11 +397,8 @@ def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name()
         mixed[0, 2] = np.array(layer(clean if row == 0 else model.act(model.first(clean))))[0, 2]
         rest = model.act(model.second(model.act(mixed))) if row == 0 else model.act(mixed)
         np.testing.assert_allclose(found.values[row, 2], rest[0, -1, 1], **CLOSE)
-    assert nb.sweep(model, clean, "layers", nb.freeze(corrupted), metric=(0, -1, 1)).rows == (
-        "first",
-        "second",
-    )
-    with pytest.raises(
-        nb.ArgumentError, match='"act" runs 2 times .* give each call its own module'
-    ):
+    found = nb.sweep(model, clean, "layers", nb.freeze(corrupted), metric=(0, -1, 1))
+    assert found.rows == ("first", "second")
+    said = '"act" runs 2 times .* give each call its own module'
+    with pytest.raises(nb.ArgumentError, match=said):
         nb.trace_causes(model, clean, corrupted, (0, -1, 1), only="act")
