@@ -18,13 +18,7 @@ from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.graphs import Graph, Options, write_graph
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views.display.show import in_notebook, mimebundle
-from nbmodule.views.panels.graph_view import (
-    GraphRecord,
-    graph_of,
-    graph_page,
-    running_cell,
-    show_inline,
-)
+from nbmodule.views.panels.graph_view import GraphRecord, graph_of, running_cell, show_inline
 from nbmodule.views.renderers.plain_text import text_of
 from nbmodule.views.renderers.text_layout import terminal_width
 
@@ -93,13 +87,12 @@ def show_graph(
         raise ArgumentTypeError(f"fname must be the name of a file, got {type(fname).__name__}.")
     args, kwargs = _arguments(module)
     plain = graph(module, *args, **kwargs)
-    parts: dict[str, Any] = {field.name: getattr(plain, field.name) for field in fields(plain)}
-    parts["options"] = options
-    drawn = _Shown(**parts)
+    drawn = _Shown(**vars(plain))
+    drawn.options = options
     prepare(drawn, options)  # an unknown subgraph is an error before anything is drawn
     if save_to_disk or fname is not None:
         target = Path(fname) if fname is not None else Path(f"{type(module).__name__}.html")
-        print(f"graph written to {write_graph(drawn, target, html=graph_page)}")
+        print(f"graph written to {write_graph(drawn, target)}")
     _display(drawn, notebook)
     return drawn
 

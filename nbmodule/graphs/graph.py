@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nbmodule.base.sockets import Displayed, socket
+from nbmodule.base.sockets import Displayed
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.graphs.model import Computation
 from nbmodule.graphs.reading.trace import trace
@@ -102,7 +102,7 @@ class Graph(Displayed, Computation):
             OSError: if nothing can be written there.
             MissingDependencyError: if Graphviz is needed and not there.
         """
-        return export.write_graph(self, path, html=socket("page"), **options)
+        return export.write_graph(self, path, **options)
 
     def __str__(self) -> str:
         return outline(self, options=self.options)
@@ -170,6 +170,5 @@ def read_graph(
         >>> [(node.kind, node.name) for node in graph.nodes[:2]]
         [('variable', 'head.w'), ('input', 'x')]
     """
-    labels = (names, titles or {}, aliases or {})
-    read = trace(fn, tuple(args), dict(kwargs or {}), variables, *labels, written)
-    return Graph(**vars(read))
+    labels = names, titles or {}, aliases or {}
+    return Graph(**vars(trace(fn, tuple(args), dict(kwargs or {}), variables, *labels, written)))

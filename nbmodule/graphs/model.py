@@ -8,7 +8,6 @@ stands once, in a group with a count.
 
 from __future__ import annotations
 
-import difflib
 import linecache
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from typing import Any, NamedTuple
 
 from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.base.kinds import is_whole
+from nbmodule.base.paths import hint
 from nbmodule.base.scopes import place_in_code
 from nbmodule.errors import ArgumentTypeError, PathError
 
@@ -112,9 +112,8 @@ class Failure:
     def __str__(self) -> str:
         supplied = ", ".join(f"{name}: {value}" for name, value in self.shapes)
         location = f" at {self.source.place}" if self.source else ""
-        return f"{self.error}{location}: {self.message}" + (
-            f" (given {supplied})" if supplied else ""
-        )
+        given = f" (given {supplied})" if supplied else ""
+        return f"{self.error}{location}: {self.message}{given}"
 
 
 @dataclass(eq=False)
@@ -179,9 +178,9 @@ class Node:
         return self._locate
 
     @property
-    def literals(self) -> tuple[Literal, ...]:
-        """The operands that are written into the program."""
-        return tuple(x for x in self.inputs if isinstance(x, Literal))
+    def refs(self) -> tuple[Ref, ...]:
+        """The operands that other nodes make."""
+        return tuple(x for x in self.inputs if isinstance(x, Ref))
 
     @property
     def title(self) -> str:
@@ -303,7 +302,10 @@ class Computation:
             return self.root
         calls = [g for g in self.glob("*") if g.path == self.aliases.get(path, path)]
         if not calls:
-            raise PathError(self._unknown(path))
+            near = hint(path, [g.path for g in self.glob("*")])
+            raise PathError(
+                f'the graph has no submodule "{path}"{near} `print(graph)` lists them all.'
+            )
         for group in calls:
             if call in (None, group.call):
                 return group
@@ -311,18 +313,6 @@ class Computation:
         raise PathError(
             f'the graph has no call {call} of "{path}"; it has the calls {numbers} (0 is the '
             "first)."
-        )
-
-    def _unknown(self, path: str) -> str:
-        paths = list(dict.fromkeys(g.path for g in self.glob("*")))
-        if not paths:
-            return (
-                f'the graph has no submodule "{path}": no operation in it was made by a submodule.'
-            )
-        return (
-            f'the graph has no submodule "{path}"; the closest path is '
-            f'"{difflib.get_close_matches(path, paths, n=1, cutoff=0.0)[0]}". '
-            "`print(graph)` lists them all."
         )
 
     def glob(self, pattern: str) -> list[Group]:

@@ -74,10 +74,7 @@ def test_the_same_operations_fed_by_others_differ():
 
 
 def test_only_graphs_are_compared():
-    with pytest.raises(
-        ArgumentTypeError,
-        match="takes a graph from nb.graph.*got Linear",
-    ):
+    with pytest.raises(ArgumentTypeError, match="takes a graph from nb.graph.*got Linear"):
         nb.graph(nb.Linear(3, 2), X).compare(nb.Linear(3, 2))
 
 

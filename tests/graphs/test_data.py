@@ -15,7 +15,6 @@ from jax import lax
 import nbmodule as nb
 from nbmodule.errors import PathError
 from nbmodule.graphs import data, trace_graph
-from nbmodule.graphs.graph import read_graph
 from nbmodule.graphs.writing.options import Options, prepare
 
 ROOT = Path(__file__).parents[2]
@@ -50,8 +49,7 @@ def test_the_data_are_plain_json():
 def test_equal_blocks_are_sent_once(make_gpt):
     sizes = []
     for layers in (4, 40):
-        forward, arguments = make_gpt(layers=layers)
-        found = data(read_graph(forward, arguments, variables=1))
+        found = data(nb.graph(*make_gpt(layers)))
         sizes.append(len(json.dumps({k: v for k, v in found.items() if k != "labels"})))
 
     assert sizes[1] < 1.2 * sizes[0]
@@ -99,7 +97,7 @@ def test_notes_tell_of_failures_and_of_what_is_left_out():
 
 
 def test_an_unknown_path_is_refused():
-    with pytest.raises(PathError, match='closest path is "head"'):
+    with pytest.raises(PathError, match='closest name is "head"'):
         data(trace_graph(model, X), color={"haed": 1})
 
 
@@ -138,20 +136,15 @@ def spell(place) -> str:
 
 @pytest.mark.node
 def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path):
-    forward, (parameters, tokens) = make_gpt(layers=3, width=16, heads=2)
+    gpt, x = make_gpt(layers=3, width=16, heads=2)
     graphs = [
         (trace_graph(model, X), {}),
         (trace_graph(model, X), {"randomness_factor": 0.8, "with_edge_labels": False}),
         (trace_graph(model, X), {"focus": "encoder.layers.1"}),
-        (read_graph(forward, [parameters, tokens], variables=1), {"focus": "blocks.1.attention"}),
+        (nb.graph(gpt, x), {"focus": "0.layers.1.self_attention"}),
         (nb.graph(norms(), X), {}),
         (nb.graph(norms(), X), {"focus": "1"}),
-        (
-            read_graph(
-                jax.grad(lambda p, t: forward(p, t).mean()), [parameters, tokens], variables=1
-            ),
-            {},
-        ),
+        (nb.graph(nb.grad(lambda gpt: gpt(x).mean()), gpt), {}),
     ]
     cases, expected = [], []
     for graph, options in graphs:

@@ -28,12 +28,12 @@ def graph():
 @pytest.mark.parametrize(
     ("look", "error", "message"),
     [
-        (lambda g: g.find("blocks.1.mlq"), PathError, 'closest path is "blocks.1.mlp"'),
+        (lambda g: g.find("blocks.1.mlq"), PathError, 'closest name is "blocks.1.mlp"'),
         (lambda g: g.find("head", call=2), PathError, r'no call 2 of "head"; it has the calls'),
         (lambda g: g.resolve(-1), PathError, "no group -1; it has indices 0 to 6"),
         (lambda g: g.resolve(99), PathError, "no group 99; it has indices 0 to 6"),
         (lambda g: g.resolve(1.5), ArgumentTypeError, "path or its index, not by float"),
-        (lambda g: trace_graph(jnp.sin, X).find("head"), PathError, "made by a submodule"),
+        (lambda g: trace_graph(jnp.sin, X).find("head"), PathError, "no submodule"),
     ],
 )
 def test_a_place_that_does_not_exist_is_refused(graph, look, error, message):

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nbmodule.graphs.layout.neighbors import (
-    LONGEST_PROGRAM,
-    longest_run,
-    run_name,
-    stretches,
-)
+from nbmodule.graphs.layout.forms import Child, Form, Record
+from nbmodule.graphs.layout.neighbors import longest_run, run_name
 
 
 @pytest.mark.parametrize(
@@ -31,14 +23,7 @@ def test_a_run_is_named_by_its_ends(names, expected):
 
 
 def test_a_single_item_repeated_is_preferred_to_a_pair():
-    assert longest_run("aaaa", lambda i, j: True, lambda i: True, 0) == (1, 4)
+    sin = Child(Record("sin", "operation", "", (), None, 3, 0, False), "sin")
+    form = Form(0, "scope", None, "", (sin, sin), (), (), ())
 
-
-@given(st.integers(0, 100_000))
-def test_stretches_hold_every_step_once(count):
-    cuts = stretches(count)
-
-    assert cuts[0][0] == 0
-    assert cuts[-1][1] == count
-    assert all(a[1] == b[0] for a, b in pairwise(cuts))
-    assert len(cuts) <= LONGEST_PROGRAM // 2
+    assert longest_run([Child(form, "a")] * 4, 0) == (1, 4)

@@ -27,7 +27,7 @@ def compiled(*values):
         (lambda x: jax.lax.slice(x, (1, 0), (3, 6), (1, 2)), "slice", "1:3, 0:6:2"),
         (lambda x: x.sum(1), "reduce_sum", "axes 1"),
         (lambda x: x.astype(jnp.int8), "convert_element_type", "to int8"),
-        (lambda x: jnp.concatenate([x, x]), "concatenate", "axis 0"),
+        (lambda x: jnp.concatenate([x, x]), "concatenate", "dimension 0"),
         (lambda x: jnp.einsum("ij,kj->ik", x, x), "dot_general", "axes 1·1"),
         compiled(lambda x: jnp.cumsum(x + 1, 1), "cumsum", "axis 1, in cumsum"),
         (lambda x: jnp.broadcast_to(x, (2, 4, 6)), "broadcast_in_dim", "[2, 4, 6]"),

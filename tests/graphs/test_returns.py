@@ -10,7 +10,6 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.graphs import Options, data
-from nbmodule.graphs.writing.look import returns_by_path
 from nbmodule.graphs.writing.options import prepare
 from nbmodule.views import mimebundle
 
@@ -40,7 +39,7 @@ def calls(model):
 
 
 def test_each_call_of_a_submodule_has_its_own_statistics(model, calls):
-    found = returns_by_path(calls)
+    found = Options(values=calls).returns
     means = [float(x.mean()) for x in (model.inner(X), model.inner(model.inner(X)))]
 
     assert [float(c["text"].split(" ± ")[0]) for c in found["inner"]] == pytest.approx(means, 5e-3)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nbmodule as nb
 from nbmodule.graphs import trace_graph
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.frames import Spacing
@@ -104,8 +105,8 @@ def test_boxes_never_overlap_and_lines_never_cross_a_box(program, labels):
 
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 1.0])
 def test_jitter_keeps_boxes_apart(jitter, make_gpt):
-    forward, (parameters, tokens) = make_gpt(layers=1, width=16, heads=2)
-    picture = PlacedGraph(fold(trace_graph(forward, parameters, tokens)), Spacing(True, jitter))
+    graph = nb.graph(*make_gpt(layers=1, width=16, heads=2))
+    picture = PlacedGraph(fold(graph), Spacing(True, jitter))
 
     boxes = picture.scene(everything(picture)).boxes
     for a, b in combinations(boxes, 2):
@@ -120,13 +121,7 @@ def test_a_chain_is_straight():
 
 
 def test_a_picture_opens_with_five_to_twenty_five_boxes(make_gpt):
-    forward, (parameters, tokens) = make_gpt(layers=12, width=16, heads=2)
-
-    def wrapped(p, t):
-        with jax.named_scope("model"):
-            return forward(p, t)
-
-    picture = PlacedGraph(fold(trace_graph(wrapped, parameters, tokens)))
+    picture = PlacedGraph(fold(nb.graph(*make_gpt(layers=12, width=16, heads=2))))
     boxes = picture.scene(picture.open_at_first()).boxes
 
     assert 5 <= sum(not box.is_open for box in boxes) <= 25

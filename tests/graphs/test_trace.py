@@ -48,7 +48,7 @@ def test_what_is_no_array_is_fixed():
     graph = trace_graph(lambda x, mode, times: x * times if mode == "mul" else x, X, "mul", 3)
 
     assert [graph.nodes[i].name for i in graph.inputs] == ["x"]
-    assert graph.nodes[1].literals[0].text == "3"
+    assert graph.nodes[1].inputs[1].text == "3"
 
 
 def test_source_points_at_the_line_that_wrote_the_operation():

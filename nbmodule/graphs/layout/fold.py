@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import (
@@ -24,12 +23,14 @@ from nbmodule.graphs.layout.forms import (
     Label,
     Record,
     Wire,
-    add_totals,
 )
-from nbmodule.graphs.layout.neighbors import goes_on, longest_run, run_name, stretches
+from nbmodule.graphs.layout.neighbors import longest_run, run_name
 from nbmodule.graphs.model import ROOT, WRITTEN, Computation, Group, Node, Ref, Value
 
 MOST_ENDS = 8
+LONGEST_PROGRAM = 80  # steps that can be read at once; more are cut into stretches of equal length
+SHORTEST_STRETCH = 16
+STRETCHES = 20
 STREAM = "random"  # the name of the default random stream among the variables
 
 Leaves = Callable[[Ref], bool]  # whether a value is read outside of some parts
@@ -52,7 +53,7 @@ class _Part(NamedTuple):
 @dataclass
 class _Builder:
     graph: Computation
-    shown: list[bool]
+    shown: dict[int, Node]
     paths: dict[int, tuple[int, ...]]  # of a group: the groups around it and itself
     tops: dict[Ref, int]
     forward_tops: dict[Ref, int]
@@ -60,7 +61,6 @@ class _Builder:
     sides: frozenset[Ref]
     pills: dict[int, list[int]]
     forms: dict[tuple, Form] = field(default_factory=dict)
-    records: dict[Record, Record] = field(default_factory=dict)
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def part(self, group: Group) -> _Part | None:
@@ -72,7 +72,7 @@ class _Builder:
                 inner = self.part(self.graph.groups[~item])
                 if inner is not None:
                     parts.append(inner)
-            elif self.shown[item] and nodes[item].kind not in PILLS:
+            elif item in self.shown and nodes[item].kind not in PILLS:
                 parts.append(self.leaf(nodes[item]))
         if not parts and group.index != ROOT:
             return None
@@ -92,23 +92,13 @@ class _Builder:
 
     def leaf(self, node: Node) -> _Part:
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
-        record = Record(
-            node.operation,
-            node.kind,
-            node.parameters,
-            node.outputs,
-            node.source,
-            node.flops,
-            node.bytes,
-            node.dead,
-            tuple(ref.output for ref in exits if ref in self.sides),
-        )
-        record = self.records.setdefault(record, record)
+        content = {name: getattr(node, name) for name in Record._fields if name != "side"}
+        record = Record(**content, side=_positions(exits, self.sides))
         is_pill = node.kind in PILLS
         name = _short_name(node.name) if is_pill else node.title
         return _Part(
             Child(record, name, 0, node.phase),
-            tuple(x for x in node.inputs if isinstance(x, Ref)),
+            node.refs,
             exits if node.kind != "output" else (),
             (Label(node.name, self.shared.get(node.index, 0)),) if is_pill else (),
         )
@@ -140,7 +130,7 @@ class _Builder:
         leaving = [v for part in parts if part.kind not in PILLS for v in part.exits if leaves(v)]
         is_forward = identity[2] == "forward"
         saved = [value for value in leaving if is_forward and self.is_saved(value, key)]
-        form = self.intern(
+        structure = (
             kind,
             count,
             title,
@@ -152,8 +142,11 @@ class _Builder:
             _positions(leaving, self.sides),
             _positions(leaving, saved),
         )
+        if structure not in self.forms:
+            self.forms[structure] = Form(len(self.forms), *structure)
+        child = Child(self.forms[structure], *identity)
         labels = tuple(label for part in parts for label in part.labels)
-        return _Part(Child(form, *identity), tuple(entries), tuple(leaving), labels, key)
+        return _Part(child, tuple(entries), tuple(leaving), labels, key)
 
     def is_saved(self, value: Ref, group: int) -> bool:
         """Return True if all that a group's value goes to outside of it is the backward pass."""
@@ -164,33 +157,13 @@ class _Builder:
             and self.forward_tops.get(value, depth) >= depth > 0
         )
 
-    def intern(self, kind: str, count: int | None, title: str, children, *wiring) -> Form:
-        items = tuple((id(child.content), *child[1:]) for child in children)
-        key = (kind, count, title, items, *wiring)
-        form = self.forms.get(key)
-        if form is None:
-            form = Form(len(self.forms), kind, count, title, children, *wiring)
-            add_totals(form)
-            self.forms[key] = form
-        return form
-
     def fold_runs(self, parts: list[_Part], leaves: Leaves) -> list[_Part]:
         """Put runs of equal neighbors into one child each."""
-        keys = [id(part.child.content) for part in parts]
         children = [part.child for part in parts]
         result: list[_Part] = []
         start = 0
-
-        def same_row(i: int, j: int) -> bool:
-            a, b = children[i], children[j]
-            return a.phase == b.phase and goes_on(a.name, b.name)
-
-        def is_worth(i: int) -> bool:
-            value = children[i].content
-            return isinstance(value, Form) and value.operations > 1
-
         while start < len(parts):
-            period, repeats = longest_run(keys, same_row, is_worth, start)
+            period, repeats = longest_run(children, start)
             end = start + max(period * repeats, 1)
             members = parts[start:end]
             if period:
@@ -233,14 +206,15 @@ class _Builder:
             first: Number of the first step.
         """
         steps = [part for part in parts if part.kind not in ENDS]
-        cuts = stretches(len(steps))
-        if len(cuts) == 1:
+        if len(steps) <= LONGEST_PROGRAM:
             return parts
+        length = max(SHORTEST_STRETCH, -(-len(steps) // STRETCHES))
         pills = [part for part in parts if part.kind in PILLS]
         inputs = [part for part in parts if part.kind == "input"]
         outputs = [part for part in parts if part.kind == "output"]
         folded = []
-        for start, end in cuts:
+        for start in range(0, len(steps), length):
+            end = min(start + length, len(steps))
             inside = steps[start:end]
             out = _read_by([*steps[:start], *steps[end:], *outputs], leaves)
             members = self.fold_long([*_readable(pills, inside), *inside], out, first + start)
@@ -284,17 +258,19 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     >>> [child.name for child in forms.root.children]
     ['x', 'sin', 'add', 'output']
     """
-    shown = [not (connected_only and node.dead) for node in graph.nodes]
+    shown = {n.index: n for n in graph.nodes if not (connected_only and n.dead)}
     paths: dict[int, tuple[int, ...]] = {ROOT: ()}
     for group in graph.groups:
         paths[group.index] = (*paths[group.parent], group.index)
-    homes = _homes(graph, shown)
+    nodes = list(shown.values())
+    homes = _homes(nodes)
     pills: dict[int, list[int]] = {}
     for node, groups in homes.items():
         for group in groups:
             pills.setdefault(group, []).append(node)
-    tops, forward_tops = (_tops(graph, shown, paths, phases) for phases in (None, "forward"))
-    shared, sides = _shared(graph, homes), side_roads(graph, shown)
+    tops = _tops(graph, nodes, paths)
+    forward_tops = _tops(graph, [node for node in nodes if node.phase == "forward"], paths)
+    shared, sides = _shared(graph, homes), side_roads(graph, nodes)
     builder = _Builder(graph, shown, paths, tops, forward_tops, shared, sides, pills)
     part = builder.part(graph.root)
     assert part is not None  # the root always has a form
@@ -303,7 +279,7 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
         graph.root.name,
         list(part.labels),
         builder.steps,
-        shown.count(False),
+        len(graph.nodes) - len(shown),
         graph.aliases,
     )
 
@@ -318,18 +294,15 @@ def _short_name(name: str) -> str:
     return words[-1]
 
 
-def _homes(graph: Computation, shown: Sequence[bool]) -> dict[int, dict[int, None]]:
+def _homes(nodes: Sequence[Node]) -> dict[int, dict[int, None]]:
     """For each variable and constant the groups in which it is drawn: all those with an operation
     that reads it.
     """
-    homes: dict[int, dict[int, None]] = {
-        n.index: {} for n in graph.nodes if n.kind in PILLS and shown[n.index]
-    }
-    for node in graph.nodes:
-        if shown[node.index]:
-            for x in node.inputs:
-                if isinstance(x, Ref) and x.node in homes:
-                    homes[x.node][node.group] = None
+    homes: dict[int, dict[int, None]] = {n.index: {} for n in nodes if n.kind in PILLS}
+    for node in nodes:
+        for ref in node.refs:
+            if ref.node in homes:
+                homes[ref.node][node.group] = None
     return {node: groups or {ROOT: None} for node, groups in homes.items()}
 
 
@@ -343,7 +316,7 @@ def _shared(graph: Computation, homes: dict[int, dict[int, None]]) -> dict[int, 
     return numbers
 
 
-def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
+def side_roads(graph: Computation, nodes: Sequence[Node]) -> frozenset[Ref]:
     """Values that only go into variables, and the state of the random stream from one reader to the
     next.
     """
@@ -351,8 +324,8 @@ def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
     stream: dict[int, Value] = {}  # nodes made of the stream's state and of numbers alone
     numbers: set[int] = set()
     sides: set[Ref] = set()
-    for node in (node for node in graph.nodes if shown[node.index]):
-        refs = [x for x in node.inputs if isinstance(x, Ref)]
+    for node in nodes:
+        refs = node.refs
         for ref in refs:
             readers.setdefault(ref, set()).add(node.operation)
         states = [stream[ref.node] for ref in refs if ref.node in stream]
@@ -369,18 +342,13 @@ def side_roads(graph: Computation, shown: Sequence[bool]) -> frozenset[Ref]:
 
 
 def _tops(
-    graph: Computation, shown: Sequence[bool], paths: dict[int, tuple[int, ...]], phase: str | None
+    graph: Computation, readers: Sequence[Node], paths: dict[int, tuple[int, ...]]
 ) -> dict[Ref, int]:
-    """For each value the depth of the innermost group that holds its maker and all its readers, or
-    those of one pass.
-    """
+    """For each value the depth of the innermost group that holds its maker and these readers."""
     meets: dict[Ref, tuple[int, ...]] = {}
-    for node in graph.nodes:
-        if not shown[node.index] or phase not in (None, node.phase):
-            continue
-        for x in node.inputs:
-            if isinstance(x, Ref) and graph.nodes[x.node].kind not in PILLS:
-                common = meets.get(x, paths[graph.nodes[x.node].group])
-                pairs = takewhile(lambda ab: ab[0] == ab[1], zip(common, paths[node.group]))
-                meets[x] = tuple(a for a, _ in pairs)
+    for node in readers:
+        for ref in node.refs:
+            if graph.nodes[ref.node].kind not in PILLS:
+                common = meets.get(ref, paths[graph.nodes[ref.node].group])
+                meets[ref] = tuple(group for group in common if group in paths[node.group])
     return {value: len(path) for value, path in meets.items()}

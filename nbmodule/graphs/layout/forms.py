@@ -34,6 +34,11 @@ class Record(NamedTuple):
     dead: bool
     side: tuple[int, ...] = ()  # the results that are side roads
 
+    @property
+    def variables(self) -> int:
+        """1 for a variable or constant, 0 for anything else."""
+        return int(self.kind in PILLS)
+
     def exit_value(self, slot: int) -> Value:
         """Shape and dtype of a result."""
         return self.outputs[slot]
@@ -119,11 +124,18 @@ class Form:
     side_entries: tuple[tuple[int, ...], ...] = ()
     side_exits: tuple[int, ...] = ()
     saved_exits: tuple[int, ...] = ()
-    flops: int = 0
-    bytes: int = 0
-    operations: int = 0
-    variables: int = 0
-    has_submodules: bool = False
+    flops: int = field(init=False)
+    bytes: int = field(init=False)
+    operations: int = field(init=False)
+    variables: int = field(init=False)
+    has_submodules: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        children = [child.content for child in self.children]
+        self.flops, self.bytes, self.operations = total_cost(self.kind, self.count, children)
+        self.variables = sum(child.variables for child in children)
+        inner = [child for child in children if isinstance(child, Form)]
+        self.has_submodules = any(child.kind == "scope" or child.has_submodules for child in inner)
 
     @property
     def is_function(self) -> bool:
@@ -168,15 +180,3 @@ class Forms:
             group, position = self.steps[group]
             place = (position, *place)
         return place
-
-
-def add_totals(form: Form) -> None:
-    """Sum the cost and the counts of a form's children."""
-    children = [child.content for child in form.children]
-    form.flops, form.bytes, form.operations = total_cost(form.kind, form.count, children)
-    for child in children:
-        if isinstance(child, Form):
-            form.has_submodules |= child.kind == "scope" or child.has_submodules
-            form.variables += child.variables
-        else:
-            form.variables += child.kind in PILLS

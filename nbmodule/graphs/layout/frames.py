@@ -16,14 +16,7 @@ from itertools import accumulate, islice, pairwise
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
-from nbmodule.graphs.layout.labels import (
-    exit_text,
-    group_facts,
-    group_note,
-    group_title,
-    node_note,
-    text_width,
-)
+from nbmodule.graphs.layout.labels import exit_text, text_width, words_of
 from nbmodule.graphs.layout.ranks import ASIDE, EXIT, FormRows, Trunk, links
 
 GAP = 16.0  # between boxes of a row
@@ -57,16 +50,16 @@ def size_of(child: Child) -> Size:
     """Return the size of the box of a folded child."""
     value = child.content
     label = text_width(exit_text(child), 10)
+    name, note, facts = words_of(child)
     if isinstance(value, Form):
-        line = text_width(group_title(child), 12) * 1.06 + text_width(group_note(value), 11) + 40
-        width = max(line, text_width(group_facts(value), 10) + 24, 76.0)
+        line = text_width(name, 12) * 1.06 + text_width(note, 11) + 40
+        width = max(line, text_width(facts, 10) + 24, 76.0)
         return Size(_even(width), GROUP_HEIGHT, _even(line + 16), label)
     if value.kind in PILLS:
         return Size(
-            _even(text_width(child.name, 11) + 26), PILL_HEIGHT, 0.0, label
+            _even(text_width(name, 11) + 26), PILL_HEIGHT, 0.0, label
         )  # with room for a number in a circle
-    note = node_note(child)
-    width = text_width(child.name, 12) + (text_width(note, 10) + 6 if note else 0) + 18
+    width = text_width(name, 12) + (text_width(note, 10) + 6 if note else 0) + 18
     return Size(_even(max(width, 40.0)), OP_HEIGHT, 0.0, label)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from nbmodule.base.format import cut_middle, format_bytes, ordinal
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
@@ -101,6 +102,22 @@ def node_note(child: Child) -> str:
     if record.kind in ("operation", "failure"):
         return cut_middle(record.parameters, 22 if record.kind == "operation" else 60)
     return ""
+
+
+class Words(NamedTuple):
+    """The text of a box: its name, a remark beside it, and a second line."""
+
+    name: str
+    note: str
+    facts: str = ""
+
+
+def words_of(child: Child) -> Words:
+    """The words in the box of a folded child."""
+    item = child.content
+    if isinstance(item, Form):
+        return Words(group_title(child), group_note(item), group_facts(item))
+    return Words(child.name, node_note(child))
 
 
 def exit_text(child: Child) -> str:

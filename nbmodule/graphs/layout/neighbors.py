@@ -1,18 +1,14 @@
-"""Find equal neighbors in a row of children, and cut a long row into stretches.
-
-Knows names and equality only.
-"""
+"""Find equal neighbors in a row of children."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+
+from nbmodule.graphs.layout.forms import Child, Form
 
 LONGEST_PERIOD = 4
 SHORTEST_RUN = 3
-LONGEST_PROGRAM = 80  # steps that can be read at once; more are cut into stretches
-SHORTEST_STRETCH = 16
-STRETCHES = 20
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)(\D*)$", re.DOTALL)
 
@@ -48,44 +44,30 @@ def goes_on(earlier: str, later: str) -> bool:
     return (a[1], a[3]) == (b[1], b[3]) and abs(int(a[2]) - int(b[2])) == 1
 
 
-def longest_run(
-    keys: Sequence[object],
-    same_row: Callable[[int, int], bool],
-    is_worth: Callable[[int], bool],
-    start: int,
-) -> tuple[int, int]:
-    """The longest repetition that begins at a position, as its period and the number of repeats;
-    (0, 0) for none.
+def longest_run(children: Sequence[Child], start: int) -> tuple[int, int]:
+    """The longest repetition that begins at a position and has more than one operation in a period,
+    as its period and the number of repeats; (0, 0) for none.
 
-    Args:
-        keys: What must be equal for two items to be the same.
-        same_row: Whether the items at two positions may belong to one row.
-        is_worth: Whether the item at a position is worth folding; one in a period must be.
-        start: Where the repetition begins.
-
-    >>> longest_run("abababc", lambda i, j: True, lambda i: True, 0)
-    (2, 3)
+    >>> from nbmodule.graphs.layout.forms import Record
+    >>> longest_run(
+    ...     [Child(Record("sin", "operation", "", (), None, 0, 0, False), "sin")] * 5, 0
+    ... )
+    (0, 0)
     """
     best = (0, 0)
     for period in range(1, LONGEST_PERIOD + 1):
         end = start + period
-        while end < len(keys) and keys[end] == keys[end - period] and same_row(end - period, end):
+        while end < len(children) and _follows(children[end], children[end - period]):
             end += 1
         repeats = (end - start) // period
         longer = repeats >= SHORTEST_RUN and repeats * period > best[0] * best[1]
-        if longer and any(map(is_worth, range(start, start + period))):
+        inner = (child.content for child in children[start : start + period])
+        if longer and any(isinstance(form, Form) and form.operations > 1 for form in inner):
             best = (period, repeats)
     return best
 
 
-def stretches(count: int) -> list[tuple[int, int]]:
-    """Cut so many steps into stretches of equal length, as first and last-but-one positions; one if
-    they are few.
-
-    >>> stretches(10), len(stretches(1000))
-    ([(0, 10)], 20)
-    """
-    if count <= LONGEST_PROGRAM:
-        return [(0, count)]
-    length = max(SHORTEST_STRETCH, -(-count // STRETCHES))
-    return [(start, min(start + length, count)) for start in range(0, count, length)]
+def _follows(child: Child, earlier: Child) -> bool:
+    """Return True if a child goes on with the row of another that is equal to it."""
+    is_equal = child.content == earlier.content and child.phase == earlier.phase
+    return is_equal and goes_on(earlier.name, child.name)

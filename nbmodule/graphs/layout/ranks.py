@@ -74,27 +74,26 @@ class FormRows:
         return wire.child if wire.child != OUTSIDE else ~self.bundles[wire.slot]
 
 
-class Plans:
-    """The plans of all forms below a root, each pair of form and bundles laid out once."""
+def plans_below(root: Form) -> list[FormRows]:
+    """The plans of all forms below a root, which is the first, each pair of form and bundles laid
+    out once.
+    """
+    known: dict[tuple[int, tuple[int, ...]], FormRows] = {}
 
-    def __init__(self, root: Form) -> None:
-        self.all: list[FormRows] = []
-        self._known: dict[tuple[int, tuple[int, ...]], FormRows] = {}
-        self.root = self._plan(root, ())
-
-    def _plan(self, form: Form, bundles: tuple[int, ...]) -> FormRows:
+    def plan_of(form: Form, bundles: tuple[int, ...]) -> FormRows:
         key = (form.number, bundles)
-        if key in self._known:
-            return self._known[key]
-        plan = self._known[key] = FormRows(len(self.all), form, bundles)
-        self.all.append(plan)
+        if key in known:
+            return known[key]
+        plan = known[key] = FormRows(len(known), form, bundles)
         lay_out(plan)
         for child, wires, aside in zip(form.children, form.wires, form.side_entries, strict=True):
             inner = child.content
-            plan.inner.append(
-                self._plan(inner, _bundles(plan, wires, aside)) if isinstance(inner, Form) else None
-            )
+            is_form = isinstance(inner, Form)
+            plan.inner.append(plan_of(inner, _bundles(plan, wires, aside)) if is_form else None)
         return plan
+
+    plan_of(root, ())
+    return list(known.values())
 
 
 def _bundles(plan: FormRows, wires: Sequence[Wire], aside: Sequence[int]) -> tuple[int, ...]:

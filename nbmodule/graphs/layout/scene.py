@@ -21,7 +21,7 @@ from nbmodule.graphs.layout.forms import (
 )
 from nbmodule.graphs.layout.frames import HEADER, Placer, Rectangle, Spacing
 from nbmodule.graphs.layout.labels import exit_text, text_width
-from nbmodule.graphs.layout.ranks import FormRows, Plans
+from nbmodule.graphs.layout.ranks import FormRows, plans_below
 from nbmodule.graphs.model import Value
 
 Place = tuple[int, ...]
@@ -152,7 +152,7 @@ class PlacedGraph:
 
     def __init__(self, forms: Forms, spacing: Spacing | None = None) -> None:
         self.forms = forms
-        self.plans = Plans(forms.root)
+        self.plan = plans_below(forms.root)[0]
         self.placer = Placer(spacing or Spacing())
 
     def scene(self, opened: Collection[Place], focus: Place = ()) -> Scene:
@@ -226,7 +226,7 @@ class PlacedGraph:
 
     def at(self, location: Place) -> _Target:
         """The group at a place."""
-        target = _Target(None, self.plans.root, 0.0, "", 0)
+        target = _Target(None, self.plan, 0.0, "", 0)
         for position in location:
             children = target.plan.form.children
             child, plan = children[position], target.plan.inner[position]
@@ -236,7 +236,7 @@ class PlacedGraph:
                 plan,
                 self.placer.sizes(target.plan)[position].title,
                 child_path(target.path, child, self.forms.aliases),
-                target.label + sum(map(_variables, children[:position])),
+                target.label + sum(child.content.variables for child in children[:position]),
             )
         return target
 
@@ -256,12 +256,6 @@ def child_path(path: str, child: Child, aliases: Mapping[str, str]) -> str:
     return aliases.get(inner, inner)
 
 
-def _variables(child: Child) -> int:
-    if isinstance(child.content, Form):
-        return child.content.variables
-    return int(child.content.kind in PILLS)
-
-
 def _count(plan: FormRows) -> int:
     return sum(map(len, plan.rows))
 
@@ -279,7 +273,7 @@ def _add_boxes(at: _Open, path: str, label: int, boxes: list[Box], forms: Forms)
         if inner is not None:
             at.inner[i] = _Open(inner, x, y, place, at)
             _add_boxes(at.inner[i], nested, label, boxes, forms)
-        label += _variables(child)
+        label += child.content.variables
 
 
 def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[EdgeLine], list[list[Post]]]:

@@ -25,8 +25,7 @@ class Builder:
         self.aliases: Mapping[str, str] = {}
         self._node_position: list[int] = []
         self._group_position: list[int] = []
-        self._scopes: dict[tuple[int, str, str], list[Group]] = {}
-        self._functions: dict[tuple[int, int, str], Group] = {}
+        self._opened: dict[tuple[int, str | int, str], list[Group]] = {}
 
     def add(
         self,
@@ -106,32 +105,24 @@ class Builder:
     def _open_scope(
         self, parent: Group, scope: Scope | Called, operands: Sequence[Operand], moved: bool
     ) -> Group:
-        if isinstance(scope, Called):
-            return self._open_function(parent, scope, operands, moved)
-        same = self._scopes.setdefault((parent.index, scope.name, scope.phase), [])
+        is_function = isinstance(scope, Called)
+        name = scope.number if is_function else scope.name
+        same = self._opened.setdefault((parent.index, name, scope.phase), [])
+        call = None if is_function else scope.call
+        if call is None and not is_function:
+            call = 0 if moved else len(same)
         # differentiation interleaves what belongs together; go on with the old group where order
         # allows it
-        if moved:
-            expected = scope.call or 0
-            for group in reversed([g for g in same if g.call == expected]):
-                if self._is_safe(parent, group, operands):
-                    return group
-            call = expected
+        for group in reversed(same) if moved else ():
+            if call in (None, group.call) and self._is_safe(parent, group, operands):
+                return group
+        if is_function:
+            same.append(self.open(parent, scope.name, "function", scope.phase))
         else:
-            call = len(same) if scope.call is None else scope.call
-        path = f"{parent.path}.{scope.name}" if parent.path else scope.name
-        path = self.aliases.get(path, path)  # a shared module has one path, whoever calls it
-        same.append(self.open(parent, scope.name, "scope", scope.phase, path=path, call=call))
+            path = f"{parent.path}.{scope.name}" if parent.path else scope.name
+            path = self.aliases.get(path, path)  # a shared module has one path, whoever calls it
+            same.append(self.open(parent, scope.name, "scope", scope.phase, path=path, call=call))
         return same[-1]
-
-    def _open_function(
-        self, parent: Group, called: Called, operands: Sequence[Operand], moved: bool
-    ) -> Group:
-        group = self._functions.get((parent.index, called.number, called.phase)) if moved else None
-        if group is None or not self._is_safe(parent, group, operands):
-            group = self.open(parent, called.name, "function", called.phase)
-            self._functions[parent.index, called.number, called.phase] = group
-        return group
 
     def group_for(self, scopes: Sequence[Scope]) -> Group:
         """The group that these scopes name: one that is the last in its parent goes on, else a new
@@ -139,7 +130,7 @@ class Builder:
         """
         group = self.root
         for scope in scopes:
-            same = self._scopes.get((group.index, scope.name, scope.phase), [])
+            same = self._opened.get((group.index, scope.name, scope.phase), [])
             last = same[-1] if same else None
             if last and last.call == (scope.call or 0) and group.items[-1] == ~last.index:
                 group = last

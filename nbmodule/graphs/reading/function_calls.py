@@ -10,11 +10,10 @@ grow, or go back where that code has a loop around them.
 
 from __future__ import annotations
 
-import ast
-import inspect
+import dis
+import itertools
 import os
 import sysconfig
-import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -48,7 +47,6 @@ _FUNCTIONAL, _KERNEL = (
     os.path.join(LAYERS, "functional") + os.sep,
     os.path.join(LAYERS, "kernel.py"),
 )
-_LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NAMES = {"rewriting_take": "getitem"}  # said better than JAX does
 
 
@@ -88,24 +86,9 @@ def _kind(code: CodeType) -> str:
 
 @lru_cache(maxsize=4096)
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return first and last offset of each loop and comprehension of a code, from its source.
-
-    Code without a source has no known loops: each of their iterations counts as a call.
-    """
-    try:
-        lines, start = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, SyntaxError):
-        return ()
-    offsets: dict[int, list[int]] = {}
-    for index, (line, *_) in enumerate(code.co_positions()):
-        offsets.setdefault(line or 0, []).append(2 * index)
-    loops = []
-    for node in ast.walk(tree):
-        if isinstance(node, _LOOPS):
-            inside = range(start - 1 + node.lineno, start + (node.end_lineno or node.lineno))
-            loops.append([offset for line in inside for offset in offsets.get(line, ())])
-    return tuple((min(loop), max(loop)) for loop in loops if loop)
+    """Return first and last offset of each loop of a code: each is one jump back."""
+    instructions = dis.get_instructions(code)
+    return tuple((i.argval, i.offset) for i in instructions if "JUMP_BACKWARD" in i.opname)
 
 
 def _may_repeat(code: CodeType, first: int, last: int) -> bool:
@@ -144,8 +127,7 @@ class FunctionFinder:
     """
 
     def __init__(self) -> None:
-        self._last = 0
-        self._stacks: dict[int, Stack] = {}
+        self._numbers = itertools.count(1)
 
     def find(self, equations: Sequence[Any], scopes: Sequence[Scopes]) -> list[tuple[Called, ...]]:
         """For each equation the functions that have a box, outermost first.
@@ -171,13 +153,6 @@ class FunctionFinder:
             for stack, location in zip(named, scopes, strict=True)
         ]
 
-    def _stack(self, traceback: object) -> Stack:
-        result = self._stacks.get(id(traceback))
-        if result is None:
-            frames = tuple(zip(*raw_frames(traceback), strict=True))
-            result = self._stacks[id(traceback)] = frames[::-1]
-        return result
-
     def _frames(self, equations: Sequence[Any], scopes: Sequence[Scopes]) -> list[list[_Frame]]:
         """The calls on the stack of each equation, numbered."""
         result: list[list[_Frame]] = []
@@ -188,15 +163,14 @@ class FunctionFinder:
             if last is not None and last[0] is traceback:
                 result.append(last[2])
                 continue
-            stack = self._stack(traceback) if traceback is not None else ()
+            outward = zip(*raw_frames(traceback), strict=True) if traceback is not None else ()
+            stack = tuple(outward)[::-1]
             retained = _shared(last[1], stack, phase == "backward") if last is not None else 0
             frames = [
                 frame._replace(step=step)
                 for frame, step in zip(last[2] if last else (), stack[:retained], strict=False)
             ]
-            for step in stack[retained:]:
-                self._last += 1
-                frames.append(_Frame(step, self._last))
+            frames += [_Frame(step, next(self._numbers)) for step in stack[retained:]]
             before[phase] = (traceback, stack, frames)
             result.append(frames)
         return result

@@ -46,37 +46,27 @@ class Where(NamedTuple):
 
 
 def locate(where: Where | None) -> Source | None:
-    """The innermost line of user code of an equation, else of the equations around it; None where
+    """The innermost line of user code of an equation, else of the equations around it; of a model
+    of ready layers alone the line of the layer, rather than that of a function it calls; None where
     there is none.
     """
-    link = where
-    while link is not None:
-        result = line_of_user(link.source_info)
+    frames: list[Any] = []
+    while where is not None:
+        result = line_of_user(where.source_info)
         if result:
             return Source(*result)
-        link = link.outer
-    return _layer(where)
+        frames += getattr(where.source_info.traceback, "frames", ())
+        where = where.outer
+    layers = [frame for frame in frames if is_layer_file(frame.file_name)]
+    layers.sort(key=lambda frame: frame.file_name.startswith(_FUNCTIONS))
+    return (
+        Source(layers[0].file_name, layers[0].line_num, layers[0].function_name) if layers else None
+    )
 
 
 def is_layer_file(name: str) -> bool:
     """Return True if a file holds ready layers of this package."""
     return name.startswith(LAYERS) and os.path.basename(name) != "kernel.py"
-
-
-def _layer(where: Where | None) -> Source | None:
-    """The line of the library's own layer, where no line of the user's is known: a model of ready
-    layers alone.
-    """
-    inside = None  # a line of the function that the layer calls: since 0.11 JAX tells of it too
-    while where is not None:
-        for frame in getattr(where.source_info.traceback, "frames", ()):
-            if is_layer_file(frame.file_name):
-                result = Source(frame.file_name, frame.line_num, frame.function_name)
-                if not frame.file_name.startswith(_FUNCTIONS):
-                    return result
-                inside = inside or result
-        where = where.outer
-    return inside
 
 
 @lru_cache(maxsize=4096)
@@ -215,23 +205,18 @@ class Reader(Builder):
             operands = list(map(operand, equation.invars))
             group, phase = self.enter(base, chain, stack, operands, called)
             self._where = Where(equation.source_info, outer)
-            if equation.primitive.name in WRAPPERS:
+            primitive, body = equation.primitive.name, _opaque_body(equation)
+            if primitive in WRAPPERS:
                 results = self._transparent(equation, operands, group, phase, within, merged)
+            elif primitive in LOOPS:
+                results = getattr(self, LOOPS[primitive])(equation, operands, group, phase)
+            elif body is not None:
+                results = self._opaque(equation, body, operands, group, phase)
             else:
-                results = self._equation(equation, operands, group, phase, within)
+                results = self._operation(equation, operands, group, phase, within)
             env.update(zip(equation.outvars, results, strict=True))
         self._where = outer
         return list(map(operand, inner.outvars))
-
-    def _equation(
-        self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str
-    ) -> list[Operand]:
-        if read := LOOPS.get(equation.primitive.name):
-            return getattr(self, read)(equation, operands, group, phase)
-        body = _opaque_body(equation)
-        if body is not None:
-            return self._opaque(equation, body, operands, group, phase)
-        return self._operation(equation, operands, group, phase, within)
 
     def _operation(
         self, equation: Any, operands: list[Operand], group: Group, phase: str, within: str

@@ -40,13 +40,10 @@ def _general(params: Mapping[str, Any]) -> str:
     for name, value in params.items():
         if name in HIDDEN or value is None or value is False or value == ():
             continue
-        if isinstance(value, (bool, int, float, str)) or _is_numbers(value):
+        parts = value if isinstance(value, tuple) else (value,)
+        if all(isinstance(x, (bool, int, float, str)) for x in parts):
             words.append(name if value is True else f"{name} {_plain(value)}")
     return ", ".join(words)
-
-
-def _is_numbers(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(x, (int, float, str)) for x in value)
 
 
 def _plain(value: object) -> str:
@@ -80,23 +77,11 @@ RULES: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "dot_general": _dot_general,
     "conv_general_dilated": _convolution,
     "convert_element_type": lambda p: f"to {p['new_dtype'].name}",
-    "bitcast_convert_type": lambda p: f"as {p['new_dtype'].name}",
     "integer_pow": lambda p: f"^{p['y']}",
     "transpose": lambda p: _plain(tuple(p["permutation"])),
     "reshape": lambda p: f"[{', '.join(map(str, p['new_sizes']))}]",
     "broadcast_in_dim": lambda p: f"[{', '.join(map(str, p['shape']))}]",
-    "squeeze": lambda p: f"axes {_plain(tuple(p['dimensions']))}",
-    "concatenate": lambda p: f"axis {p['dimension']}",
     "slice": _slice,
-    "dynamic_slice": lambda p: f"[{', '.join(map(str, p['slice_sizes']))}]",
-    "gather": lambda p: f"slices {_plain(tuple(p['slice_sizes']))}",
-    "iota": lambda p: f"axis {p['dimension']}",
-    "argmax": lambda p: f"axes {_plain(tuple(p['axes']))}",
-    "argmin": lambda p: f"axes {_plain(tuple(p['axes']))}",
-    "random_bits": lambda p: f"{p['bit_width']} bits",
-    "debug_print": lambda p: repr(p["fmt"]),
-    "split": lambda p: f"axis {p['axis']}, sizes {_plain(tuple(p['sizes']))}",
-    "name": lambda p: p["name"],
     "pad": lambda p: " ".join(
         f"{low}+{high}" + (f"+{mid}" if mid else "") for low, high, mid in p["padding_config"]
     ),

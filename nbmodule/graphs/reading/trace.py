@@ -37,24 +37,6 @@ def trace(
 
     reader = Reader()
     reader.aliases, reader.root.name = aliases, _name(fn)
-    graph = _trace(reader, call, arrays, labels, count, written)
-    for group in (*graph.groups, graph.root):
-        if group.kind in ("scope", "graph"):
-            group.title = titles.get(group.path, "")
-    mark_dead(graph, {*graph.outputs, *reader.effects}, keep_all=graph.failure is not None)
-    add_totals(graph)
-    return graph
-
-
-def _trace(
-    reader: Reader,
-    call: Callable[..., Any],
-    arrays: Sequence[Any],
-    labels: list[str],
-    variables: int,
-    written: bool,
-) -> Computation:
-    """Read a function of arrays alone, up to its end or to where it fails."""
     failure = structure = None
     try:
         closed, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
@@ -63,25 +45,31 @@ def _trace(
 
         partial = partial_trace(call, arrays, error)
         failure = partial.failure
-        inputs, results = _read(reader, partial.jaxpr, labels, variables)
+        inputs, results = _read(reader, partial.jaxpr, labels, count)
         ends = [_add_failure(reader, partial, results)]
     else:
         outputs, effects = shape if written else (shape, {})
         structure = jax.tree.structure(outputs)
         words = [*output_names(structure), *(f"{WRITTEN}: {name}" for name in sorted(effects))]
-        inputs, results = _read(reader, _unwrapped(closed), labels, variables)
+        inputs, results = _read(reader, _unwrapped(closed), labels, count)
         ends = _add_outputs(reader, words, results)
-    return Computation(
+    graph = Computation(
         reader.nodes,
         reader.groups,
         reader.root,
         tuple(ref.node for ref in inputs),
         tuple(ends),
         failure,
-        aliases=reader.aliases,
+        aliases=aliases,
         _constants={ref.node: value for ref, value in reader.constants.values()},
         _result=structure,
     )
+    for group in (*graph.groups, graph.root):
+        if group.kind in ("scope", "graph"):
+            group.title = titles.get(group.path, "")
+    mark_dead(graph, {*graph.outputs, *reader.effects}, keep_all=failure is not None)
+    add_totals(graph)
+    return graph
 
 
 def is_array(leaf: object) -> bool:
@@ -182,7 +170,7 @@ def mark_dead(graph: Computation, alive: set[int], keep_all: bool = False) -> No
     stack, reached = list(alive), set(alive)
     while stack:
         node = stack.pop()
-        operands = [x.node for x in graph.nodes[node].inputs if isinstance(x, Ref)]
+        operands = (ref.node for ref in graph.nodes[node].refs)
         new = {*operands, *feeds.get(node, ())} - reached
         reached |= new
         stack += new

@@ -66,7 +66,7 @@ class _Writer:
         """The plans that fit: those on the way to the focus, then from there the outer ones first;
         the rest of the picture stays closed.
         """
-        way = [self.drawing.picture.plans.root]
+        way = [self.drawing.picture.plan]
         for position in self.drawing.focus:
             inner = way[-1].inner[position]
             assert inner is not None  # a focus is a group

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nbmodule.base.format import printable_lines
+from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
 from nbmodule.graphs.layout.labels import shape_text
@@ -137,19 +138,12 @@ def to_dot(graph: Computation, **options: object) -> str:
     return dot_text(prepare(graph, chosen(graph, options)))
 
 
-def write_graph(
-    graph: Computation,
-    path: str | os.PathLike[str],
-    *,
-    html: Callable[[Any], str],
-    **options: object,
-) -> Path:
+def write_graph(graph: Computation, path: str | os.PathLike[str], **options: object) -> Path:
     """Write the graph to a file; the file appears whole or not at all.
 
     Args:
         graph: What to write.
         path: Its ending chooses the format. Missing folders are made.
-        html: Makes the page for a file that ends in `.html`.
         options: See `Options`.
 
     Returns:
@@ -163,7 +157,7 @@ def write_graph(
     target = Path(file_name(path, "save the graph"))
     graph = replace(graph, options=chosen(graph, options))
     writers: dict[str, Callable[[Any], str]] = {
-        ".html": html,
+        ".html": socket("page"),
         ".svg": to_svg,
         ".dot": to_dot,
         ".txt": lambda graph: outline(graph, options=graph.options) + "\n",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from nbmodule.base.format import format_bytes, format_number, format_seconds
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
-from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title, node_note
+from nbmodule.graphs.layout.labels import Words, amount, group_facts, words_of
 from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
 
 LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
@@ -22,21 +22,10 @@ PAINT = {
 }
 
 
-class BoxText(NamedTuple):
-    """The text of a box: its name, a remark beside it, and a second line."""
-
-    name: str
-    note: str
-    facts: str = ""
-
-
-def text_in(box: Box) -> BoxText:
+def text_in(box: Box) -> Words:
     """The words of a box; a variable that stands in several places has a number."""
-    value = box.child.content
-    if isinstance(value, Form):
-        return BoxText(group_title(box.child), group_note(value), group_facts(value))
-    mark = box.label.mark if box.label else ""
-    return BoxText(f"{box.child.name} {mark}".strip(), node_note(box.child))
+    words = words_of(box.child)
+    return words._replace(name=f"{words.name} {box.label.mark}".strip()) if box.label else words
 
 
 def paint_of(box: Box) -> str:
@@ -53,7 +42,7 @@ def paint_of(box: Box) -> str:
 # -- colors --
 def color_boxes(
     scene: Scene,
-    color: str | Mapping[str, float] | None,
+    color: str | Mapping[str, float],
     numbers: Mapping[str, float] | None,
     aliases: Mapping[str, str],
 ) -> None:
@@ -61,11 +50,11 @@ def color_boxes(
 
     Args:
         scene: What is visible.
-        color: `flops`, `bytes`, `time`, `non-finite`, a mapping, or None.
+        color: `flops`, `bytes`, `time`, `non-finite`, or a mapping.
         numbers: Numbers by path, where the color does not come from the graph itself.
         aliases: As in `Forms`.
     """
-    folded = [box for box in scene.boxes if not box.is_open and color is not None]
+    folded = (box for box in scene.boxes if not box.is_open)
     found = [(box, number_of(box, color, numbers, aliases)) for box in folded]
     results = [(box, number) for box, number in found if number is not None]
     if not results:
@@ -157,19 +146,7 @@ def return_of(path: str, child: Child, returns: Returns) -> str:
     return "  ".join(filter(None, [call["text"], f"NaN {call['bad']}" if call["bad"] else ""]))
 
 
-def returns_by_path(calls: Sequence[Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the text and numbers of the returns of tracked calls."""
-    results: dict[str, list[dict[str, Any]]] = {}
-    for call in calls:
-        existing = results.setdefault(call.path, [])
-        # the same submodule in another parent call begins at 0 again: the first stays
-        if call.index >= len(existing):
-            existing += [_entry(None)] * (call.index - len(existing))
-            existing.append(_entry(call.statistics))
-    return results
-
-
-def _entry(statistics: Any) -> dict[str, Any]:
+def returned_entry(statistics: Any) -> dict[str, Any]:
     """Describe a return by its first array."""
     first: Any = statistics[0] if isinstance(statistics, list) and statistics else statistics
     if not first:
@@ -177,12 +154,3 @@ def _entry(statistics: Any) -> dict[str, Any]:
     mean, deviation = format_number(first.mean, 3), format_number(first.std, 3)
     bars = [float(x) for x in first.histogram]
     return {"text": f"{mean} ± {deviation}", "bad": first.nan + first.inf, "bars": bars}
-
-
-def seconds_by_path(calls: Sequence[Any]) -> dict[str, float]:
-    """Sum the time of the tracked calls of each path; empty where nothing was timed."""
-    results: dict[str, float] = {}
-    for call in calls:
-        if call.seconds is not None:
-            results[call.path] = results.get(call.path, 0.0) + float(call.seconds)
-    return results

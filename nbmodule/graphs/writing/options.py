@@ -21,8 +21,7 @@ from nbmodule.graphs.writing.look import (
     Returns,
     color_boxes,
     return_of,
-    returns_by_path,
-    seconds_by_path,
+    returned_entry,
     write_hover_texts,
 )
 
@@ -108,12 +107,23 @@ class Options:
     @cached_property
     def returns(self) -> Returns:
         """The text and numbers of the returns, by path."""
-        return returns_by_path(self.values)
+        results: dict[str, list[dict[str, Any]]] = {}
+        for call in self.values:
+            existing = results.setdefault(call.path, [])
+            # the same submodule in another parent call begins at 0 again: the first stays
+            if call.index >= len(existing):
+                existing += [returned_entry(None) for _ in range(call.index - len(existing))]
+                existing.append(returned_entry(call.statistics))
+        return results
 
     @cached_property
     def seconds(self) -> Mapping[str, float]:
-        """The time of the calls, by path."""
-        return seconds_by_path(self.values)
+        """The time of the calls, by path; empty where nothing was timed."""
+        results: dict[str, float] = {}
+        for call in self.values:
+            if call.seconds is not None:
+                results[call.path] = results.get(call.path, 0.0) + float(call.seconds)
+        return results
 
     @property
     def numbers(self) -> Mapping[str, float] | None:
@@ -157,7 +167,8 @@ class Drawing:
     def scene(self) -> Scene:
         """Boxes and lines with their coordinates, colors and texts."""
         options, scene = self.options, self.picture.scene(self.opened, self.focus)
-        color_boxes(scene, options.color, options.numbers, self.forms.aliases)
+        if options.color is not None:
+            color_boxes(scene, options.color, options.numbers, self.forms.aliases)
         inputs, outputs = options.with_arg_labels, options.with_output_labels
         write_hover_texts(scene, inputs=inputs, outputs=outputs)
         for box in scene.boxes:

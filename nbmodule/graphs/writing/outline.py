@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nbmodule.base.format import count_noun, printable
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import ENDS, Child, Form, Forms
-from nbmodule.graphs.layout.labels import amount, group_facts, group_note, group_title
+from nbmodule.graphs.layout.labels import amount, words_of
 from nbmodule.graphs.layout.scene import Place, child_path
 from nbmodule.graphs.model import WRITTEN, Computation, Node
 from nbmodule.graphs.writing.look import return_of
@@ -103,15 +103,12 @@ class _Outline:
             child, inner_place, is_last = form.children[i], (*location, i), i == shown[-1]
             inner = child_path(path, child, self.forms.aliases)
             yield f"{indent}{'└─' if is_last else '├─'} {self.row(child, inner_place, inner)}"
-            is_open = depth is None or depth > 0 or self.leads_on(inner_place)
+            leads_on = any(way[:-1] == inner_place for way in self.ways)
+            is_open = depth is None or depth > 0 or leads_on
             if isinstance(child.content, Form) and is_open:
                 indented = indent + ("   " if is_last else "│  ")
                 less = None if depth is None else max(depth - 1, 0)
                 yield from self.rows(child.content, inner_place, inner, indented, less)
-
-    def leads_on(self, location: Place) -> bool:
-        """Return True if something below a place is highlighted or has failed."""
-        return any(path_to[:-1] == location for path_to in self.ways)
 
     def row(self, child: Child, location: Place, path: str) -> str:
         """Write one row."""
@@ -119,8 +116,7 @@ class _Outline:
         mark = "<- highlighted" if location in self.marked else ""
         if isinstance(value, Form):
             returned = return_of(path, child, self.options.returns)
-            words = [group_title(child), group_note(value), group_facts(value), returned, mark]
-            return "  ".join(filter(None, words))
+            return "  ".join(filter(None, [*words_of(child), returned, mark]))
         values = ", ".join(map(str, value.outputs))
         if value.kind in ENDS:
             is_plain = value.operation in (child.name, WRITTEN)
