@@ -61,7 +61,7 @@ class Called(NamedTuple):
 class _Frame(NamedTuple):
     """One call on a stack: of what, and which."""
 
-    step: Step
+    code: CodeType
     number: int
 
 
@@ -166,11 +166,8 @@ class FunctionFinder:
             outward = zip(*raw_frames(traceback), strict=True) if traceback is not None else ()
             stack = tuple(outward)[::-1]
             retained = _shared(last[1], stack, phase == "backward") if last is not None else 0
-            frames = [
-                frame._replace(step=step)
-                for frame, step in zip(last[2] if last else (), stack[:retained], strict=False)
-            ]
-            frames += [_Frame(step, next(self._numbers)) for step in stack[retained:]]
+            frames = last[2][:retained] if last is not None else []
+            frames += [_Frame(code, next(self._numbers)) for code, _ in stack[retained:]]
             before[phase] = (traceback, stack, frames)
             result.append(frames)
         return result
@@ -183,7 +180,7 @@ def _named(stack: Sequence[_Frame]) -> list[_Frame]:
     results: list[_Frame] = []
     library: _Frame | None = None
     for frame in stack:
-        category = _kind(frame.step[0])
+        category = _kind(frame.code)
         if category in ("user", "layer"):
             results.append(frame)
             library = None
@@ -200,7 +197,7 @@ def _worthy(
     for frame in stack:
         size = sizes.get(frame.number, 0)
         if 1 < size < content:
-            name = frame.step[0].co_name
+            name = frame.code.co_name
             chosen.append(Called(_NAMES.get(name, name), frame.number, phase))
             content = size
     return tuple(chosen)

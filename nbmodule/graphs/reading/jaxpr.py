@@ -155,14 +155,10 @@ class Reader(Builder):
     def __init__(self) -> None:
         super().__init__()
         self.constants: dict[int, tuple[Ref, Any]] = {}
-        self._effects: set[int] = set()
+        self.effects: set[int] = set()
+        """Nodes that act on the world (prints, callbacks, writes into references)."""
         self._where: Where | None = None
         self._finder = FunctionFinder()
-
-    @property
-    def effects(self) -> frozenset[int]:
-        """Nodes that act on the world (prints, callbacks, writes into references)."""
-        return frozenset(self._effects)
 
     def constant(self, value: object) -> Ref:
         """The node of an array that the function closes over; one node for each array."""
@@ -240,7 +236,7 @@ class Reader(Builder):
             _equation=equation,
         )
         if equation.effects:
-            self._effects.add(ref.node)
+            self.effects.add(ref.node)
         return [Ref(ref.node, i) for i in range(len(outputs))]
 
     def _transparent(self, equation, operands, group, phase, within, merged) -> list[Operand]:

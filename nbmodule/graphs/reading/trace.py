@@ -46,7 +46,12 @@ def trace(
         partial = partial_trace(call, arrays, error)
         failure = partial.failure
         inputs, results = _read(reader, partial.jaxpr, labels, count)
-        ends = [_add_failure(reader, partial, results)]
+        first = failure.message.splitlines()[:1]
+        words = ": ".join([failure.error, *first])
+        more = {"parameters": words, "_locate": failure.source}
+        group = reader.group_for(partial.scopes)
+        end = reader.add(group, failure.operation, "failure", results, (), **more)
+        ends = [end.node]
     else:
         outputs, effects = shape if written else (shape, {})
         structure = jax.tree.structure(outputs)
@@ -148,16 +153,6 @@ def _unwrapped(closed: Any) -> Any:
         same = list(equation.invars) == list(inner.invars) and equation.outvars == inner.outvars
         return equation.params["jaxpr"] if same else closed
     return closed
-
-
-def _add_failure(reader: Reader, partial: Any, results: Sequence[Ref | Literal]) -> int:
-    failure = partial.failure
-    group = reader.group_for(partial.scopes)
-    words = f"{failure.error}: {failure.message.splitlines()[0] if failure.message else ''}"
-    ref = reader.add(
-        group, failure.operation, "failure", results, (), parameters=words, _locate=failure.source
-    )
-    return ref.node
 
 
 def mark_dead(graph: Computation, alive: set[int], keep_all: bool = False) -> None:

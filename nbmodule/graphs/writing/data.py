@@ -58,9 +58,9 @@ class _Writer:
         self.texts, self.values, self.files, self.sources, self.records = tables
         self.plans = self._plans(budget)
         self.numbers = {plan.number: i for i, plan in enumerate(self.plans)}
-        forms = dict.fromkeys(plan.form.number for plan in self.plans)
-        self.form_numbers = {number: i for i, number in enumerate(forms)}
-        self.stubs: dict[int, Form] = {}
+        self.sent = {plan.form: plan for plan in self.plans}
+        self.forms = _numbered()  # those that are sent, then those that are only named
+        self.forms |= {form: i for i, form in enumerate(self.sent)}
 
     def _plans(self, budget: int) -> list[FormRows]:
         """The plans that fit: those on the way to the focus, then from there the outer ones first;
@@ -87,11 +87,8 @@ class _Writer:
     def write(self, graph: Computation) -> dict[str, Any]:
         drawing, options = self.drawing, self.drawing.options
         plans = [self.plan(plan) for plan in self.plans]
-        written: dict[int, dict[str, Any]] = {}
-        for plan in self.plans:
-            if plan.form.number not in written:
-                written[plan.form.number] = self.form(plan)
-        forms = [*written.values(), *(self.facts(form) for form in self.stubs.values())]
+        forms = [self.form(plan) for plan in self.sent.values()]
+        forms += [self.facts(form) for form in self.stubs()]
         records, sources = self.record_columns(), self.source_columns()  # they add to the tables
         by_path = dict(options.color) if isinstance(options.color, Mapping) else None
         return {
@@ -135,18 +132,16 @@ class _Writer:
             verb = "is" if hidden == 1 else "are"
             nodes = f"{count_noun(hidden, 'node')} that no output needs"
             notes.append(f"{nodes} {verb} left out; output_connected_only=False shows them")
-        if self.stubs:
+        if stubs := self.stubs():
             notes.append(
-                f"the inside of {len(self.stubs):,} kinds of groups is left out here: "
+                f"the inside of {len(stubs):,} kinds of groups is left out here: "
                 f"graph.drawn(focus=path) shows it"
             )
         return notes
 
-    def form_number(self, form: Form) -> int:
-        if form.number in self.form_numbers:
-            return self.form_numbers[form.number]
-        self.stubs.setdefault(form.number, form)
-        return len(self.form_numbers) + list(self.stubs).index(form.number)
+    def stubs(self) -> list[Form]:
+        """The forms that are sent without their inside."""
+        return list(self.forms)[len(self.sent) :]
 
     def facts(self, form: Form) -> dict[str, Any]:
         """Return the text of a folded box."""
@@ -170,7 +165,7 @@ class _Writer:
         values, names, labels, notes, phases = [], [], [], [], []
         for child in form.children:
             if isinstance(child.content, Form):
-                values.append(2 * self.form_number(child.content) + 1)
+                values.append(2 * self.forms[child.content] + 1)
                 notes.append(self.texts[group_title(child)])
             else:
                 values.append(2 * self.records[child.content])
@@ -196,7 +191,7 @@ class _Writer:
         inner = [-1 if p is None else self.numbers.get(p.number, -2) for p in plan.inner]
         trunks = [[t.source, t.first, t.lane, *t.targets] for t in plan.trunks.values()]
         return {
-            "f": self.form_number(plan.form),
+            "f": self.forms[plan.form],
             "b": list(plan.bundles),
             "r": plan.rows,
             "d": _flat_pairs(plan.sides),
