@@ -177,7 +177,7 @@ class Node:
             self._locate = self._locate()
         return self._locate
 
-    @property
+    @cached_property
     def refs(self) -> tuple[Ref, ...]:
         """The operands that other nodes make."""
         return tuple(x for x in self.inputs if isinstance(x, Ref))

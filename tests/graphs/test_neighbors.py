@@ -24,6 +24,6 @@ def test_a_run_is_named_by_its_ends(names, expected):
 
 def test_a_single_item_repeated_is_preferred_to_a_pair():
     sin = Child(Record("sin", "operation", "", (), None, 3, 0, False), "sin")
-    form = Form(0, "scope", None, "", (sin, sin), (), (), ())
+    form = Form(0, (sin, sin), "scope", None, "", (), (), ())
 
     assert longest_run([Child(form, "a")] * 4, 0) == (1, 4)

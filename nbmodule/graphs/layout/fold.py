@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import (
@@ -33,6 +34,7 @@ SHORTEST_STRETCH = 16
 STRETCHES = 20
 STREAM = "random"  # the name of the default random stream among the variables
 
+_content = attrgetter(*Record._fields[:-1])
 Leaves = Callable[[Ref], bool]  # whether a value is read outside of some parts
 
 
@@ -61,6 +63,7 @@ class _Builder:
     sides: frozenset[Ref]
     pills: dict[int, list[int]]
     forms: dict[tuple, Form] = field(default_factory=dict)
+    records: dict[Record, Record] = field(default_factory=dict)  # equal ones are one object
     steps: dict[int, tuple[int, int]] = field(default_factory=dict)
 
     def part(self, group: Group) -> _Part | None:
@@ -92,8 +95,8 @@ class _Builder:
 
     def leaf(self, node: Node) -> _Part:
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
-        content = {name: getattr(node, name) for name in Record._fields if name != "side"}
-        record = Record(**content, side=_positions(exits, self.sides))
+        record = Record(*_content(node), _positions(exits, self.sides))
+        record = self.records.setdefault(record, record)
         is_pill = node.kind in PILLS
         name = _short_name(node.name) if is_pill else node.title
         return _Part(
@@ -130,11 +133,11 @@ class _Builder:
         leaving = [v for part in parts if part.kind not in PILLS for v in part.exits if leaves(v)]
         is_forward = identity[2] == "forward"
         saved = [value for value in leaving if is_forward and self.is_saved(value, key)]
+        children = tuple(part.child for part in parts)
         structure = (
             kind,
             count,
             title,
-            tuple(part.child for part in parts),
             wires,
             tuple(makers[value] for value in leaving),
             tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries),
@@ -142,9 +145,10 @@ class _Builder:
             _positions(leaving, self.sides),
             _positions(leaving, saved),
         )
-        if structure not in self.forms:
-            self.forms[structure] = Form(len(self.forms), *structure)
-        child = Child(self.forms[structure], *identity)
+        shape = (*structure, *((id(child.content), *child[1:]) for child in children))
+        if shape not in self.forms:
+            self.forms[shape] = Form(len(self.forms), children, *structure)
+        child = Child(self.forms[shape], *identity)
         labels = tuple(label for part in parts for label in part.labels)
         return _Part(child, tuple(entries), tuple(leaving), labels, key)
 

@@ -97,12 +97,12 @@ class Form:
     """The inside of a group.
 
     Attributes:
-        number: Position in `Forms.all`.
+        number: Position among the forms of a graph.
+        children: In order of the program; no wire runs from a later one to an earlier one.
         kind: Kind of the group, or `run` for equal neighbors that are shown as one, `ends` for
             many inputs or outputs, `part` for a stretch of a long program.
         count: How often a loop's body runs, or how many members a run has.
         title: Class name of the submodule.
-        children: In order of the program; no wire runs from a later one to an earlier one.
         wires: For each child, where each of its entry slots is fed from.
         exits: Which children's exit slots are read outside.
         entry_values: Shape and dtype of what comes in.
@@ -114,10 +114,10 @@ class Form:
     """
 
     number: int
+    children: tuple[Child, ...]
     kind: str
     count: int | None
     title: str
-    children: tuple[Child, ...]
     wires: tuple[tuple[Wire, ...], ...]
     exits: tuple[Wire, ...]
     entry_values: tuple[Value, ...]

@@ -52,7 +52,7 @@ def group_title(child: Child) -> str:
     """Name of a group with all that tells it from others: `norm (2nd, backward)`.
 
     >>> from nbmodule.graphs.layout.forms import Form
-    >>> group_title(Child(Form(0, "scan", 4, "", (), (), (), ()), "scan", 0, "forward"))
+    >>> group_title(Child(Form(0, (), "scan", 4, "", (), (), ()), "scan", 0, "forward"))
     'scan'
     """
     marks = [

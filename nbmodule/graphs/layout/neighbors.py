@@ -60,14 +60,14 @@ def longest_run(children: Sequence[Child], start: int) -> tuple[int, int]:
         while end < len(children) and _follows(children[end], children[end - period]):
             end += 1
         repeats = (end - start) // period
-        longer = repeats >= SHORTEST_RUN and repeats * period > best[0] * best[1]
-        inner = (child.content for child in children[start : start + period])
-        if longer and any(isinstance(form, Form) and form.operations > 1 for form in inner):
-            best = (period, repeats)
+        if repeats >= SHORTEST_RUN and repeats * period > best[0] * best[1]:
+            inner = (child.content for child in children[start : start + period])
+            if any(isinstance(form, Form) and form.operations > 1 for form in inner):
+                best = (period, repeats)
     return best
 
 
 def _follows(child: Child, earlier: Child) -> bool:
     """Return True if a child goes on with the row of another that is equal to it."""
-    is_equal = child.content == earlier.content and child.phase == earlier.phase
+    is_equal = child.content is earlier.content and child.phase == earlier.phase
     return is_equal and goes_on(earlier.name, child.name)

@@ -83,12 +83,11 @@ def shape_and_dtype(aval: object) -> Value:
 def _literal(atom: Any) -> Literal:
     aval = shape_and_dtype(atom.aval)
     value = atom.val.item() if aval.shape == () and hasattr(atom.val, "item") else atom.val
-    if aval.shape != () or not isinstance(value, (bool, int, float, complex)):
-        text = str(aval)
-    elif isinstance(value, (bool, complex)):
+    text = str(aval)
+    if isinstance(value, (bool, int, complex)):
         text = str(value)
-    else:
-        text = str(int(value)) if isinstance(value, int) else f"{value:.6g}"
+    elif isinstance(value, float):
+        text = f"{value:.6g}"
     return Literal(text, atom.val, aval.dtype)
 
 
