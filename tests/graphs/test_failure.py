@@ -58,11 +58,9 @@ def test_the_failure_stands_in_the_submodule_in_which_it_arose():
 
 def test_what_it_was_given_leads_into_the_failure():
     graph = trace_graph(failing, X, W)
-    sources = {
-        graph.nodes[e.source].title for e in graph.edges if e.target == graph.nodes[-1].index
-    }
+    edges = [edge for edge in graph.edges if edge.target == graph.nodes[-1].index]
 
-    assert sources == {"mul", "w"}
+    assert {graph.nodes[edge.source].title for edge in edges} == {"mul", "w"}
 
 
 def test_a_failure_of_a_transform_names_the_line_that_wrote_the_operation():

@@ -10,7 +10,6 @@ without submodules.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -52,19 +51,29 @@ class _Part(NamedTuple):
         return self.child.content.kind
 
 
-@dataclass
 class _Builder:
-    graph: Computation
-    shown: dict[int, Node]
-    paths: dict[int, tuple[int, ...]]  # of a group: the groups around it and itself
-    tops: dict[Ref, int]
-    forward_tops: dict[Ref, int]
-    shared: dict[int, int]
-    sides: frozenset[Ref]
-    pills: dict[int, list[int]]
-    forms: dict[tuple, Form] = field(default_factory=dict)
-    records: dict[Record, Record] = field(default_factory=dict)  # equal ones are one object
-    steps: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """The forms of a graph in the making, and what is known of its shown nodes."""
+
+    def __init__(self, graph: Computation, connected_only: bool) -> None:
+        self.graph = graph
+        self.shown = {n.index: n for n in graph.nodes if not (connected_only and n.dead)}
+        self.paths: dict[int, tuple[int, ...]] = {ROOT: ()}
+        """For each group the groups around it and itself."""
+        for group in graph.groups:
+            self.paths[group.index] = (*self.paths[group.parent], group.index)
+        nodes = list(self.shown.values())
+        self.tops = _tops(graph, nodes, self.paths)
+        self.forward_tops = _tops(graph, [n for n in nodes if n.phase == "forward"], self.paths)
+        self.sides = side_roads(graph, nodes)
+        homes = _homes(nodes)
+        self.shared = _shared(graph, homes)
+        self.pills: dict[int, list[int]] = {}
+        for node, groups in homes.items():
+            for group in groups:
+                self.pills.setdefault(group, []).append(node)
+        self.forms: dict[tuple, Form] = {}
+        self.records: dict[Record, Record] = {}  # equal ones are one object
+        self.steps: dict[int, tuple[int, int]] = {}
 
     def part(self, group: Group) -> _Part | None:
         """The form of a group with all below; None if nothing in it is shown."""
@@ -262,20 +271,7 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     >>> [child.name for child in forms.root.children]
     ['x', 'sin', 'add', 'output']
     """
-    shown = {n.index: n for n in graph.nodes if not (connected_only and n.dead)}
-    paths: dict[int, tuple[int, ...]] = {ROOT: ()}
-    for group in graph.groups:
-        paths[group.index] = (*paths[group.parent], group.index)
-    nodes = list(shown.values())
-    homes = _homes(nodes)
-    pills: dict[int, list[int]] = {}
-    for node, groups in homes.items():
-        for group in groups:
-            pills.setdefault(group, []).append(node)
-    tops = _tops(graph, nodes, paths)
-    forward_tops = _tops(graph, [node for node in nodes if node.phase == "forward"], paths)
-    shared, sides = _shared(graph, homes), side_roads(graph, nodes)
-    builder = _Builder(graph, shown, paths, tops, forward_tops, shared, sides, pills)
+    builder = _Builder(graph, connected_only)
     part = builder.part(graph.root)
     assert part is not None  # the root always has a form
     return Forms(
@@ -283,7 +279,7 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
         graph.root.name,
         list(part.labels),
         builder.steps,
-        len(graph.nodes) - len(shown),
+        len(graph.nodes) - len(builder.shown),
         graph.aliases,
     )
 
