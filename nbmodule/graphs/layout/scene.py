@@ -8,17 +8,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nbmodule.graphs.layout.forms import (
-    ENDS,
-    OUTSIDE,
-    PILLS,
-    Child,
-    Form,
-    Forms,
-    Label,
-    Record,
-    Wire,
-)
+from nbmodule.graphs.layout.forms import OUTSIDE, PILLS, Child, Form, Forms, Label, Wire
 from nbmodule.graphs.layout.frames import HEADER, Placer, Rectangle, Spacing
 from nbmodule.graphs.layout.labels import exit_text, text_width
 from nbmodule.graphs.layout.ranks import FormRows, plans_below
@@ -226,19 +216,15 @@ class PlacedGraph:
 
     def at(self, location: Place) -> _Target:
         """The group at a place."""
-        target = _Target(None, self.plan, 0.0, "", 0)
+        child, plan, title, path, label = None, self.plan, 0.0, "", 0
         for position in location:
-            children = target.plan.form.children
-            child, plan = children[position], target.plan.inner[position]
+            *before, child = plan.form.children[: position + 1]
+            title = self.placer.sizes(plan)[position].title
+            path = child_path(path, child, self.forms.aliases)
+            label += sum(earlier.content.variables for earlier in before)
+            plan = plan.inner[position]
             assert plan is not None
-            target = _Target(
-                child,
-                plan,
-                self.placer.sizes(target.plan)[position].title,
-                child_path(target.path, child, self.forms.aliases),
-                target.label + sum(child.content.variables for child in children[:position]),
-            )
-        return target
+        return _Target(child, plan, title, path, label)
 
 
 def ways_to(place: Place) -> set[Place]:
@@ -386,11 +372,8 @@ def _leaving(root: _Open, stub: float) -> list[list[Post]]:
 def _labels(boxes: list[Box], lines: list[EdgeLine]) -> list[Word]:
     """The shape below each box that something leaves, once for all its lines."""
     leaving = {line.source.place for line in lines if line.posts}
-    labels = []
-    for box in boxes:
-        made = box.child.content
-        is_end = isinstance(made, Record) and made.kind in ENDS - PILLS
-        if box.place in leaving and not box.is_open and not is_end:
-            x, y = box.x + box.width / 2 + 5, box.y + box.height + 11
-            labels.append((x, y, exit_text(box.child)))
-    return labels
+    return [
+        (box.x + box.width / 2 + 5, box.y + box.height + 11, text)
+        for box in boxes
+        if box.place in leaving and not box.is_open and (text := exit_text(box.child))
+    ]
