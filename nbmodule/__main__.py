@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from nbmodule.base.version import __version__
@@ -13,9 +14,15 @@ from nbmodule.errors import NbModuleError, printable_lines
 
 # Commands with an argument parser of their own. They receive the remaining arguments.
 _DELEGATED = {
-    "mark": "run and mark the notebooks of students in confined processes",
-    "course": "write each lesson without solutions for students, with them for the teacher",
-    "runs": "list, compare and report runs kept on disk",
+    "mark": (
+        "nbmodule.marking.command",
+        "run and mark the notebooks of students in confined processes",
+    ),
+    "course": (
+        "nbmodule.marking.course",
+        "write each lesson without solutions for students, with them for the teacher",
+    ),
+    "runs": ("nbmodule.live.runs.command", "list, compare and report runs kept on disk"),
 }
 
 
@@ -36,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     diff.add_argument("second", metavar="FILE")
     for command in (show, diff):
         command.add_argument("--html", metavar="PAGE", help="also write the result as an HTML page")
-    for name, description in _DELEGATED.items():
+    for name, (_, description) in _DELEGATED.items():
         commands.add_parser(name, help=description, add_help=False)
     return parser
 
@@ -47,18 +54,8 @@ def main(arguments: list[str]) -> int:
     Returns:
         0 for success, 1 if two files differ or the installation has a fault, 2 for an error.
     """
-    if arguments[:1] == ["mark"]:
-        from nbmodule.marking.command import main as mark
-
-        return mark(arguments[1:])
-    if arguments[:1] == ["course"]:
-        from nbmodule.marking.course import main as course
-
-        return course(arguments[1:])
-    if arguments[:1] == ["runs"]:
-        from nbmodule.live.runs.command import main as runs
-
-        return runs(arguments[1:])
+    if arguments and arguments[0] in _DELEGATED:
+        return import_module(_DELEGATED[arguments[0]][0]).main(arguments[1:])
     try:
         options = _parser().parse_args(arguments)
     except SystemExit as stop:  # argparse has printed the usage
