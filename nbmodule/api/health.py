@@ -147,6 +147,8 @@ def _versions() -> Checks:
 
 def _jax_behavior() -> Checks:
     """Check that JAX behaves as the core needs."""
+    from packaging.version import Version
+
     from nbmodule.base.jax_names import NEWEST_KNOWN, check_jax
 
     name = "jax's behavior"
@@ -155,7 +157,7 @@ def _jax_behavior() -> Checks:
     except ImportError as error:
         yield name, "not as the core needs", str(error), True
         return
-    is_newer = not _is_at_least(f"{NEWEST_KNOWN}.99", _installed("jax") or "0")
+    is_newer = Version(_installed("jax") or "0") > Version(f"{NEWEST_KNOWN}.99")
     fix = f"newer than {NEWEST_KNOWN}, the last tested release; please report what is odd"
     yield name, "passes the self-check", fix if is_newer else ""
 
@@ -175,8 +177,8 @@ def _jax_parts() -> Checks:
     }
     for name, release in sorted(plugins.items()):
         is_wrong = release != jaxlib
-        fix = "JAX does not use a plugin of another release than jaxlib: `pip install "
-        fix += f'"{name}=={jaxlib}"`'
+        fix = "JAX does not use a plugin of another release than jaxlib: "
+        fix += f'`pip install "{name}=={jaxlib}"`'
         yield name, release, fix if is_wrong else "", is_wrong
 
 
@@ -243,12 +245,6 @@ def _running_cells() -> Checks:
     is_fine = route.kind != "none" or kernel is None
     fix = "`pip install -U ipykernel`, then restart the kernel"
     yield "stop and steer", route.text, "" if is_fine else fix
-
-
-def _is_at_least(release: str, oldest: str) -> bool:
-    from packaging.version import Version
-
-    return Version(release) >= Version(oldest)
 
 
 def _extras() -> Checks:
