@@ -1,17 +1,20 @@
 """What is True or False is nothing else: `with_edge_labels='no'` would count as true."""
 
+import functools
+
 import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
 
+X = jnp.ones((2, 3))
 DRAWN = ["with_edge_labels", "with_arg_labels", "with_output_labels", "output_connected_only"]
 
 
 @pytest.fixture
 def model():
     model = nb.Sequential(nb.Linear(3, 3, key=0), nb.Tanh())
-    model(jnp.ones((2, 3)))
+    model(X)
     return model
 
 
@@ -22,29 +25,19 @@ FLAGS = {
     },
     "show_graph save_to_disk": lambda m, flag: m.show_graph(save_to_disk=flag),
     **{
-        f"drawn {name}": lambda m, flag, name=name: nb.graph(m, jnp.ones((2, 3))).drawn(
-            **{name: flag}
-        )
+        f"drawn {name}": lambda m, flag, name=name: nb.graph(m, X).drawn(**{name: flag})
         for name in (*DRAWN, "with_writes")
     },
     **{
         f"track {name}": lambda m, flag, name=name: nb.track(m, **{name: flag})
-        for name in ("order", "gradients")
+        for name in ("order", "gradients", "inputs", "profile")
     },
-    **{
-        f"track {name}": lambda m, flag, name=name: nb.track(m, **{name: flag})
-        for name in ("inputs", "profile")
-    },
-    "call track_submod_rets": lambda m, flag: m(jnp.ones((2, 3)), track_submod_rets=flag),
-    "call track_submod_call_order": lambda m, flag: m(
-        jnp.ones((2, 3)), track_submod_call_order=flag
-    ),
+    "call track_submod_rets": lambda m, flag: m(X, track_submod_rets=flag),
+    "call track_submod_call_order": lambda m, flag: m(X, track_submod_call_order=flag),
     "Recorder parameters": lambda m, flag: nb.Recorder(m, parameters=flag),
     "Recorder gradients": lambda m, flag: nb.Recorder(m, gradients=flag),
     "Live display": lambda m, flag: nb.Live(m, display=flag),
-    "first_nonfinite backward": lambda m, flag: nb.first_nonfinite(
-        m, jnp.ones((2, 3)), backward=flag
-    ),
+    "first_nonfinite backward": lambda m, flag: nb.first_nonfinite(m, X, backward=flag),
 }
 
 
@@ -60,12 +53,10 @@ def test_a_flag_is_true_or_false(place, flag, model, tmp_path, monkeypatch):
 
 
 def test_an_option_that_no_graph_has_is_answered_with_the_nearest(model, tmp_path):
-    graph = nb.graph(model, jnp.ones((2, 3)))
-    for draw in (lambda **o: graph.drawn(**o), lambda **o: graph.save(tmp_path / "a.txt", **o)):
-        with pytest.raises(
-            nb.ArgumentTypeError,
-            match='no option "with_edge_label". Did you mean "with_edge_labels"',
-        ):
+    graph = nb.graph(model, X)
+    said = 'no option "with_edge_label". Did you mean "with_edge_labels"'
+    for draw in (graph.drawn, functools.partial(graph.save, tmp_path / "a.txt")):
+        with pytest.raises(nb.ArgumentTypeError, match=said):
             draw(with_edge_label=False)
     assert list(tmp_path.iterdir()) == []
 

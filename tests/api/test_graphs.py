@@ -76,10 +76,8 @@ def test_each_operation_belongs_to_the_submodule_that_made_it_shared_and_repeate
         ("mul", "blocks.0"),
         ("neg", ""),
     ]
-    assert [group.call for group in graph.glob("blocks.0")] == [
-        0,
-        1,
-    ]  # a shared module has one path, its first
+    # a shared module has one path, its first
+    assert [group.call for group in graph.glob("blocks.0")] == [0, 1]
 
 
 def test_groups_are_titled_with_their_class_under_every_path_of_a_shared_module():
@@ -128,12 +126,8 @@ def test_a_gradient_has_forward_and_backward_operations_of_each_module(model):
     graph = nb.graph(nb.grad(lambda m, x: m(x).sum()), model, X)
     phases = {group.phase for group in graph.groups if group.path == "Sequential.0"}
     assert phases == {"forward", "backward"}
-    assert [node.shape for node in graph.nodes if node.operation == "output"] == [
-        (4,),
-        (4, 3),
-        (4,),
-        (4,),
-    ]
+    shapes = [node.shape for node in graph.nodes if node.operation == "output"]
+    assert shapes == [(4,), (4, 3), (4,), (4,)]
 
 
 def test_a_compiled_function_is_read_like_the_function_itself(model):
@@ -176,15 +170,9 @@ def state(model):
 
 def test_looking_changes_no_statistic_no_key_and_no_mode(model):
     before, at = state(model)
-    for fn in (model, lambda x: model(x), nb.grad(lambda m, x: m(x).sum())):
-        nb.graph(
-            fn,
-            *(
-                (X,)
-                if fn is model or (fn.__name__ == "<lambda>" and fn.__code__.co_argcount == 1)
-                else (model, X)
-            ),
-        )
+    nb.graph(model, X)
+    nb.graph(lambda x: model(x), X)
+    nb.graph(nb.grad(lambda m, x: m(x).sum()), model, X)
     after, now = state(model)
     assert all(np.array_equal(a, b) for a, b in zip(before, after, strict=True))
     assert now == at

@@ -2,7 +2,6 @@
 has changed.
 """
 
-import copy
 import functools
 import json
 
@@ -20,7 +19,7 @@ X, Y = jnp.arange(12.0).reshape(4, 3) / 12, jnp.array([0, 1, 0, 1])
 OPTIMIZERS = {
     "Adam": lambda: nb.Adam(1e-2),
     "SGD": lambda: nb.SGD(0.1, momentum=0.9),
-    "Optax": lambda: nb.Optax(__import__("optax").adamw(1e-2)),
+    "Optax": lambda: nb.Optax(optax.adamw(1e-2)),
 }
 
 
@@ -42,31 +41,15 @@ def position(model, optimizer):
 
 
 def same(a, b):
-    return json.dumps(a, default=lambda x: [x.tolist(), str(x.dtype)]) == json.dumps(
-        b, default=lambda x: [x.tolist(), str(x.dtype)]
-    )
-
-
-def chains(tree, above=()):
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from chains(value, (*above, name))
-        else:
-            yield (*above, name)
+    texts = (json.dumps(x, default=lambda x: [x.tolist(), str(x.dtype)]) for x in (a, b))
+    return next(texts) == next(texts)
 
 
 def changed(trees, chain, fn):
     """The trees with one leaf replaced; None takes it out."""
-    trees = copy.deepcopy(trees)
-    level = trees
-    for name in chain[:-1]:
-        level = level[name]
-    new = fn(level[chain[-1]])
-    if new is None:
-        del level[chain[-1]]
-    else:
-        level[chain[-1]] = new
-    return trees
+    leaves = dict(flat(trees))
+    new = fn(leaves.pop(chain))
+    return nest(leaves if new is None else leaves | {chain: new})
 
 
 LEAVES = {
@@ -94,24 +77,19 @@ ABOUT = {
 
 def corpus(trees, about):
     """Crafted checkpoints by name: trees and metadata that can be written."""
-    for chain in chains(trees):
+    for chain, _ in flat(trees):
         for kind, fn in LEAVES.items():
             if chain[0] == "optimizer" and kind == "a level":
                 continue
-            if (
-                chain == ("optimizer", "lr") and kind == "missing"
-            ):  # nothing wrong: a schedule is not saved
+            if chain == ("optimizer", "lr") and kind == "missing":  # a schedule is not saved
                 continue
             yield f"{'/'.join(chain)} {kind}", changed(trees, chain, fn), about
     for tree in trees:
         if tree != "random":
             yield f"{tree} with more", {**trees, tree: {**trees[tree], "more": np.ones(2)}}, about
             yield f"{tree} is an array", {**trees, tree: np.ones(2)}, about
-            yield (
-                f"no {tree}",
-                {name: other for name, other in trees.items() if name != tree},
-                about,
-            )
+            others = {name: other for name, other in trees.items() if name != tree}
+            yield f"no {tree}", others, about
     for name, stream in STREAMS.items():
         yield f"a stream {name}", {**trees, "random": stream}, about
     for name, more in ABOUT.items():
@@ -120,11 +98,6 @@ def corpus(trees, about):
 
 def written(folder, trees, about):
     folder.mkdir(exist_ok=True)
-    about = (
-        about
-        if about.get("trees") != list(about.get("trees", ()))
-        else about | {"trees": about["trees"]}
-    )
     files.save(folder / "checkpoint-7.h5", trees, metadata=about)
 
 
@@ -139,12 +112,8 @@ def saved(request, tmp_path):
     )
     _, trees, extra = files.restore_checkpoint(tmp_path / "good")
     train(model, optimizer, 1)
-    return (
-        model,
-        optimizer,
-        trees,
-        {"checkpoint": 1, "step": 7, "trees": list(trees), "extra": extra},
-    )
+    about = {"checkpoint": 1, "step": 7, "trees": list(trees), "extra": extra}
+    return model, optimizer, trees, about
 
 
 def test_a_crafted_checkpoint_changes_all_or_nothing(saved, tmp_path):
@@ -200,11 +169,7 @@ def test_state_of_a_fresh_optimizer_must_be_of_this_model(saved, tmp_path):
     }
     crafted = trees | {"optimizer": nest(other)}
     written(tmp_path / "crafted", crafted, about)
-    fresh = (
-        type(optimizer)(0.1, momentum=0.9)
-        if isinstance(optimizer, nb.SGD)
-        else type(optimizer)(0.1)
-    )
+    fresh = OPTIMIZERS[type(optimizer).__name__]()
     before = position(model, fresh)
     with pytest.raises(
         nb.ShapeStructureError, match=r"(?s)its optimizer is of another model.*float32\[5, 5\]"
