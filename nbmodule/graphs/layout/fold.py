@@ -104,7 +104,7 @@ class _Builder:
 
     def leaf(self, node: Node) -> _Part:
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
-        record = Record(*_content(node), _positions(exits, self.sides))
+        record = Record._make((*_content(node), _positions(exits, self.sides)))
         record = self.records.setdefault(record, record)
         is_pill = node.kind in PILLS
         name = _short_name(node.name) if is_pill else node.title
