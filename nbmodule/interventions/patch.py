@@ -92,10 +92,6 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
     """
     if x_corrupt is None and path is None:
         return Patching(model, x_clean)
-    return _patched_once(model, x_clean, x_corrupt, path)
-
-
-def _patched_once(model: Any, x_clean: object, x_corrupt: object, path: object) -> Patch:
     clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
     if is_foreign(model):
         return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
@@ -153,9 +149,11 @@ class Patching:
             )
         try:
             self._open.append(block)
-            block.interventions = interventions_for(
-                self.model, values_by_target(self.model, self.settings), self.foreign
-            )
+            chosen = values_by_target(self.model, self.settings)
+            for target, setting in filled(self.model, chosen, self.foreign):
+                dials = dials_for(setting, target)
+                block.interventions.append(Intervention(target, setting, dials))
+                dials.is_taken = True
             changes = by_place(block.interventions)
             block.seen = Seen(
                 now.tracker, [notes for change in changes.values() for notes in change.received]
@@ -237,7 +235,7 @@ class _Block:
             if self.span.locked():
                 self.span.release()
             while self.interventions:
-                let_go(self.interventions[-1:])
+                self.interventions[-1].dials.is_taken = False  # others may use them
                 self.interventions.pop()
 
 
@@ -282,28 +280,6 @@ class Seen(Log):
         self.rewind((0, -1, 0))
         for notes in self.notes:
             notes.clear()
-
-
-def interventions_for(
-    model: object, chosen: list[tuple[Target, Setting]], foreign: object = None
-) -> list[Intervention]:
-    """Settings as interventions, their numbers set."""
-    interventions: list[Intervention] = []
-    try:
-        for target, setting in filled(model, chosen, foreign):
-            dials = dials_for(setting, target)
-            interventions.append(Intervention(target, setting, dials))
-            dials.is_taken = True
-    except BaseException:
-        let_go(interventions)
-        raise
-    return interventions
-
-
-def let_go(interventions: list[Intervention]) -> None:
-    """The dials of these interventions may be used by others."""
-    for intervention in interventions:
-        intervention.dials.is_taken = False
 
 
 def filled(
