@@ -7,6 +7,7 @@ pattern has, and `fsdp` splits further what another preset has left whole.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,8 +26,10 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeEr
 from nbmodule.scale.mesh import as_mesh, check_axis, size_of
 
 # Parts of the library's transformer layers: `columns` split what they give, `rows` what they take.
-_COLUMNS = {"MultiHeadAttention": ("query", "key", "value"), "_TransformerLayer": ("linear1",)}
-_ROWS = {"MultiHeadAttention": ("out",), "_TransformerLayer": ("linear2",)}
+_PARTS = {
+    "MultiHeadAttention": dict.fromkeys(("query", "key", "value"), "columns") | {"out": "rows"},
+    "_TransformerLayer": {"linear1": "columns", "linear2": "rows"},
+}
 
 
 class RuledVariable(NamedTuple):
@@ -163,12 +166,8 @@ def tensor_parallel(axis: str = "model") -> Rule:
 
 def _part_of(variable: RuledVariable) -> str | None:
     """Return `columns` or `rows` for a variable that is split."""
-    name = variable.name.split(".")[-2:-1]
-    classes = [cls.__name__ for cls in type(variable.holder).__mro__]
-    for part, table in (("columns", _COLUMNS), ("rows", _ROWS)):
-        if any(name == [known] for cls in classes for known in table.get(cls, ())):
-            return part
-    return None
+    tables = (_PARTS.get(cls.__name__, {}) for cls in type(variable.holder).__mro__)
+    return ChainMap(*tables).get(variable.name.rpartition(".")[0].rpartition(".")[2])
 
 
 def _spec_of(variable: RuledVariable, part: str, axis: str) -> PartitionSpec:

@@ -25,11 +25,8 @@ PLANS = ("data parallel", "fsdp", "tensor parallel", "both")
 
 class Digits(nb.Module):
     def __init__(self):
-        self.hidden, self.norm, self.head = (
-            nb.Linear(64, 128),
-            nb.BatchNorm1d(128),
-            nb.Linear(128, 16),
-        )
+        self.hidden, self.norm = nb.Linear(64, 128), nb.BatchNorm1d(128)
+        self.head = nb.Linear(128, 16)
 
     def forward(self, x):
         return self.head(jax.nn.relu(self.norm(self.hidden(x))))
