@@ -11,7 +11,6 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from nbmodule.files.renaming import Rename
 
 BUFFERS = "__buffers__"
-_write: ContextVar[Callable[..., Any]] = ContextVar("write", default=operator.call)
-"""What `save` and its like hand the function that writes to, with its arguments."""
 
 
 def save(
@@ -59,7 +56,7 @@ def save(
     compression: str | int | None = None,
     dtype: DTypeLike | None = None,
     metadata: Mapping[str, Any] | None = None,
-) -> Any:
+) -> None:
     """Write a model, or nested arrays, to an HDF5 file, which appears whole or not at all; nothing
     of an older file remains.
 
@@ -101,8 +98,7 @@ def save(
             "training state."
         )
     variables, buffers = _parts(variables, buffers)
-    return _write.get()(
-        files.save,
+    files.save(
         path,
         variables,
         buffers=buffers,
@@ -229,7 +225,7 @@ def load(
 
 def save_safetensors(
     path: str | os.PathLike[str], variables: Any, *, metadata: Mapping[str, str] | None = None
-) -> Any:
+) -> None:
     """Write a model, or arrays, as a safetensors file, which appears whole or not at all.
 
     Args:
@@ -254,11 +250,17 @@ def save_safetensors(
     """
     from nbmodule import files
 
+    variables, metadata = _named(variables, metadata)
+    files.save_safetensors(path, variables, metadata=metadata)
+
+
+def _named(variables: Any, metadata: Any) -> tuple[Any, Any]:
+    """Return what `save_safetensors` writes: of a model its state dict, with its values now."""
     if is_module(variables):
         _ensure_writable(variables, "save")
         variables = variables.state_dict()
         metadata = {"format": "nbmodule", **(metadata or {})}  # says how axes of convolutions lie
-    return _write.get()(files.save_safetensors, path, _by_level(variables), metadata=metadata)
+    return _by_level(variables), metadata
 
 
 def _by_level(variables: Any) -> Any:
@@ -275,8 +277,13 @@ def _by_level(variables: Any) -> Any:
 def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
     """Return the variables of one class as nested arrays, by chain."""
     places = plan_of(module).places.items()
-    owned = {place.chain: variable for variable, place in places if isinstance(variable, cls)}
-    return nest({chain: variable.value for chain, variable in owned.items()})
+    return nest(
+        {
+            location.chain: variable.value
+            for variable, location in places
+            if isinstance(variable, cls)
+        }
+    )
 
 
 def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -472,27 +479,29 @@ def save_checkpoint(
     """
     from nbmodule import files
 
+    trees, is_sharded = _training_state(model, optimizer, sharded)
+    if is_sharded:
+        from nbmodule.files.sharded import save_sharded
+
+        save_sharded(directory, step=step, trees=trees, extra=extra, keep=keep)
+        return Path(directory) / str(step)
+    return files.save_checkpoint(directory, step=step, trees=trees, extra=extra, keep=keep)
+
+
+def _training_state(
+    model: Module, optimizer: object, sharded: bool | None
+) -> tuple[dict[str, Mapping[str, Any]], bool]:
+    """Return the trees of a checkpoint, and whether each host writes its own part."""
     _ensure_writable(model, "save a checkpoint of")
     _ensure_is_optimizer(optimizer)
     variables = plan_of(model).variables
-    state = () if optimizer is None else plan_of(optimizer).variables
     if sharded is None:
         sharded = any(not variable.sharding.is_fully_addressable for variable in variables)
-    trees = at_one_moment(
-        [variables, state, [random.default.state]], lambda: trees_of(model, optimizer, sharded)
-    )
-    options = {"step": step, "trees": trees, "extra": extra, "keep": keep}
-    if not sharded:
-        return _write.get()(files.save_checkpoint, directory, **options)
-    if _write.get() is files.in_background:
-        raise ArgumentError(
-            "cannot save a sharded checkpoint in the background: orbax writes it, and all hosts "
-            "take part. Call nb.save_checkpoint itself."
-        )
-    from nbmodule.files.sharded import save_sharded
-
-    save_sharded(directory, **options)
-    return Path(directory) / str(step)
+    state = () if optimizer is None else plan_of(optimizer).variables
+    return at_one_moment(
+        [variables, state, [random.default.state]],
+        lambda: trees_of(model, optimizer, sharded),
+    ), sharded
 
 
 def in_background(
@@ -534,17 +543,42 @@ def in_background(
     from nbmodule import files
     from nbmodule.api.module import Module
 
-    known = (save, save_checkpoint, save_safetensors, Module.save_weights)
-    if getattr(function, "__func__", function) not in known:
+    if getattr(function, "__func__", None) is Module.save_weights:
+        function, trees = save, (function.__self__,)  # type: ignore[attr-defined]
+    if function is save:
+        function = files.save
+        variables, options["buffers"] = _parts(*trees, buffers=options.get("buffers"))
+        trees = (variables,)
+    elif function is save_safetensors:
+        function = files.save_safetensors
+        variables, options["metadata"] = _named(*trees, metadata=options.get("metadata"))
+        trees = (variables,)
+    elif function is save_checkpoint:
+        function, options = files.save_checkpoint, _of_checkpoint(**options)
+    else:
         raise ArgumentTypeError(
             "nb.in_background takes nb.save, nb.save_checkpoint, nb.save_safetensors or "
             f"model.save_weights, got {function!r}."
         )
-    token = _write.set(files.in_background)
-    try:
-        return function(path, *trees, **options)
-    finally:
-        _write.reset(token)
+    return files.in_background(function, path, *trees, **options)
+
+
+def _of_checkpoint(
+    *,
+    step: int,
+    model: Module,
+    optimizer: object = None,
+    sharded: bool | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return the options of `files.save_checkpoint`."""
+    trees, is_sharded = _training_state(model, optimizer, sharded)
+    if is_sharded:
+        raise ArgumentError(
+            "cannot save a sharded checkpoint in the background: orbax writes it, and all hosts "
+            "take part. Call nb.save_checkpoint itself."
+        )
+    return {"step": step, "trees": trees, **options}
 
 
 def trees_of(model: Module, optimizer: Any, sharded: bool) -> dict[str, Mapping[str, Any]]:

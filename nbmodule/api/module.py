@@ -32,7 +32,7 @@ class Module(CoreModule):
         packed: bool | None = None,
         compression: str | int | None = None,
         dtype: DTypeLike | None = None,
-    ) -> Any:
+    ) -> None:
         """Write all variables to an HDF5 file, named by their chains; it appears whole or not at
         all.
 
@@ -60,7 +60,7 @@ class Module(CoreModule):
         from nbmodule.api import files
 
         options = {"packed": packed, "compression": compression, "dtype": dtype}
-        return files.save(path, self, buffers=buffers, **options)
+        files.save(path, self, buffers=buffers, **options)
 
     def load_weights(
         self,
