@@ -89,16 +89,10 @@ class DigitReader(nb.Module):
     def __init__(self):
         super().__init__()
         self.strokes = nb.Sequential(
-            nb.Conv2d(1, 16, 3, padding="SAME"),
-            nb.BatchNorm2d(16),
-            nb.ReLU(),
-            nb.MaxPool2d(2),
+            nb.Conv2d(1, 16, 3, padding="SAME"), nb.BatchNorm2d(16), nb.ReLU(), nb.MaxPool2d(2)
         )
         self.shapes = nb.Sequential(
-            nb.Conv2d(16, 32, 3, padding="SAME"),
-            nb.BatchNorm2d(32),
-            nb.ReLU(),
-            nb.MaxPool2d(2),
+            nb.Conv2d(16, 32, 3, padding="SAME"), nb.BatchNorm2d(32), nb.ReLU(), nb.MaxPool2d(2)
         )
         self.flatten = nb.Flatten()
         self.dropout = nb.Dropout(0.25)

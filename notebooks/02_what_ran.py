@@ -371,8 +371,7 @@ def attention_received(weights):
 # %%
 others = np.random.default_rng(3).random((5, 8, 8))
 nb.check(
-    attention_received(others),
-    [[image[:, line].mean() for line in range(8)] for image in others],
+    attention_received(others), [[image[:, line].mean() for line in range(8)] for image in others]
 )
 
 

@@ -433,10 +433,7 @@ def whole_state_after(step):
 
 nb.check(
     whole_state_after(safe_step),
-    [
-        np.array([False, True]),
-        0.9 * before["norm.running_mean"] + 0.1 * batches[0][1].mean(axis=0),
-    ],
+    [np.array([False, True]), 0.9 * before["norm.running_mean"] + 0.1 * batches[0][1].mean(axis=0)],
 )
 
 
@@ -451,8 +448,5 @@ def safe_step_solved(x, y):
 
 nb.check(
     whole_state_after(safe_step_solved),
-    [
-        np.array([False, True]),
-        0.9 * before["norm.running_mean"] + 0.1 * batches[0][1].mean(axis=0),
-    ],
+    [np.array([False, True]), 0.9 * before["norm.running_mean"] + 0.1 * batches[0][1].mean(axis=0)],
 )

@@ -395,8 +395,7 @@ def scores_with(hook):
 
 
 nb.check(
-    scores_with(silence_first_head),
-    model(texts[5:10, :-1], replace_submod_rets=without((1, 0))),
+    scores_with(silence_first_head), model(texts[5:10, :-1], replace_submod_rets=without((1, 0)))
 )
 
 

@@ -259,7 +259,5 @@ nb.check(
 # %% jupyter={"source_hidden": true} tags=["solution", "hide-cell"]
 # Solution 3
 nb.check(
-    2 / 30,
-    next(rate for rate in np.linspace(0.05, 0.08, 301) if abs(1 - rate * 30) > 1),
-    rtol=0.01,
+    2 / 30, next(rate for rate in np.linspace(0.05, 0.08, 301) if abs(1 - rate * 30) > 1), rtol=0.01
 )

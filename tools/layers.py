@@ -18,7 +18,7 @@ LAYERS: list[dict[str, str]] = [
     },
     {"tree": "`Container`: nested data, its arithmetic and its text"},
     {
-        "core": "variables and frames, random streams, structure of models, recording, compiled functions, transforms, module calls",
+        "core": "variables and frames, random streams, structure of models, recording, compiled functions, transforms, module calls"
     },
     {
         "calls": "what ran: tracking, comparison, recorder, summary, profile, first non-finite value",
@@ -38,10 +38,7 @@ LAYERS: list[dict[str, str]] = [
         "marking": "runs and marks the notebooks of students; writes the course",
         "interop": "other frameworks: conversion both ways, and unconverted models",
     },
-    {
-        "__init__": "lazy re-exports of all public names",
-        "__main__": "the command line",
-    },
+    {"__init__": "lazy re-exports of all public names", "__main__": "the command line"},
 ]
 
 # The same inside the large packages.

@@ -14,12 +14,7 @@ from typing import Any
 from nbmodule.live.diagnosis.judge import rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "views" / "diagnosis.md"
-TITLES = {
-    "curve": "Curves",
-    "data": "Data",
-    "model": "Model",
-    "inside": "Inside the model",
-}
+TITLES = {"curve": "Curves", "data": "Data", "model": "Model", "inside": "Inside the model"}
 BEGIN, END = "<!-- rules: python -m benchmarks.clinic.page -->\n", "<!-- end of the rules -->\n"
 FIGURES, FIGURES_END = "<!-- figures -->\n", "<!-- end of the figures -->\n"
 

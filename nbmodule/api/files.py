@@ -499,8 +499,7 @@ def _training_state(
         sharded = any(not variable.sharding.is_fully_addressable for variable in variables)
     state = () if optimizer is None else plan_of(optimizer).variables
     return at_one_moment(
-        [variables, state, [random.default.state]],
-        lambda: trees_of(model, optimizer, sharded),
+        [variables, state, [random.default.state]], lambda: trees_of(model, optimizer, sharded)
     ), sharded
 
 

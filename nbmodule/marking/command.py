@@ -12,13 +12,7 @@ from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import NbModuleError
 from nbmodule.marking.confine import can_confine
 from nbmodule.marking.mark import can_drop_root, mark
-from nbmodule.marking.pages import (
-    as_csv,
-    first_mistake,
-    student_page,
-    summary_page,
-    table,
-)
+from nbmodule.marking.pages import as_csv, first_mistake, student_page, summary_page, table
 from nbmodule.marking.results import Limits, Marks
 
 _ANYWHERE = (

@@ -96,12 +96,7 @@ def _name_obstacles(marks: Marks) -> None:
 
 
 def _run(
-    marks: Marks,
-    limits: Limits,
-    home: Path,
-    cells: list[Cell],
-    hidden: list[str],
-    user: int | None,
+    marks: Marks, limits: Limits, home: Path, cells: list[Cell], hidden: list[str], user: int | None
 ) -> None:
     """Run the cells in a child process, as `user` if given, and write down what it reports."""
     reading, writing = os.pipe()

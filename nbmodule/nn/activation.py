@@ -358,11 +358,7 @@ class PReLU(WeightedLayer):
     _shown, _without = "num_parameters=", ("bias_initializer",)
 
     def __init__(
-        self,
-        num_parameters: int = 1,
-        *,
-        axis: int = -1,
-        **options: Unpack[VariableOptions],
+        self, num_parameters: int = 1, *, axis: int = -1, **options: Unpack[VariableOptions]
     ) -> None:
         self.num_parameters = size("PReLU", "num_parameters", num_parameters)
         self.axis = integer("PReLU", "axis", axis)

@@ -117,12 +117,7 @@ class LearnedPositionalEncoding(WeightedLayer):
 
     _shown, _without = "max_length features", ("bias_initializer",)
 
-    def __init__(
-        self,
-        max_length: int,
-        features: int,
-        **options: Unpack[VariableOptions],
-    ) -> None:
+    def __init__(self, max_length: int, features: int, **options: Unpack[VariableOptions]) -> None:
         name = "LearnedPositionalEncoding"
         self.max_length = size(name, "max_length", max_length)
         self.features = size(name, "features", features)

@@ -45,11 +45,7 @@ PLACES = {
         "state.model",
         "state = State(Net(1))",
     ),
-    "dict_of_dicts": (
-        "nets = {'a': {'g': Net(0)}}",
-        "nets['a']['g']",
-        "nets['a']['g'] = Net(1)",
-    ),
+    "dict_of_dicts": ("nets = {'a': {'g': Net(0)}}", "nets['a']['g']", "nets['a']['g'] = Net(1)"),
     "tuple_in_a_list": ("pairs = [('s', Net(0))]", "pairs[0][1]", "pairs[0] = ('s', Net(1))"),
     "long_list": (
         "models = [None] * 1500; models[700] = Net(0)",
@@ -87,11 +83,7 @@ PLACES = {
         "get()",
         "get = functools.partial(same, Net(1))",
     ),
-    "part_of_a_model": (
-        "whole = nb.Module(body=Net(0))",
-        "whole.body",
-        "whole.body = Net(1)",
-    ),
+    "part_of_a_model": ("whole = nb.Module(body=Net(0))", "whole.body", "whole.body = Net(1)"),
     "one_name_of_two": ("a = Net(0); b = a", "b", "b = Net(1)"),
     "named_tuple_in_a_list": (
         "Pair = collections.namedtuple('Pair', 'name model')\npairs = [Pair('s', Net(0))]",

@@ -168,8 +168,7 @@ def test_a_fallback_asked_of_compile_holds_at_once_and_for_all_calls():
     model = Branching()
 
     with pytest.warns(
-        UserWarning,
-        match="Branching: the compiled call failed and runs eagerly .*Concretization",
+        UserWarning, match="Branching: the compiled call failed and runs eagerly .*Concretization"
     ):
         model.compile((X,), fallback_to_non_compiled=True)
     with warnings.catch_warnings():

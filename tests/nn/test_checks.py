@@ -7,12 +7,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import ArgumentTypeError, DtypeError
-from nbmodule.nn.checks import (
-    annotated_checks,
-    check_arguments,
-    check_arrays,
-    refuse_swapped,
-)
+from nbmodule.nn.checks import annotated_checks, check_arguments, check_arrays, refuse_swapped
 
 # Python's numbers, then NumPy's scalars: what stands for one number, how it is spelled, and which
 # kinds it is of.

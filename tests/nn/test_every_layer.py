@@ -294,9 +294,7 @@ def test_leading_axes_are_only_a_batch(name):
     stacked = jax.tree.map(lambda *xs: np.stack(xs), inputs, others)
     rows = [layer(*inputs), layer(*others)]
     jax.tree.map(
-        lambda y, *ys: close(y, np.stack(ys), rtol=1e-4, atol=1e-5),
-        layer(*stacked),
-        *rows,
+        lambda y, *ys: close(y, np.stack(ys), rtol=1e-4, atol=1e-5), layer(*stacked), *rows
     )
 
 

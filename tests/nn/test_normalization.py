@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.errors import (
-    BatchedWriteError,
-)
+from nbmodule.errors import BatchedWriteError
 from tests.nn.conftest import close
 
 torch = pytest.importorskip("torch")

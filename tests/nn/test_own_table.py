@@ -29,14 +29,7 @@ def step(x):
             '(x - x.min()) / np.timedelta64(1, "D")',
         ),
     ],
-    ids=[
-        "words",
-        "words as objects",
-        "numbers as text",
-        "objects",
-        "structured",
-        "days",
-    ],
+    ids=["words", "words as objects", "numbers as text", "objects", "structured", "days"],
 )
 def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given, cure):
     with pytest.raises(nb.ArgumentTypeError) as refused:
@@ -70,8 +63,7 @@ def test_a_frame_with_words_names_their_columns():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"mass": [1.0, 2.0], "island": ["a", "b"]})
     with pytest.raises(
-        nb.ArgumentTypeError,
-        match=r"nb\.batches was given a DataFrame .*, no numbers",
+        nb.ArgumentTypeError, match=r"nb\.batches was given a DataFrame .*, no numbers"
     ):
         nb.batches(table, 2)
 

@@ -34,10 +34,7 @@ CAUSAL = np.tril(np.ones((5, 5), bool))
 @pytest.mark.parametrize("norm_first", [False, True])
 def test_encoder_layer_agrees_with_torch(norm_first, draws):
     theirs = torch.nn.TransformerEncoderLayer(E, H, F, 0.0, norm_first=norm_first, batch_first=True)
-    masks = {
-        "src_key_padding_mask": torch.tensor(~PADDING),
-        "src_mask": torch.tensor(~CAUSAL),
-    }
+    masks = {"src_key_padding_mask": torch.tensor(~PADDING), "src_mask": torch.tensor(~CAUSAL)}
     agree_by_state(
         TransformerEncoderLayer(E, H, F, dropout_rate=0.0, norm_first=norm_first),
         theirs,
@@ -48,10 +45,7 @@ def test_encoder_layer_agrees_with_torch(norm_first, draws):
 
 
 def test_decoder_layer_agrees_with_torch(draws):
-    masks = {
-        "tgt_mask": torch.tensor(~CAUSAL),
-        "memory_key_padding_mask": torch.tensor(~PADDING),
-    }
+    masks = {"tgt_mask": torch.tensor(~CAUSAL), "memory_key_padding_mask": torch.tensor(~PADDING)}
     agree_by_state(
         TransformerDecoderLayer(E, H, F, dropout_rate=0.0, activation=nb.gelu),
         torch.nn.TransformerDecoderLayer(E, H, F, 0.0, "gelu", batch_first=True),

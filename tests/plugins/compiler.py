@@ -29,11 +29,7 @@ OPTIMIZED = (
         "tests/calls/test_profile.py",
         "tests/core/test_host_random.py",
     ),
-    *(
-        "tests/core/test_threefry.py",
-        "tests/core/test_transfers.py",
-        "tests/graphs/test_cost.py",
-    ),
+    *("tests/core/test_threefry.py", "tests/core/test_transfers.py", "tests/graphs/test_cost.py"),
     *("tests/optim/test_updates.py", "tests/interventions/test_beside_torch.py"),
 )
 CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")

@@ -10,13 +10,7 @@ import pytest
 from tools import count_names
 
 # Wrong words and the standard ones: docs/contributing.md explains why.
-RETIRED = {
-    "box": "variable",
-    "thing": "object",
-    "door": "API",
-    "cure": "fix",
-    "told": "reported",
-}
+RETIRED = {"box": "variable", "thing": "object", "door": "API", "cure": "fix", "told": "reported"}
 
 
 def test_few_bound_names_are_vague():

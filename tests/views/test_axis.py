@@ -5,12 +5,7 @@ import pytest
 
 from nbmodule.base.statistics import Statistics
 from nbmodule.views.arrays.values import statistics_of, union_of
-from nbmodule.views.records.records import (
-    CallRow,
-    CallTable,
-    ModuleRow,
-    ModuleTree,
-)
+from nbmodule.views.records.records import CallRow, CallTable, ModuleRow, ModuleTree
 from nbmodule.views.renderers.payload import axis_of, payload_of
 from nbmodule.views.renderers.plain_text import text_of
 

@@ -26,13 +26,7 @@ from nbmodule.views.renderers.text_layout import Line, align
 def test_a_module_tree_is_text():
     rows = [
         ModuleRow("features", "Sequential", "", 1312),
-        ModuleRow(
-            "features.0",
-            "Conv2D",
-            "1 → 16",
-            160,
-            variables=("w float32[16, 3, 3, 1]",),
-        ),
+        ModuleRow("features.0", "Conv2D", "1 → 16", 160, variables=("w float32[16, 3, 3, 1]",)),
         ModuleRow("features.1", "BatchNorm2d", "16", 32, buffers=2),
         ModuleRow("head", "Linear", "16 → 10", 170, shared_with="decoder.out"),
     ]
@@ -64,9 +58,7 @@ def test_variables_are_listed_with_their_marks():
     ]
 
 
-def test_calls_have_their_number_and_failures_their_error_and_only_differences_are_listed(
-    records,
-):
+def test_calls_have_their_number_and_failures_their_error_and_only_differences_are_listed(records):
     text = text_of(records["calls"](), width=100)
     assert "features.1 (2nd)" in text
     assert "[2, 10] → raised" in text

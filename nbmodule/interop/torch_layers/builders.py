@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 from jax import Array
 
-from nbmodule.nn import (
-    activation,
-    convolution,
-    dropout,
-    linear,
-    normalization,
-    pooling,
-    recurrent,
-)
+from nbmodule.nn import activation, convolution, dropout, linear, normalization, pooling, recurrent
 from nbmodule.nn.functional.windows import DATA_FORMATS
 from nbmodule.nn.recurrent import GRU as _GRU
 from nbmodule.nn.recurrent import LSTM as _LSTM

@@ -23,13 +23,7 @@ import torch
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import is_tensor
-from nbmodule.interop.torch_layers.dispatch import (
-    ArrayMode,
-    Placeholder,
-    array_in,
-    local,
-    lower,
-)
+from nbmodule.interop.torch_layers.dispatch import ArrayMode, Placeholder, array_in, local, lower
 from nbmodule.interop.torch_layers.states import TorchTensor, own_entries
 from nbmodule.interop.torch_native.tensors import map_tree
 from nbmodule.interop.wrapping import attribute_name, path_name, reduced

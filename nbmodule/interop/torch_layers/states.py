@@ -309,11 +309,7 @@ def matters(entry: TorchTensor, shape: tuple[int, ...]) -> bool:
 
 
 def matched(
-    module: Module,
-    given: Mapping[str, Any],
-    *,
-    title: str,
-    strict: bool = True,
+    module: Module, given: Mapping[str, Any], *, title: str, strict: bool = True
 ) -> tuple[dict[Variable, Any], StateMatch]:
     """The arrays of a state of PyTorch as the variables may hold them, and the report; nothing is
     changed yet.

@@ -254,10 +254,7 @@ class Journal:
                 self._report_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
                 return
             begun = time.monotonic()
-            with (
-                self._run.cost.counted(),
-                whole_file(self.path.with_suffix(".npz")) as file,
-            ):
+            with self._run.cost.counted(), whole_file(self.path.with_suffix(".npz")) as file:
                 np.savez(file, **_packed_values(state))
                 with self._lock:  # the curves are not behind the state
                     self._collect()

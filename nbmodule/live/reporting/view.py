@@ -78,12 +78,7 @@ class NotebookView:
     """
 
     def __init__(
-        self,
-        run: RunState,
-        kernel: object = None,
-        *,
-        at: Callable[[int], ReplayedStep],
-        cell: Any,
+        self, run: RunState, kernel: object = None, *, at: Callable[[int], ReplayedStep], cell: Any
     ) -> None:
         self.sender = Sender()
         self._run, self._at = run, at

@@ -20,12 +20,7 @@ from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import group_of, printable_repr
 from nbmodule.base.paths import hint
 from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import (
-    ArgumentTypeError,
-    AttributePathError,
-    MissingDependencyError,
-    PathError,
-)
+from nbmodule.errors import ArgumentTypeError, AttributePathError, MissingDependencyError, PathError
 from nbmodule.live.run_data.media import Media
 from nbmodule.live.run_data.series import Series
 from nbmodule.tree.nested import is_of_class

@@ -15,12 +15,7 @@ from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_array
 from nbmodule.base.statistics import Statistics
-from nbmodule.views.records.outline import (
-    MOST_GROUPED,
-    Outline,
-    group_neighbors,
-    outline_of_keys,
-)
+from nbmodule.views.records.outline import MOST_GROUPED, Outline, group_neighbors, outline_of_keys
 
 
 class Picture(NamedTuple):

@@ -227,11 +227,7 @@ PAIRS = (
     _text("remark", longest=LONG_TEXT),
 )
 
-PROFILE = (
-    _PATH,
-    _text("kind"),
-    *map(_number, ("share", "flops", "bytes", *PASSES)),
-)
+PROFILE = (_PATH, _text("kind"), *map(_number, ("share", "flops", "bytes", *PASSES)))
 # Of the distinct metadata of variables, to which each line has a code.
 VARIABLES = (
     ColumnField("type", "string", lambda row: format_array(row.shape, row.dtype)),

@@ -141,10 +141,7 @@ def bar_of(record: ViewRecord, width: int) -> list[str]:
     """The findings as lines of text; none where nothing is wrong.
 
     Example:
-        >>> rows = [
-        ...     ModuleRow("a", "ReLU", training=True),
-        ...     ModuleRow("b", "ReLU", training=False),
-        ... ]
+        >>> rows = [ModuleRow("a", "ReLU", training=True), ModuleRow("b", "ReLU", training=False)]
         >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"), 80)
         ['● train and eval mixed: b in eval']
     """
