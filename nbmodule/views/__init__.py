@@ -3,7 +3,8 @@
 `nbmodule.base.sockets` names the functions that lower packages call.
 """
 
-from nbmodule.views.builders import comparisons, modules, tables, tracked  # noqa: F401 - they register their records
+# They register their records.
+from nbmodule.views.builders import comparisons, modules, tables, tracked  # noqa: F401
 from nbmodule.views.builders.pictured import view_for
 from nbmodule.views.builders.registry import findings, record_for, register_record
 from nbmodule.views.display.show import (
@@ -14,7 +15,9 @@ from nbmodule.views.display.show import (
     show,
     show_in_place,
 )
-from nbmodule.views.panels import graph_view, intervention_views, profile_view  # noqa: F401 - they register what they draw
+
+# They register their objects.
+from nbmodule.views.panels import graph_view, intervention_views, profile_view  # noqa: F401
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspection import Inspection, inspect
 from nbmodule.views.panels.loss_curve import LossCurve

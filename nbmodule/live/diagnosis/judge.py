@@ -12,7 +12,9 @@ import numpy as np
 from nbmodule.base.format import plain, printable_repr
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError
-from nbmodule.live.diagnosis import curve_rules, data_rules, inside_rules, model_rules  # noqa: F401 the modules register their rules
+
+# They register their rules.
+from nbmodule.live.diagnosis import curve_rules, data_rules, inside_rules, model_rules  # noqa: F401
 from nbmodule.live.diagnosis.evidence import Evidence
 from nbmodule.live.diagnosis.rule import NEEDS, SIGNS, DiagnosisRule, RuleVerdict, table
 from nbmodule.views.arrays.pictures import picture_of
