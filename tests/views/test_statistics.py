@@ -102,10 +102,10 @@ def test_returns_of_any_size_have_their_deviation_within_a_compiled_step(kind):
 
 def test_gradients_of_torch_that_vanish_have_their_deviation():
     torch = pytest.importorskip("torch")
-    from nbmodule.interop.torch_native.tensors import Reduced, host_copy
+    from nbmodule.interop.torch_native.tensors import Copies, SeenTensor
 
     x = SINGLE["faint"].astype(np.float32)
-    found = Reduced(host_copy(torch.tensor(x))).read()
+    found = SeenTensor(torch.tensor(x), Copies()).reduced()
     assert found.std == pytest.approx(true_figures(x)[1], rel=1e-4)
 
 

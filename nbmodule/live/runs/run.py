@@ -295,7 +295,7 @@ class RecordedRun:
         Args:
             path: Of the page; written atomically.
         """
-        from nbmodule.live.runs.run_views import report_page
+        from nbmodule.live.runs.page import report_page
 
         with whole_file(path) as file:
             file.write(report_page(self).encode())

@@ -1,40 +1,25 @@
-"""Runs as views: the list, a comparison, and one offline HTML page about a run."""
+"""Runs as views: the list, and a comparison."""
 
 from __future__ import annotations
 
 import math
-import platform
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any
 
-import jax
 import numpy as np
 
 from nbmodule.base.curves import Curve
-from nbmodule.base.format import (
-    count_noun,
-    format_count,
-    format_number,
-    format_seconds,
-    group_of,
-    is_better_when_higher,
-    plain,
-)
+from nbmodule.base.format import count_noun, format_number, group_of, is_better_when_higher, plain
 from nbmodule.base.kinds import is_real
-from nbmodule.base.version import __version__
 from nbmodule.live.reporting.payload import series_record
-from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.listing import RunComparison, Runs
-from nbmodule.live.runs.run import RecordedRun
+from nbmodule.live.runs.page import MOST_COLUMNS
 from nbmodule.views import html_of, register_record
 from nbmodule.views.records.outline import Outline
 from nbmodule.views.records.records import Column, DataTable, HistoryRecord
 from nbmodule.views.renderers.drawing import LINES
-from nbmodule.views.renderers.html import Markup, escape, tag
-
-MOST_COLUMNS = 500
+from nbmodule.views.renderers.html import Markup, tag
 
 
 def outline_of(labels: Sequence[str]) -> Outline:
@@ -42,79 +27,6 @@ def outline_of(labels: Sequence[str]) -> Outline:
     for number, label in enumerate(labels):
         lines.append(0, label, number)
     return lines
-
-
-def run_curves(run: RecordedRun) -> list[HistoryRecord]:
-    """One plot per group of series: training and validation of one measure together."""
-    records = []
-    for group, members in run.history.groups().items():
-        series = (series_record(n, s.since(0), MOST_COLUMNS) for n, s in members.items())
-        records.append(HistoryRecord(plain(group), tuple(series)))
-    return records
-
-
-_STYLE = """
-:root { color-scheme: light dark; }
-body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto;
-  padding: 0 16px; }
-h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
-pre { overflow-x: auto; }
-dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
-@media (max-width: 480px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 6px; } }
-@media print { body { margin: 0; } h2 { break-after: avoid; } }
-"""
-
-
-def report_page(run: RecordedRun) -> str:
-    """One offline HTML page about a run."""
-    facts = {
-        "began": when(run.began),
-        "ran": f"{format_seconds(run.seconds)}, {format_count(run.step)} steps",
-        "ended": run.state + (f": {run.reason}" if run.reason else ""),
-        "tags": " ".join(run.tags),
-        "note": run.note,
-        "notebook": run.origin,
-        "commit": run.commit,
-    }
-    sections: dict[str, Any] = {
-        "Settings": run.settings and _facts(run.settings),
-        "Findings": run.diagnosis.html(),
-        "Curves": "".join(map(html_of, run_curves(run))),
-        "Epochs": run.epochs().html(),
-    }
-    for name, items in run.history.media.items():
-        newest = items[-1]
-        title = f"{plain(name, 80)}, step {format_count(newest.step)}"
-        is_media = newest.kind == "media"
-        sections[title] = newest.value.html() if is_media else escape(plain(newest.value, 2000))
-    sections |= {
-        "Model": run.model is not None and html_of(run.model),
-        "Code of the cell": run.code and f"<pre>{escape(run.code)}</pre>",
-        "Environment": _facts(  # a journal does not keep the versions of its own
-            {
-                "report written with": f"nbmodule {__version__}, JAX {jax.__version__}",
-                "Python": f"{platform.python_version()} on {sys.platform}",
-            }
-        ),
-    }
-    parts = [f"<h2>{escape(title)}</h2>{body}" for title, body in sections.items() if body]
-    title = escape(plain(run.name, 200))
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}</style><body><h1>{title}</h1>{_facts(facts)}{''.join(parts)}"
-        "</body></html>"
-    )
-
-
-def _facts(facts: Mapping[str, Any]) -> str:
-    rows = (
-        f"<dt>{escape(plain(k, 80))}</dt><dd>{escape(plain(str(v), 300))}</dd>"
-        for k, v in facts.items()
-        if v != ""
-    )
-    return f"<dl>{''.join(rows)}</dl>"
 
 
 _LEAVE = {"ran": 1, "ended": 2, "steps": 3, "commit": 3, "tags": 4, "parent": 4, "notebook": 4}

@@ -15,6 +15,7 @@ from nbmodule.base.format import describe_shape
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.call.stages import first_shapes
 from nbmodule.core.structure.building import ensure_built
+from nbmodule.core.structure.linked import known_current
 from nbmodule.core.structure.naming import defined_children
 from nbmodule.core.structure.walk import aliases, held, plan_of
 from nbmodule.core.variables.describe import describe_device
@@ -265,9 +266,8 @@ def container_record(container: Container) -> VariableTree:
 def module_of(container: Container) -> CoreModule | None:
     """The module whose current `v` a Container is."""
     link = container._link
-    if link is None or link.root_container() is not container:
-        return None
-    return link.current_module()
+    module = None if link is None else link.current_module(container)
+    return module if module is not None and known_current(module) is container else None
 
 
 def parameters_of(module: CoreModule) -> list[Parameter]:
