@@ -74,7 +74,7 @@ from nbmodule.errors import NbModuleError, TraceError, TracerLeakError
 
 # Types that JAX takes as they are; its own array classes are added when they are first met, since
 # they differ between versions.
-_PLAIN: set[type] = {int, float, bool, complex, type(None)}
+PLAIN: set[type] = {int, float, bool, complex, type(None)}
 # Bounds, so that a function that is called with ever new models or shapes does not grow for ever.
 _MOST_ENTRIES, MOST_TRACES = 64, 16
 # Each repeat captures one object more, unless the function makes new ones in each trace.
@@ -172,7 +172,7 @@ class Jit(Generic[P, R]):
         except Cold:  # settings of JAX that no key holds: the program is traced for these
             binding = self.bound(call, anew=True)
             outputs = binding.run(call.args, call.kwargs)
-        _PLAIN.update(type(x) for x in call.arrays if isinstance(x, jax.Array))
+        PLAIN.update(type(x) for x in call.arrays if isinstance(x, jax.Array))
         model: Any = self.fn
         if now.tracker is None and is_module(model):
             model._empty_captured()
@@ -181,7 +181,7 @@ class Jit(Generic[P, R]):
         return outputs
 
     def _settle_steady(self, binding: Binding, args: tuple[Any, ...]) -> None:
-        steady = binding.steady(args, _PLAIN)
+        steady = binding.steady(args, PLAIN)
         if now.tracker is not None:
             self._tracked = now.tracker.key, steady
             return

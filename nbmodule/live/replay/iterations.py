@@ -14,7 +14,7 @@ import numpy as np
 
 from nbmodule.base.paths import entry_text
 from nbmodule.calls.nonfinite import InputFault
-from nbmodule.core.compiled.jit import _PLAIN
+from nbmodule.core.compiled.jit import PLAIN
 from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.variable import Variable
@@ -28,7 +28,7 @@ _SAMPLE = 1024
 
 def is_flat(values: Iterable[object]) -> bool:
     """Return True if the values are arrays and numbers alone, which hold no other leaves."""
-    return all(type(value) in _PLAIN or type(value) is np.ndarray for value in values)
+    return all(type(value) in PLAIN or type(value) is np.ndarray for value in values)
 
 
 def digest_of(array: Any) -> int:
