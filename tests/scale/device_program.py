@@ -57,7 +57,7 @@ def trained(model, optimizer, batches, mesh):
 
     given = batches if mesh is None else [nb.shard_batch(batch, mesh) for batch in batches]
     losses = [float(step(*batch)) for batch in given]
-    compiled = {entry.program.program.call._cache_size() for entry in step.entries}
+    compiled = {program.call._cache_size() for program, _ in step.entries.values()}
     return losses, sorted(compiled)
 
 
