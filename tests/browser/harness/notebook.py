@@ -78,15 +78,16 @@ class NotebookPage(Page):
         return json.loads((self.server.root / self.path).read_text())
 
     def reload(self) -> None:
-        """Reload the page: kernel and notebook go on, the front end begins anew."""
+        """Reload the page: kernel and notebook go on, busy or not, the front end begins anew."""
         self.page.reload(wait_until="domcontentloaded")
-        self.wait_ready()
+        self.wait_js("!!notebook && !!notebook.widgets && context.isReady && !!kernel")
 
     def reopen(self) -> None:
         """Come back the next day: save, end the kernel, load the page again with a fresh kernel."""
         self.save()
         self.shutdown()
         self.reload()
+        self.wait_ready()
 
     def shutdown(self) -> None:
         """End this notebook's kernel, if it has one."""
