@@ -304,6 +304,20 @@ def test_an_opened_step_shows_its_samples_an_extreme_one_first():
     assert "sample" in replay._repr_mimebundle_()["text/html"]
 
 
+def test_samples_of_a_regression_are_sorted_by_their_squared_error():
+    model, targets = nb.Linear(8, 2), X[32:48, :2].copy()
+    targets[7] += 3.0
+    step = nb.jit(lambda x, y: ((model(x) - y) ** 2).mean())
+    with quiet(model, returns=None) as live:
+        for k in live.steps(range(3)):
+            live.log(loss=step(X[k : k + 16], targets))
+    columns = live.at(2).samples.columns
+    errors = ((np.asarray(model(X[1:17])) - targets) ** 2).mean(1)
+    order = np.argsort(-errors)[: len(columns["sample"])]
+    assert columns["sample"] == [str(k) for k in order] and order[0] == 7
+    np.testing.assert_allclose(list(map(float, columns["loss"])), errors[order], rtol=1e-2)
+
+
 def test_pictures_of_an_opened_step_begin_at_the_extreme_sample():
     layers = nb.Conv2d(1, 3, 3), nb.Flatten(), nb.Linear(48, 2)
     images = np.random.default_rng(0).random((4, 16, 6, 6, 1)).astype(np.float32)
