@@ -72,8 +72,8 @@ class Looked(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What compiled runs depend on beside the settings: the arguments without their arrays, so that
-    a compiled function that is kept holds no input, and the number that is asked of the output.
+    """The key of a compiled run, apart from the settings: the arguments without their arrays, so
+    that a compiled function that is kept holds no input, and the number computed from the output.
     """
 
     tree: Any

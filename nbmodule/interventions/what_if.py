@@ -428,7 +428,7 @@ EDITS = ("replace", "insert", "remove", "share", "freeze", "unfreeze", "reset", 
 
 
 def _chosen(model: object, tried: list[Tried]) -> Chosen:
-    """What was tried, at the places of a model."""
+    """Return the tried settings, each with its target in a model."""
     return [(targets(model, item.where)[0], item.setting) for item in tried]
 
 

@@ -83,7 +83,7 @@ class StaticArgument(Static):
 
 
 def is_mark(x: object) -> bool:
-    """Return True for what stands in place of a stateful object or a static value."""
+    """Return True for the mark of a stateful object or a static value."""
     return type(x) in (Hole, StaticArgument)
 
 

@@ -142,8 +142,8 @@ class Views:
     def look_for_changes(self, *_: object) -> None:
         """After a cell: tell each open view, once, that what it shows has changed."""
         for key, source in list(self._views.items()):
-            if source.is_open and not source.was_told and source.has_changed():
-                source.was_told = True
+            if source.is_open and not source.is_reported and source.has_changed():
+                source.is_reported = True
                 self.send({"kind": "changed", "view": key})
 
 
@@ -182,7 +182,7 @@ def answer(source: LiveSource, kind: str, message: dict[str, Any]) -> dict[str, 
             raise Gone("it cannot have changed")
         if kind == "refresh":
             source.renew()
-            source.was_told, source.left = False, _left_out(record)
+            source.is_reported, source.left = False, _left_out(record)
             record = fitted(record)
         return {"data": packed_data(payload_of(record))}
     data = source.answer(kind, message)

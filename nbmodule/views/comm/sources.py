@@ -55,12 +55,12 @@ class LiveSource:
         left: Rows that were left out.
         made: When it was shown, by `time.monotonic`.
         is_open: Whether a page shows it.
-        was_told: Whether its pages know that the value has changed.
+        is_reported: Whether its pages have a message that the value has changed.
     """
 
     nbytes = left = 0
     made = 0.0
-    is_open = was_told = False
+    is_open = is_reported = False
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
         """The arrays of a row."""

@@ -77,7 +77,7 @@ def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
     """The lines of an outline as text: what is within the first of a group stands for all.
 
     Returns:
-        The lines, and for each of them the lines of `whole` that it stands for.
+        The lines, and for each the lines of `whole` that it covers.
     """
     ends, out, origins = whole.ends(), Outline(), []
 
