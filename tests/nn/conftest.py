@@ -125,7 +125,12 @@ def agrees_with_torch() -> Callable[..., None]:
 
 
 def agree_by_state(
-    layer: Any, theirs: Any, inputs: Sequence[Any], ours: Any, call: Callable[..., Any]
+    layer: Any,
+    theirs: Any,
+    inputs: Sequence[Any],
+    ours: Any,
+    call: Callable[..., Any],
+    **options: Any,
 ) -> None:
     """Compare a layer, and its gradients, with a module of torch that gets the numbers by
     `to_torch`; `ours` and `call` say how both are called.
@@ -140,7 +145,7 @@ def agree_by_state(
     by_name, parameters = twin.to_torch(), dict(theirs.named_parameters())
     found = [*found, *by_inputs, *(by_name[name] for name in parameters)]
     wanted = [*wanted, *gradients, *(parameter.grad for parameter in parameters.values())]
-    agree(found, wanted, rtol=1e-3, atol=3e-4)
+    agree(found, wanted, **options)
 
 
 def load(theirs: Any, layer: Any, names: Mapping[str, str] | None = None) -> dict[str, str]:

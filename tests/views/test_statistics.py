@@ -52,7 +52,7 @@ def true_figures(x):
     return float(mean), float(deviation), np.bincount(np.minimum(places, 31), minlength=32)
 
 
-def assert_measured(x):
+def assert_measured(x, miscounted=0):
     (s,) = statistics_of([x])
     assert (s.size, s.nan, s.inf) == (x.size, np.isnan(x).sum(), np.isinf(x).sum())
     assert s.zero_count == (x == 0).sum()
@@ -61,11 +61,12 @@ def assert_measured(x):
     if not finite.size:
         return
     mean, deviation, bins = true_figures(x)
-    room = max(deviation, 1e-30 * float(np.abs(finite.astype(np.longdouble)).max())) * 1e-4
+    rel = 1e-6 if x.dtype == np.float64 else 1e-4
+    room = max(deviation, 1e-30 * float(np.abs(finite.astype(np.longdouble)).max())) * rel
     assert (s.min, s.max) == (x[s.min_at], x[s.max_at]) == (finite.min(), finite.max())
-    assert s.mean == pytest.approx(mean, rel=1e-4, abs=room)
-    assert s.std == pytest.approx(deviation, rel=1e-4, abs=0)
-    assert np.abs(np.subtract(s.histogram, bins)).sum() <= 4 + x.size * 1e-3
+    assert s.mean == pytest.approx(mean, rel=rel, abs=room)
+    assert s.std == pytest.approx(deviation, rel=rel, abs=0)
+    assert np.abs(np.subtract(s.histogram, bins)).sum() <= miscounted + x.size * 1e-3
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
@@ -75,7 +76,7 @@ def test_arrays_of_any_type_and_size_are_measured(kind):
 
 @given(arrays(np.float32, st.integers(0, 40), elements=st.floats(width=32)))
 def test_so_is_any_array_of_floats(x):
-    assert_measured(x)
+    assert_measured(x, miscounted=4)  # by rounding, on the border of two intervals
 
 
 @pytest.mark.parametrize(
