@@ -1,4 +1,4 @@
-"""Names of `nbmodule`, written by `python tools/make_stubs.py`. Do not edit."""
+"""The names of `nbmodule`."""
 
 from nbmodule import errors as errors
 from nbmodule import nn as nn
@@ -118,133 +118,10 @@ from nbmodule.live.run_data.series import no_improvement as no_improvement
 from nbmodule.live.runs.listing import compare_runs as compare_runs
 from nbmodule.live.runs.listing import runs as runs
 from nbmodule.live.runs.run import last_run as last_run
-from nbmodule.nn import functional
-from nbmodule.nn.activation import CELU as CELU
-from nbmodule.nn.activation import ELU as ELU
-from nbmodule.nn.activation import GEGLU as GEGLU
-from nbmodule.nn.activation import GELU as GELU
-from nbmodule.nn.activation import GLU as GLU
-from nbmodule.nn.activation import SELU as SELU
-from nbmodule.nn.activation import Hardsigmoid as Hardsigmoid
-from nbmodule.nn.activation import Hardswish as Hardswish
-from nbmodule.nn.activation import LeakyReLU as LeakyReLU
-from nbmodule.nn.activation import Logit as Logit
-from nbmodule.nn.activation import LogSigmoid as LogSigmoid
-from nbmodule.nn.activation import LogSoftmax as LogSoftmax
-from nbmodule.nn.activation import Mish as Mish
-from nbmodule.nn.activation import PReLU as PReLU
-from nbmodule.nn.activation import ReLU as ReLU
-from nbmodule.nn.activation import ReLU6 as ReLU6
-from nbmodule.nn.activation import Sigmoid as Sigmoid
-from nbmodule.nn.activation import SiLU as SiLU
-from nbmodule.nn.activation import Softmax as Softmax
-from nbmodule.nn.activation import Softplus as Softplus
-from nbmodule.nn.activation import Softsign as Softsign
-from nbmodule.nn.activation import Tanh as Tanh
-from nbmodule.nn.attention import MultiHeadAttention as MultiHeadAttention
+from nbmodule.nn import *
+from nbmodule.nn import functional as functional
 from nbmodule.nn.batches import batches as batches
-from nbmodule.nn.containers import Lambda as Lambda
-from nbmodule.nn.containers import Residual as Residual
-from nbmodule.nn.containers import Sequential as Sequential
-from nbmodule.nn.convolution import Conv1d as Conv1d
-from nbmodule.nn.convolution import Conv2d as Conv2d
-from nbmodule.nn.convolution import Conv3d as Conv3d
-from nbmodule.nn.convolution import ConvTranspose1d as ConvTranspose1d
-from nbmodule.nn.convolution import ConvTranspose2d as ConvTranspose2d
-from nbmodule.nn.convolution import ConvTranspose3d as ConvTranspose3d
-from nbmodule.nn.convolution import DepthwiseConv2d as DepthwiseConv2d
-from nbmodule.nn.dropout import AlphaDropout as AlphaDropout
-from nbmodule.nn.dropout import Dropout as Dropout
-from nbmodule.nn.dropout import Dropout1d as Dropout1d
-from nbmodule.nn.dropout import Dropout2d as Dropout2d
-from nbmodule.nn.dropout import Dropout3d as Dropout3d
-from nbmodule.nn.functional.activations import celu as celu
-from nbmodule.nn.functional.activations import elu as elu
-from nbmodule.nn.functional.activations import geglu as geglu
-from nbmodule.nn.functional.activations import gelu as gelu
-from nbmodule.nn.functional.activations import glu as glu
-from nbmodule.nn.functional.activations import hardsigmoid as hardsigmoid
-from nbmodule.nn.functional.activations import hardswish as hardswish
-from nbmodule.nn.functional.activations import leaky_relu as leaky_relu
-from nbmodule.nn.functional.activations import log_sigmoid as log_sigmoid
-from nbmodule.nn.functional.activations import log_softmax as log_softmax
-from nbmodule.nn.functional.activations import logit as logit
-from nbmodule.nn.functional.activations import mish as mish
-from nbmodule.nn.functional.activations import prelu as prelu
-from nbmodule.nn.functional.activations import relu as relu
-from nbmodule.nn.functional.activations import relu6 as relu6
-from nbmodule.nn.functional.activations import selu as selu
-from nbmodule.nn.functional.activations import sigmoid as sigmoid
-from nbmodule.nn.functional.activations import silu as silu
-from nbmodule.nn.functional.activations import softmax as softmax
-from nbmodule.nn.functional.activations import softplus as softplus
-from nbmodule.nn.functional.activations import softsign as softsign
-from nbmodule.nn.functional.activations import tanh as tanh
-from nbmodule.nn.functional.attention import merge_heads as merge_heads
-from nbmodule.nn.functional.attention import multi_head_attention as multi_head_attention
-from nbmodule.nn.functional.attention import (
-    scaled_dot_product_attention as scaled_dot_product_attention,
-)
-from nbmodule.nn.functional.attention import split_heads as split_heads
-from nbmodule.nn.functional.classification import accuracy as accuracy
-from nbmodule.nn.functional.classification import binary_cross_entropy as binary_cross_entropy
-from nbmodule.nn.functional.classification import cross_entropy as cross_entropy
-from nbmodule.nn.functional.classification import ctc_loss as ctc_loss
-from nbmodule.nn.functional.classification import hinge_loss as hinge_loss
-from nbmodule.nn.functional.classification import kl_div as kl_div
-from nbmodule.nn.functional.convolution import conv1d as conv1d
-from nbmodule.nn.functional.convolution import conv2d as conv2d
-from nbmodule.nn.functional.convolution import conv3d as conv3d
-from nbmodule.nn.functional.convolution import conv_transpose1d as conv_transpose1d
-from nbmodule.nn.functional.convolution import conv_transpose2d as conv_transpose2d
-from nbmodule.nn.functional.convolution import conv_transpose3d as conv_transpose3d
-from nbmodule.nn.functional.convolution import depthwise_conv2d as depthwise_conv2d
-from nbmodule.nn.functional.dropout import alpha_dropout as alpha_dropout
-from nbmodule.nn.functional.dropout import dropout as dropout
-from nbmodule.nn.functional.dropout import dropout1d as dropout1d
-from nbmodule.nn.functional.dropout import dropout2d as dropout2d
-from nbmodule.nn.functional.dropout import dropout3d as dropout3d
-from nbmodule.nn.functional.linear import bilinear as bilinear
-from nbmodule.nn.functional.linear import embedding as embedding
-from nbmodule.nn.functional.linear import linear as linear
-from nbmodule.nn.functional.normalization import batch_norm as batch_norm
-from nbmodule.nn.functional.normalization import batch_norm_train as batch_norm_train
-from nbmodule.nn.functional.normalization import group_norm as group_norm
-from nbmodule.nn.functional.normalization import instance_norm as instance_norm
-from nbmodule.nn.functional.normalization import layer_norm as layer_norm
-from nbmodule.nn.functional.normalization import local_response_norm as local_response_norm
-from nbmodule.nn.functional.normalization import rms_norm as rms_norm
-from nbmodule.nn.functional.pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
-from nbmodule.nn.functional.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
-from nbmodule.nn.functional.pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
-from nbmodule.nn.functional.pooling import avg_pool1d as avg_pool1d
-from nbmodule.nn.functional.pooling import avg_pool2d as avg_pool2d
-from nbmodule.nn.functional.pooling import avg_pool3d as avg_pool3d
-from nbmodule.nn.functional.pooling import max_pool1d as max_pool1d
-from nbmodule.nn.functional.pooling import max_pool2d as max_pool2d
-from nbmodule.nn.functional.pooling import max_pool3d as max_pool3d
-from nbmodule.nn.functional.positions import rotary_embedding as rotary_embedding
-from nbmodule.nn.functional.positions import sinusoidal_positions as sinusoidal_positions
-from nbmodule.nn.functional.positions import time_embedding as time_embedding
-from nbmodule.nn.functional.recurrent import gru as gru
-from nbmodule.nn.functional.recurrent import gru_cell as gru_cell
-from nbmodule.nn.functional.recurrent import lstm as lstm
-from nbmodule.nn.functional.recurrent import lstm_cell as lstm_cell
-from nbmodule.nn.functional.recurrent import rnn as rnn
-from nbmodule.nn.functional.recurrent import rnn_cell as rnn_cell
-from nbmodule.nn.functional.regression import cosine_loss as cosine_loss
-from nbmodule.nn.functional.regression import cosine_similarity as cosine_similarity
-from nbmodule.nn.functional.regression import huber_loss as huber_loss
-from nbmodule.nn.functional.regression import log_poisson_loss as log_poisson_loss
-from nbmodule.nn.functional.regression import mae_loss as mae_loss
-from nbmodule.nn.functional.regression import mse_loss as mse_loss
-from nbmodule.nn.functional.resize import interpolate as interpolate
-from nbmodule.nn.functional.spectral import dct as dct
-from nbmodule.nn.functional.spectral import fft as fft
-from nbmodule.nn.functional.spectral import idct as idct
-from nbmodule.nn.functional.spectral import ifft as ifft
-from nbmodule.nn.functional.spectral import irfft as irfft
-from nbmodule.nn.functional.spectral import rfft as rfft
+from nbmodule.nn.functional import *
 from nbmodule.nn.initializers import Constant as Constant
 from nbmodule.nn.initializers import FirstLayerSiren as FirstLayerSiren
 from nbmodule.nn.initializers import GlorotNormal as GlorotNormal
@@ -260,75 +137,7 @@ from nbmodule.nn.initializers import Siren as Siren
 from nbmodule.nn.initializers import TruncatedNormal as TruncatedNormal
 from nbmodule.nn.initializers import Uniform as Uniform
 from nbmodule.nn.initializers import Zeros as Zeros
-from nbmodule.nn.linear import Bilinear as Bilinear
-from nbmodule.nn.linear import Embedding as Embedding
-from nbmodule.nn.linear import Flatten as Flatten
-from nbmodule.nn.linear import Identity as Identity
-from nbmodule.nn.linear import Linear as Linear
-from nbmodule.nn.normalization import BatchNorm1d as BatchNorm1d
-from nbmodule.nn.normalization import BatchNorm2d as BatchNorm2d
-from nbmodule.nn.normalization import BatchNorm3d as BatchNorm3d
-from nbmodule.nn.normalization import GroupNorm as GroupNorm
-from nbmodule.nn.normalization import InstanceNorm as InstanceNorm
-from nbmodule.nn.normalization import LayerNorm as LayerNorm
-from nbmodule.nn.normalization import LocalResponseNorm as LocalResponseNorm
-from nbmodule.nn.normalization import RMSNorm as RMSNorm
-from nbmodule.nn.pooling import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from nbmodule.nn.pooling import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from nbmodule.nn.pooling import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from nbmodule.nn.pooling import AvgPool1d as AvgPool1d
-from nbmodule.nn.pooling import AvgPool2d as AvgPool2d
-from nbmodule.nn.pooling import AvgPool3d as AvgPool3d
-from nbmodule.nn.pooling import MaxPool1d as MaxPool1d
-from nbmodule.nn.pooling import MaxPool2d as MaxPool2d
-from nbmodule.nn.pooling import MaxPool3d as MaxPool3d
-from nbmodule.nn.pooling import Upsample as Upsample
-from nbmodule.nn.positions import LearnedPositionalEncoding as LearnedPositionalEncoding
-from nbmodule.nn.positions import RotaryPositionalEncoding as RotaryPositionalEncoding
-from nbmodule.nn.positions import SinusoidalPositionalEncoding as SinusoidalPositionalEncoding
-from nbmodule.nn.positions import TimeEmbedding as TimeEmbedding
-from nbmodule.nn.recurrent import GRU as GRU
-from nbmodule.nn.recurrent import LSTM as LSTM
-from nbmodule.nn.recurrent import RNN as RNN
-from nbmodule.nn.recurrent import GRUCell as GRUCell
-from nbmodule.nn.recurrent import LSTMCell as LSTMCell
-from nbmodule.nn.recurrent import RNNCell as RNNCell
-from nbmodule.nn.spectral import DCT as DCT
-from nbmodule.nn.spectral import FFT as FFT
-from nbmodule.nn.spectral import IDCT as IDCT
-from nbmodule.nn.spectral import IFFT as IFFT
-from nbmodule.nn.spectral import IRFFT as IRFFT
-from nbmodule.nn.spectral import RFFT as RFFT
-from nbmodule.nn.transformer import TransformerDecoder as TransformerDecoder
-from nbmodule.nn.transformer import TransformerDecoderLayer as TransformerDecoderLayer
-from nbmodule.nn.transformer import TransformerEncoder as TransformerEncoder
-from nbmodule.nn.transformer import TransformerEncoderLayer as TransformerEncoderLayer
-from nbmodule.nn.weight_normalization import SpectralNorm as SpectralNorm
-from nbmodule.nn.weight_normalization import WeightNorm as WeightNorm
-from nbmodule.optim.named import LAMB as LAMB
-from nbmodule.optim.named import LARS as LARS
-from nbmodule.optim.named import SGD as SGD
-from nbmodule.optim.named import Adagrad as Adagrad
-from nbmodule.optim.named import Adam as Adam
-from nbmodule.optim.named import AdamW as AdamW
-from nbmodule.optim.named import Lion as Lion
-from nbmodule.optim.named import Optax as Optax
-from nbmodule.optim.named import RMSprop as RMSprop
-from nbmodule.optim.optimizer import Optimizer as Optimizer
-from nbmodule.optim.rate import cosine_schedule as cosine_schedule
-from nbmodule.optim.rate import linear_schedule as linear_schedule
-from nbmodule.optim.rate import step_schedule as step_schedule
-from nbmodule.optim.updates import adagrad_update as adagrad_update
-from nbmodule.optim.updates import adam_update as adam_update
-from nbmodule.optim.updates import adamw_update as adamw_update
-from nbmodule.optim.updates import clip_by_global_norm as clip_by_global_norm
-from nbmodule.optim.updates import global_norm as global_norm
-from nbmodule.optim.updates import lamb_update as lamb_update
-from nbmodule.optim.updates import lars_update as lars_update
-from nbmodule.optim.updates import lion_update as lion_update
-from nbmodule.optim.updates import momentum_update as momentum_update
-from nbmodule.optim.updates import rmsprop_update as rmsprop_update
-from nbmodule.optim.updates import sgd_update as sgd_update
+from nbmodule.optim import *
 from nbmodule.scale import Layout as Layout
 from nbmodule.scale import data_parallel as data_parallel
 from nbmodule.scale import fsdp as fsdp
@@ -350,27 +159,4 @@ from nbmodule.views import show as show
 from nbmodule.views import view_for as view_for
 
 F = functional
-Conv1D = Conv1d
-Conv2D = Conv2d
-Conv3D = Conv3d
-ConvTranspose1D = ConvTranspose1d
-ConvTranspose2D = ConvTranspose2d
-ConvTranspose3D = ConvTranspose3d
-MaxPool1D = MaxPool1d
-MaxPool2D = MaxPool2d
-MaxPool3D = MaxPool3d
-AvgPool1D = AvgPool1d
-AvgPool2D = AvgPool2d
-AvgPool3D = AvgPool3d
-BatchNorm1D = BatchNorm1d
-BatchNorm2D = BatchNorm2d
-BatchNorm3D = BatchNorm3d
-Dropout1D = Dropout1d
-Dropout2D = Dropout2d
-Dropout3D = Dropout3d
-DepthwiseConv2D = DepthwiseConv2d
-_HOMES: dict[str, str]
-_ROOMS: dict[str, str]
-_ALIASES: dict[str, str]
-__all__: list[str]
 __version__: str

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import nbmodule as nb
-from nbmodule.base.lazy import by_name
 
 GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
     "models": (
@@ -86,8 +85,11 @@ def write_pages(app: Any) -> None:
     """Write all pages and their index."""
     folder = Path(app.srcdir) / "reference"
     folder.mkdir(exist_ok=True)
+    values = {name: getattr(nb, name) for name in nb.__all__}
     groups = {
-        name: _group_of(home.removeprefix("nbmodule.")) for name, home in by_name(nb._HOMES).items()
+        name: _group_of(value.__module__.removeprefix("nbmodule."))
+        for name, value in values.items()
+        if not inspect.ismodule(value)
     }
     pages = {group: [name for name, home in groups.items() if home == group] for group in GROUPS}
     for group, names in pages.items():

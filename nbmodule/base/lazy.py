@@ -1,16 +1,17 @@
-"""Names that a package hands on one by one, each loaded when it is first asked for.
+"""Names that a package gives, each loaded when it is first asked for.
 
-Such a package has a table `_HOMES` from modules to the names that they give. The table makes its
-`__getattr__`, `__dir__` and `__all__`; `tools/make_stubs.py` makes from it the stub that editors
-and type checkers read. Nothing here loads JAX, so importing the package costs next to nothing.
+The stub beside such a package, its `__init__.pyi`, lists the names, for editors, for type checkers
+and for this file. Nothing here loads JAX, so importing the package costs next to nothing.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 
@@ -26,7 +27,7 @@ class NoSuchName(AttributeError):
         return missing_name(*self.args)
 
 
-def no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | ImportError:
+def _no_such(package: str, name: str, names: Iterable[str]) -> AttributeError | ImportError:
     """Return the error of a package's `__getattr__` for a missing name.
 
     `from package import name` first asks whether the name is there, and puts words of Python's own
@@ -56,36 +57,42 @@ def _is_asked_by_import() -> bool:
     return frame.f_code.co_name == "_handle_fromlist"
 
 
-def by_name(homes: Mapping[str, str]) -> dict[str, str]:
-    """The module of each name, from a table of modules and the names in them."""
-    return {name: home for home, names in homes.items() for name in names.split()}
+def _read_stub(package: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the module of each name that a stub imports, and the names that it assigns."""
+    stub = Path(__file__).parents[2].joinpath(*package.split("."), "__init__.pyi")
+    text = stub.read_text(encoding="utf-8")
+    modules: dict[str, str] = {}
+    aliases: dict[str, str] = {}
+    aliases.update(re.findall(r"^(\w+) = (\w+)$", text, re.MULTILINE))
+    for module, name in re.findall(r"^from (\S+) import \(?\s*(\*|\w+)", text, re.MULTILINE):
+        if name == "*":
+            modules_there, aliases_there = _read_stub(module)
+            modules |= dict.fromkeys(modules_there, module)
+            aliases |= aliases_there
+        else:
+            modules[name] = module
+    return modules, aliases
 
 
-def hand_on(
-    package: str, homes: Mapping[str, str], rooms: Mapping[str, str], aliases: Mapping[str, str]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The `__getattr__`, `__dir__` and `__all__` of a package.
+def names_of_stub(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return the `__getattr__`, `__dir__` and `__all__` of a package.
 
-    Args:
-        package: Its name.
-        homes: For each module the names that it gives, with spaces between them.
-        rooms: Modules that are handed on whole, by the name they have here.
-        aliases: Second spellings of names; they work and are not listed.
+    Second spellings (`Conv2D = Conv2d` in the stub) work and are not listed.
     """
-    names = by_name(homes)
+    modules, aliases = _read_stub(package)
+    others = {alias for alias, name in aliases.items() if alias.lower() != name.lower()}
+    listed = sorted({*modules, *others})
 
     def __getattr__(name: str) -> Any:
-        cached = aliases.get(name, name)
-        if cached in names:
-            value = getattr(importlib.import_module(names[cached]), cached)
-        elif name in rooms:
-            value = importlib.import_module(rooms[name])
+        name_there = aliases.get(name, name)
+        module = modules.get(name_there)
+        if module is None:
+            raise _no_such(package, name, listed)
+        if module == package:
+            value = importlib.import_module(f"{package}.{name_there}")
         else:
-            raise no_such(package, name, (*names, *rooms))
+            value = getattr(importlib.import_module(module), name_there)
         setattr(sys.modules[package], name, value)
         return value
 
-    def __dir__() -> list[str]:
-        return sorted({*names, *rooms})
-
-    return __getattr__, __dir__, sorted(names)
+    return __getattr__, lambda: listed, listed

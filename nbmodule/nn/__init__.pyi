@@ -1,4 +1,4 @@
-"""Names of `nbmodule.nn`, written by `python tools/make_stubs.py`. Do not edit."""
+"""The names of `nbmodule.nn`, and second spellings of some."""
 
 from nbmodule.api.module import Module as Module
 from nbmodule.core.variables.variable import Buffer as Buffer
@@ -108,8 +108,3 @@ Dropout1D = Dropout1d
 Dropout2D = Dropout2d
 Dropout3D = Dropout3d
 DepthwiseConv2D = DepthwiseConv2d
-_HOMES: dict[str, str]
-_FUNCTIONS: dict[str, str]
-_ROOMS: dict[str, str]
-_ALIASES: dict[str, str]
-__all__: list[str]

@@ -30,18 +30,6 @@ Example:
 
 from __future__ import annotations
 
-from nbmodule.base import lazy
+from nbmodule.base.lazy import names_of_stub
 
-_HOMES = {
-    "nbmodule.optim.optimizer": "Optimizer",
-    "nbmodule.optim.named": "SGD Lion LARS Adam AdamW LAMB RMSprop Adagrad Optax",
-    "nbmodule.optim.updates": (
-        "sgd_update momentum_update adam_update adamw_update lamb_update rmsprop_update "
-        "adagrad_update lion_update lars_update global_norm clip_by_global_norm"
-    ),
-    "nbmodule.optim.rate": "cosine_schedule linear_schedule step_schedule",
-}
-_ROOMS: dict[str, str] = {}
-_ALIASES: dict[str, str] = {}
-
-__getattr__, __dir__, __all__ = lazy.hand_on(__name__, _HOMES, _ROOMS, _ALIASES)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)

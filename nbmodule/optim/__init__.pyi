@@ -1,4 +1,4 @@
-"""Names of `nbmodule.optim`, written by `python tools/make_stubs.py`. Do not edit."""
+"""The names of `nbmodule.optim`."""
 
 from nbmodule.optim.named import LAMB as LAMB
 from nbmodule.optim.named import LARS as LARS
@@ -24,8 +24,3 @@ from nbmodule.optim.updates import lion_update as lion_update
 from nbmodule.optim.updates import momentum_update as momentum_update
 from nbmodule.optim.updates import rmsprop_update as rmsprop_update
 from nbmodule.optim.updates import sgd_update as sgd_update
-
-_HOMES: dict[str, str]
-_ROOMS: dict[str, str]
-_ALIASES: dict[str, str]
-__all__: list[str]

@@ -4,12 +4,8 @@ leading axes.
 
 from __future__ import annotations
 
-from nbmodule.base import lazy
-from nbmodule.nn import _FUNCTIONS as _HOMES
+from nbmodule.base.lazy import names_of_stub
 
-_ROOMS: dict[str, str] = {}
-_ALIASES: dict[str, str] = {}
-
-__getattr__, __dir__, __all__ = lazy.hand_on(__name__, _HOMES, _ROOMS, _ALIASES)
+__getattr__, __dir__, __all__ = names_of_stub(__name__)
 for _name in __all__:  # at once: `linear` and `dropout` are names of modules here as well
     __getattr__(_name)

@@ -1,4 +1,4 @@
-"""Names of `nbmodule.nn.functional`, written by `python tools/make_stubs.py`. Do not edit."""
+"""The names of `nbmodule.nn.functional`."""
 
 from nbmodule.nn.functional.activations import celu as celu
 from nbmodule.nn.functional.activations import elu as elu
@@ -87,8 +87,3 @@ from nbmodule.nn.functional.spectral import idct as idct
 from nbmodule.nn.functional.spectral import ifft as ifft
 from nbmodule.nn.functional.spectral import irfft as irfft
 from nbmodule.nn.functional.spectral import rfft as rfft
-
-_HOMES: dict[str, str]
-_ROOMS: dict[str, str]
-_ALIASES: dict[str, str]
-__all__: list[str]

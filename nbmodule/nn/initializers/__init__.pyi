@@ -1,4 +1,4 @@
-"""Names of `nbmodule.nn.initializers`, written by `python tools/make_stubs.py`. Do not edit."""
+"""The names of `nbmodule.nn.initializers`."""
 
 from nbmodule.nn.initializers.adapters import FromFunction as FromFunction
 from nbmodule.nn.initializers.adapters import InitializerLike as InitializerLike
@@ -19,8 +19,3 @@ from nbmodule.nn.initializers.distributions import Siren as Siren
 from nbmodule.nn.initializers.distributions import TruncatedNormal as TruncatedNormal
 from nbmodule.nn.initializers.distributions import Uniform as Uniform
 from nbmodule.nn.initializers.distributions import Zeros as Zeros
-
-_HOMES: dict[str, str]
-_ROOMS: dict[str, str]
-_ALIASES: dict[str, str]
-__all__: list[str]
