@@ -67,7 +67,7 @@ def _read_stub(package: str) -> tuple[dict[str, str], dict[str, str]]:
     for module, name in re.findall(r"^from (\S+) import \(?\s*(\*|\w+)", text, re.MULTILINE):
         if name == "*":
             modules_there, aliases_there = _read_stub(module)
-            modules |= dict.fromkeys(modules_there, module)
+            modules.update(dict.fromkeys(modules_there, module))
             aliases |= aliases_there
         else:
             modules[name] = module
