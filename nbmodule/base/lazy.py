@@ -61,13 +61,14 @@ def _read_stub(package: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the module of each name that a stub imports, and the names that it assigns."""
     stub = Path(__file__).parents[2].joinpath(*package.split("."), "__init__.pyi")
     text = stub.read_text(encoding="utf-8")
+    imports: list[tuple[str, str]]
+    imports = re.findall(r"^from (\S+) import \(?\s*(\*|\w+)", text, re.MULTILINE)
+    aliases: dict[str, str] = dict(re.findall(r"^(\w+) = (\w+)$", text, re.MULTILINE))
     modules: dict[str, str] = {}
-    aliases: dict[str, str] = {}
-    aliases.update(re.findall(r"^(\w+) = (\w+)$", text, re.MULTILINE))
-    for module, name in re.findall(r"^from (\S+) import \(?\s*(\*|\w+)", text, re.MULTILINE):
+    for module, name in imports:
         if name == "*":
             modules_there, aliases_there = _read_stub(module)
-            modules.update(dict.fromkeys(modules_there, module))
+            modules |= dict.fromkeys(modules_there, module)
             aliases |= aliases_there
         else:
             modules[name] = module
