@@ -126,63 +126,57 @@ class Patching:
             expect(self.foreign, model, settings)
         if self.foreign is None:
             values_by_target(self.model, settings)
-        self._open: list[_Block] = []
-        self._next: _Block | None = None  # of the `with` that is about to begin
+        self._span = threading.Lock()  # held while the returns are changed
+        self._interventions: list[Intervention] = []
+        self._seen = Seen(None, [])
+        self._watching: Any = None  # where the model is of another framework
 
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """Return the function that ends a block. `with` alone holds it: once it is gone, the block
-        is over, also if an interrupt came before its first line.
-        """
-        block = self._next = _Block()
-        leave = functools.partial(self._leave, block)
-        weakref.finalize(leave, block.close).atexit = False
+        """Return the function that ends the block; see `Tracking.ending`."""
+        leave = functools.partial(self._leave)
+        if not self._span.locked():  # it is about to be entered
+            weakref.finalize(leave, self._close).atexit = False
         return leave
 
     def __enter__(self) -> Patching:
-        block, self._next = self._next or _Block(), None
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 "nb.patch was entered inside a traced function or under v=. Put the `with` around "
                 "the call of the compiled function."
             )
+        if self._span.locked():
+            raise TraceError("this patch is already open: make another one with nb.patch.")
         try:
-            self._open.append(block)
             chosen = values_by_target(self.model, self.settings)
             for target, setting in filled(self.model, chosen, self.foreign):
                 dials = dials_for(setting, target)
-                block.interventions.append(Intervention(target, setting, dials))
+                self._interventions.append(Intervention(target, setting, dials))
                 dials.is_taken = True
-            changes = by_place(block.interventions)
-            block.seen = Seen(
+            changes = by_place(self._interventions)
+            self._seen = Seen(
                 now.tracker, [notes for change in changes.values() for notes in change.received]
             )
-            key = ("patch", *(intervention.key for intervention in block.interventions))
+            key = ("patch", *(intervention.key for intervention in self._interventions))
             Tracker(
-                wants_none, keeps_nothing, key, changes=changes, log=block.seen, span=block.span
+                wants_none, keeps_nothing, key, changes=changes, log=self._seen, span=self._span
             ).__enter__()
             if self.foreign is not None:
-                block.watching = self.foreign.watching()
-                next(block.watching)
+                self._watching = self.foreign.watching()
+                next(self._watching)
         except BaseException:
-            block.close()
-            self._forget(block)
+            self._close()
             raise
         return self
 
-    def _leave(
-        self, block: _Block, cls: object, error: BaseException | None, trace: object
-    ) -> None:
-        if not any(block is item for item in self._open):  # called by hand, or by a stack
-            block = self._open[-1]
-        interventions = list(block.interventions)
+    def _leave(self, cls: object, error: BaseException | None, trace: object) -> None:
+        interventions = list(self._interventions)
         try:
-            block.close()
+            self._close()
         finally:
-            block.close()
-        self._forget(block)
-        unmet = [each.target for each in interventions if each.place not in block.seen.met]
+            self._close()
+        unmet = [each.target for each in interventions if each.place not in self._seen.met]
         missing = sorted({target.name or type(self.model).__name__ for target in unmet})
         if error is None and missing:
             warnings.warn(
@@ -193,8 +187,18 @@ class Patching:
                 stacklevel=2,
             )
 
-    def _forget(self, block: _Block) -> None:
-        self._open = [item for item in self._open if item is not block]
+    def _close(self) -> None:
+        """Change nothing any more; again is fine."""
+        watching, self._watching = self._watching, None
+        try:
+            if watching is not None:
+                watching.close()
+        finally:
+            if self._span.locked():
+                self._span.release()
+            while self._interventions:
+                self._interventions[-1].dials.is_taken = False  # others may use them
+                self._interventions.pop()
 
 
 def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
@@ -212,31 +216,6 @@ def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
         )
     for end in filter(None, ends):
         foreign.expect(end)
-
-
-class _Block:
-    """The resources that one block of a patch has opened."""
-
-    __slots__ = ("__weakref__", "interventions", "seen", "span", "watching")
-
-    def __init__(self) -> None:
-        self.interventions: list[Intervention] = []
-        self.seen: Any = None
-        self.span = threading.Lock()  # held while the returns are changed
-        self.watching: Any = None  # where the model is of another framework
-
-    def close(self) -> None:
-        """Nothing is changed any more; again is fine."""
-        watching, self.watching = self.watching, None
-        try:
-            if watching is not None:
-                watching.close()
-        finally:
-            if self.span.locked():
-                self.span.release()
-            while self.interventions:
-                self.interventions[-1].dials.is_taken = False  # others may use them
-                self.interventions.pop()
 
 
 class Seen(Log):
