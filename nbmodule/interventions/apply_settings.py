@@ -1,7 +1,7 @@
 """Apply settings to returns while a model runs: one intervention for each setting at a place.
 
-The numbers of an intervention are buffers (`Dials`), kept on the module. Compiled functions take
-them as inputs, so the same kind of setting with another number or head reuses the program.
+The numbers of an intervention are buffers (`Dials`), kept on the module. They are inputs of
+compiled functions, so the same kind of setting with another number or head reuses the program.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nbmodule.core.recording.tracker import describe
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ShapeError
-from nbmodule.interventions.targets import PartAxis, Target, home_of
+from nbmodule.interventions.targets import PartAxis, Target, patch_point
 from nbmodule.interventions.values import Setting
 
 
@@ -38,7 +38,7 @@ class Dials:
         number: Its factor or deviation.
         seed: Of its noise.
         at: For each part the indices.
-        values: What is put in place of the return, one variable for each array.
+        values: Replacements of the return, one variable for each array.
 
     Args:
         setting: The setting, of which the number of parts counts.
@@ -51,7 +51,7 @@ class Dials:
         count = len(setting.parts)
         self.at, self.values = others[:count], others[count:]
         self.is_taken = False
-        self.met: set[tuple[int, ...]] = set()  # shapes of what was changed by them
+        self.met: set[tuple[int, ...]] = set()  # shapes of the arrays that they changed
 
 
 def dials_for(setting: Setting, target: Target) -> Dials:
@@ -76,15 +76,15 @@ class Intervention:
 
     Args:
         target: Where it applies.
-        setting: What is done.
+        setting: The change.
         dials: Its numbers.
     """
 
     def __init__(self, target: Target, setting: Setting, dials: Dials) -> None:
         self.target, self.kind, self.dials = target, setting.kind, dials
-        self.place, self.at_input, self.parts = home_of(target, setting)
+        self.place, self.at_input, self.parts = patch_point(target, setting)
         self.largest = tuple(at[-1] for _, at in setting.parts)
-        if dials.met:  # what is compiled already checks nothing
+        if dials.met:  # a compiled program does not check again
             check_parts(self.target.name, self.parts, self.largest, max(dials.met))
 
     @property
@@ -93,7 +93,7 @@ class Intervention:
         return self.kind, self.place, self.target.receiver, self.at_input, self.parts, self.dials
 
     def changed(self, old: object, given: object = None) -> Any:
-        """Return the value for `old`, a PyTree; of parts the first floating array has them."""
+        """Return the changed PyTree `old`; parts are those of its first floating array."""
         leaves, tree = jax.tree.flatten(old)
         floating = [i for i, leaf in enumerate(leaves) if is_floating(leaf)]
         if not floating:
@@ -124,14 +124,14 @@ class Intervention:
             return old + value if self.kind == "add" else self._fitting(value, old, "is to return")
         return jnp.broadcast_to(mean_of(old, self.parts), old.shape)
 
-    def _fitting(self, value: Any, old: Any, said: str) -> Any:
+    def _fitting(self, value: Any, old: Any, verb: str) -> Any:
         try:
             if value.ndim <= old.ndim:
                 return jnp.broadcast_to(value, old.shape)
         except ValueError:
             pass
         raise ShapeError(
-            f'"{self.target.name}" returns {describe(old)}, and {said} {describe(value)}: the '
+            f'"{self.target.name}" returns {describe(old)}, and {verb} {describe(value)}: the '
             "shapes do not match."
         )
 
@@ -171,7 +171,7 @@ class Interventions:
         self.inputs: list[Intervention] = []
         self.returns: list[Intervention] = []
         self.sent: list[tuple[Intervention, dict[str, Any]]] = []
-        """Interventions on edges, each with notes of what went along it."""
+        """Interventions on edges, each with the return before and after it."""
         self.received: list[dict[str, Any]] = []
 
     @property
@@ -202,8 +202,8 @@ class Interventions:
 
 
 def _received(supplied: Any, notes: dict[str, Any]) -> Any:
-    """Return the input of the receiver: the changed return, or the sum it is part of with the
-    change added.
+    """Return the new input of the receiver: the changed return, or the sum that contains it plus
+    the change.
     """
     old, new = notes["old"], notes["new"]
     if supplied is old:

@@ -18,8 +18,8 @@ from nbmodule.base.sockets import Shown
 from nbmodule.core.recording.tracker import describe
 from nbmodule.errors import ArgumentError, PathError, ShapeError
 from nbmodule.interventions.apply_settings import is_floating, numbers_of
-from nbmodule.interventions.patch import watched_at
-from nbmodule.interventions.run import Asked, Metric, Run
+from nbmodule.interventions.patch import record_at
+from nbmodule.interventions.run import Metric, Run, RunPlan
 from nbmodule.interventions.targets import Target, heads_of, names_of, targets
 from nbmodule.interventions.values import Setting
 
@@ -50,28 +50,28 @@ def attribute(
     labels: Sequence[str] = (),
     **kwargs: object,
 ) -> Attribution:
-    """Say which inputs and which modules a chosen output comes from.
+    """Attribute one number of the output to the inputs and to the returns of modules.
 
     `gradient` multiplies the gradient with the input, and for each module with its return.
-    `integrated` takes the mean gradient on the straight way from a baseline to the input
-    (integrated gradients): what it finds for the inputs adds up to the difference of the metric
-    between the two; for each module it finds how much of that goes through its return
-    (conductance). `direct` looks at the last residual stream alone: what each module that writes
-    into it says about the output by itself, with the scale of the last norm held.
+    `integrated` takes the mean gradient on the straight line from a baseline to the input
+    (integrated gradients): the attributions of the inputs add up to the difference of the metric
+    between the two; for each module it gives the part that goes through its return (conductance).
+    `direct` is direct logit attribution: the contribution of each module that writes into the last
+    residual stream, with the scale of the last norm held constant.
 
-    Of a return of several arrays the first floating one counts. Token numbers have no gradient: for
-    them it is that of what their embedding returns, added up over its features.
+    Of a return of several arrays the first floating one counts. Token numbers have no gradient; the
+    gradient by the return of their embedding is used, summed over its features.
 
     Args:
         model: A module, or a model of Flax, Equinox, Haiku or Keras.
-        x: Its input; a tuple is a list of arguments, of which the first is looked at.
-        metric: What is explained: the index of a class, a whole index such as `(0, -1, 5)`, or a
-            function of the output.
+        x: Its input; a tuple is a list of arguments, of which the first gets attributions.
+        metric: The number to explain: the index of a class, a whole index such as `(0, -1, 5)`, or
+            a function of the output.
         method: `gradient`, `integrated` or `direct`.
-        target: What the output should be: its loss is explained instead.
+        target: The expected output; its loss is explained instead.
         loss: A function of (output, target), as in `nb.what_if`.
-        baseline: Where the straight way begins; zeros by default, for tokens a vector of zeros.
-        steps: Points of the way at which the gradient is taken (Gauss-Legendre).
+        baseline: Start of the line; zeros by default, for tokens a vector of zeros.
+        steps: Points of the line at which the gradient is taken (Gauss-Legendre).
         stream: For `direct`, the module that reads the last residual stream: the last norm, or the
             last linear layer.
         components: For `direct`, the modules that write into it: paths or globs.
@@ -80,7 +80,7 @@ def attribute(
         **kwargs: Keyword arguments of the model.
 
     Raises:
-        ArgumentError: neither metric nor target was given, or the method lacks what it needs.
+        ArgumentError: neither metric nor target was given, or the method needs another argument.
 
     Example:
         >>> model = nb.Linear(3, 2, with_bias=False)
@@ -119,16 +119,15 @@ class Attribution(Shown):
 
     Attributes:
         name: The class of the model.
-        method: How it was found.
+        method: `gradient`, `integrated` or `direct`.
         metric: The number that is explained.
-        inputs: How much each entry of the first input has to do with it; None for `direct`. Of
-            tokens one number each.
-        of: What `inputs` was taken of: empty for the input itself, the path of the embedding for
-            tokens.
-        modules: For each module (of `direct`: component, or head of it) how much its return has to
-            do with it.
+        inputs: Attribution of each entry of the first input, of tokens one number each; None for
+            `direct`.
+        of: Path of the embedding for tokens; empty for the input itself.
+        modules: Attribution of the return of each module; for `direct` of each component, or of its
+            heads.
         labels: Texts of the tokens or columns.
-        notes: What was left out.
+        notes: Modules that were left out, and doubts.
     """
 
     name: str
@@ -204,8 +203,8 @@ def _by_gradient(
 def _integrated(
     run: Run, names: list[str], source: str, start: Any, along: Any, steps: int
 ) -> tuple[Any, Any]:
-    """Return what the inputs add to the metric on the straight way from `start`, and what goes
-    through each module: its conductance.
+    """Return the integrated gradients of the inputs on the line from `start`, and the conductance
+    of each module.
     """
     nodes, weights = np.polynomial.legendre.leggauss(steps)
     mean, through = jnp.zeros_like(start), jnp.zeros(len(names))
@@ -217,9 +216,7 @@ def _integrated(
 
 
 def _completeness(result: float, expected: float, steps: int) -> list[str]:
-    """A word where the inputs do not add up to the difference of the metric: the way is too uneven
-    for so few steps.
-    """
+    """Return a note if the attributions do not add up to the difference of the metric."""
     if abs(result - expected) <= 0.01 * max(abs(result), abs(expected)):
         return []
     return [
@@ -229,8 +226,8 @@ def _completeness(result: float, expected: float, steps: int) -> list[str]:
 
 
 def _embedding(run: Run, modules: list[Target]) -> str:
-    """The module that makes vectors of numbers: the first that returned something floating, and no
-    module below it did.
+    """Return the path of the embedding: the first module without children that returns a vector for
+    each entry of the input.
     """
     for target in modules:
         is_leaf = not any(
@@ -245,15 +242,14 @@ def _embedding(run: Run, modules: list[Target]) -> str:
     )
 
 
-class _Found(NamedTuple):
+class _GradientAtPoint(NamedTuple):
     """The gradient of the metric at one point.
 
     Attributes:
         metric: The metric there.
-        by_point: Its gradient by the input, or by what stands for it.
+        by_point: Its gradient by the input, or by the return of the embedding.
         by_return: Its gradient by the return of each module.
-        gained: The gain through each return where the point moves in the direction; None without
-            a direction.
+        gained: The derivative through each return in the direction; None without a direction.
     """
 
     metric: Any
@@ -264,13 +260,13 @@ class _Found(NamedTuple):
 
 def _gradients(
     run: Run, names: list[str], source: str, point: object, direction: object = None
-) -> _Found:
+) -> _GradientAtPoint:
     """Return the gradient at a point, which is the input, or the return of `source`."""
     returns = [run.before.returns[name] for name in names]
     return run.call(_gradient_function, (source, *names), point, direction, returns)
 
 
-def _gradient_function(asked: Asked, source: str, *names: str) -> Callable[..., _Found]:
+def _gradient_function(plan: RunPlan, source: str, *names: str) -> Callable[..., _GradientAtPoint]:
     settings = tuple((name, Setting("example" if name == source else "add")) for name in names)
 
     def gradients(
@@ -280,27 +276,29 @@ def _gradient_function(asked: Asked, source: str, *names: str) -> Callable[..., 
         point: Any,
         direction: Any,
         before: list[Any],
-    ) -> _Found:
-        def seen(supplied: Any) -> tuple[Any, list[Any]]:
-            """The metric, and the returns, by the point and what is added to each return."""
-            point, adds = supplied
+    ) -> _GradientAtPoint:
+        def forward(inputs: Any) -> tuple[Any, list[Any]]:
+            """Return the metric and the returns, given the point and an addend for each return."""
+            point, adds = inputs
             numbers = [
                 numbers_of(setting._replace(values=(point if name == source else add,)))
                 for (name, setting), add in zip(settings, adds)
             ]
-            inputs = arrays if source else [point, *arrays[1:]]
-            found = asked.run(model, inputs, target, settings, numbers)
-            return found.metric, [found.returns[name] for name in names]
+            new_arrays = arrays if source else [point, *arrays[1:]]
+            result = plan.run(model, new_arrays, target, settings, numbers)
+            return result.metric, [result.returns[name] for name in names]
 
         adds = list(map(jnp.zeros_like, before))
-        (metric, _), (by_point, by_return) = jax.value_and_grad(seen, has_aux=True)((point, adds))
+        (metric, _), (by_point, by_return) = jax.value_and_grad(forward, has_aux=True)(
+            (point, adds)
+        )
         if source:
             by_return[names.index(source)] = by_point
         if direction is None:
-            return _Found(metric, by_point, by_return, None)
-        moved = jax.jvp(lambda point: seen((point, adds))[1], (point,), (direction,))[1]
+            return _GradientAtPoint(metric, by_point, by_return, None)
+        moved = jax.jvp(lambda point: forward((point, adds))[1], (point,), (direction,))[1]
         gained = jnp.array([(by * move).sum() for by, move in zip(by_return, moved)])
-        return _Found(metric, by_point, by_return, gained)
+        return _GradientAtPoint(metric, by_point, by_return, gained)
 
     return gradients
 
@@ -331,11 +329,11 @@ def _direct(
     source = "" if is_floating(run.arrays[0]) else reader.name
     point = run.before.returns[source] if source else run.arrays[0]
     (by_return,) = _gradients(run, [reader.name], source, point).by_return
-    supplied = _given(run, reader, [writers[name] for name in chosen])
+    supplied = _inputs_at(run, reader, [writers[name] for name in chosen])
     r = supplied[reader.name]
     through = _linear_part(reader.module, r)
 
-    def said(part: object) -> float:
+    def contribution(part: object) -> float:
         return float((by_return * through(part)).sum())
 
     results: dict[str, float] = {}
@@ -350,28 +348,30 @@ def _direct(
         remaining = remaining - written
         count, projection = heads_of(writers[name].module) if heads else (0, None)
         if projection is None:
-            results[name] = said(written)
+            results[name] = contribution(written)
             continue
         parts = _by_head(supplied[f"{name}.heads"], projection, count)
-        results |= {f"{name} head {h}": said(part) for h, part in enumerate(parts)}
-        if (left := said(written - sum(parts))) and getattr(projection, "bias", None) is not None:
+        results |= {f"{name} head {h}": contribution(part) for h, part in enumerate(parts)}
+        if (left := contribution(written - sum(parts))) and getattr(
+            projection, "bias", None
+        ) is not None:
             results[f"{name} bias"] = left
-    results["rest of the stream"] = said(remaining)
+    results["rest of the stream"] = contribution(remaining)
     metric = float(run.before.metric)
     results["biases after it"] = metric - sum(results.values())
     return Attribution(type(run.model).__name__, "direct", metric, None, results, labels=labels)
 
 
-def _given(run: Run, reader: Target, writers: list[Target]) -> dict[str, Any]:
-    """Return the input of the reader of the stream, and for attention layers what their output
-    projections are.
+def _inputs_at(run: Run, reader: Target, writers: list[Target]) -> dict[str, Any]:
+    """Return the inputs of the reader of the stream and of the output projections of attention
+    layers, by name.
     """
     places = {reader.module: reader.name}
     for target in writers:
         _, projection = heads_of(target.module)
         if projection is not None:
             places[projection] = f"{target.name}.heads"
-    met = watched_at(
+    met = record_at(
         run.model, None, run.args, {(location, True) for location in places}, run.kwargs
     )
     return {
@@ -389,8 +389,8 @@ def _by_head(z: Array, projection: Any, count: int) -> list[Any]:
 
 
 def _linear_part(module: CoreModule, r: Any) -> Callable[[Any], Any]:
-    """Return the function by which the reader of the stream maps a part of it: a norm with its
-    scale held, anything else by its derivative.
+    """Return the linear map of the reader of the stream: a norm with its scale held constant, any
+    other module by its derivative.
     """
     cls = type(module).__name__
     if cls in ("LayerNorm", "RMSNorm") and hasattr(module, "eps"):

@@ -1,6 +1,4 @@
-"""`nb.edit`: change the parts of a model by hand, each change proved by its shapes before it is
-made, and undone in one word.
-"""
+"""`nb.edit`: edit a model; each edit is checked by shapes and can be undone."""
 
 from __future__ import annotations
 
@@ -27,17 +25,17 @@ SCALARS = (bool, int, float, str, type(None))
 
 
 def edit(model: object, *args: object, **kwargs: object) -> Edits:
-    """Change the parts of a model by hand: replace, insert, remove, share, freeze, reset, set an
-    attribute; and undo.
+    """Edit a model: replace, insert, remove, share, freeze or reset modules, set an attribute; and
+    undo.
 
-    With an example input each change is tried on shapes alone (`nb.eval_shape`) before it is made;
-    one that would fail is refused, and nothing has changed.
+    With an example input each edit is first checked by shapes (`nb.eval_shape`); an edit that would
+    fail is refused, and nothing has changed.
 
     Args:
         model: The module.
-        *args: Example arguments, arrays or `jax.ShapeDtypeStruct`; without them a change is not
-            tried.
-        **kwargs: Likewise.
+        *args: Example arguments, arrays or `jax.ShapeDtypeStruct`; without them an edit is not
+            checked.
+        **kwargs: Example keyword arguments.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
@@ -60,52 +58,52 @@ def edit(model: object, *args: object, **kwargs: object) -> Edits:
 
 @dataclass
 class MadeEdit:
-    """One change that was made: the line of code that does the same, and how to take it back."""
+    """One edit: the line of code with the same effect, and a function that undoes it."""
 
     code: str
     back: Callable[[], None]
 
 
 class Edits:
-    """The edits of a model, made by `nb.edit`; each method returns them again.
+    """The edits of a model, made by `nb.edit`; each method returns the object itself.
 
     Attributes:
-        model: The model that is changed.
-        made: The changes, in order.
+        model: The edited model.
+        made: The edits, in order.
     """
 
     def __init__(self, model: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.model, self.args, self.kwargs = model, args, kwargs
         self.made: list[MadeEdit] = []
 
-    # -- changes --
-    def replace(self, path: str, module: object, said: str | None = None) -> Edits:
-        """Put another module, or function of one argument, in the place of the one at `path`;
-        `said` is how it is written in code.
+    # -- edits --
+    def replace(self, path: str, module: object, code: str | None = None) -> Edits:
+        """Replace the module at `path` by a module or a function of one argument; `code` is its
+        text in `Edits.code`.
         """
         steps = self._steps(path)
         old = _follow(self.model, steps)
         return self._do(
-            f"{_spelled(steps)} = {said or _called(module)}",
+            f"{_spelled(steps)} = {code or _called(module)}",
             lambda: _put(self.model, steps, module),
             lambda: _put(self.model, steps, old),
         )
 
-    def insert(self, path: str, module: object, said: str | None = None) -> Edits:
-        """Put a module before the one at `path`, which stands in a list or an `nb.Sequential`;
-        `path` may be one past the last.
+    def insert(self, path: str, module: object, code: str | None = None) -> Edits:
+        """Insert a module before the one at `path`, in a list or an `nb.Sequential`; `path` may be
+        one past the last.
 
-        `said` is how the module is written in code.
+        `code` is its text in `Edits.code`.
         """
-        items, number, code = self._in_list(path, past=True)
+        items, number, list_code = self._in_list(path, past=True)
         return self._do(
-            f"{code}.insert({number}, {said or _called(module)})",
+            f"{list_code}.insert({number}, {code or _called(module)})",
             lambda: items.insert(number, module),
             lambda: items.pop(number),
         )
 
     def remove(self, path: str) -> Edits:
-        """Take the module at `path` out of its list or `nb.Sequential`."""
+        """Remove the module at `path` from its list or `nb.Sequential`."""
         items, number, code = self._in_list(path)
         old = items[number]
         return self._do(
@@ -113,9 +111,7 @@ class Edits:
         )
 
     def share(self, path: str, other: str) -> Edits:
-        """Put the module at `other` in the place of the one at `path` too: they share their
-        variables from then on.
-        """
+        """Use the module at `other` also at `path`: both share their variables."""
         source = self._steps(other)
         return self.replace(path, _follow(self.model, source), _spelled(source))
 
@@ -128,13 +124,12 @@ class Edits:
         return self._require(path, True)
 
     def reset(self, path: str = "", make: Callable[[], Any] | None = None) -> Edits:
-        """Draw the variables of the module at `path` anew.
+        """Initialize the variables of the module at `path` again.
 
         Args:
             path: The module; empty for the whole model.
-            make: Makes a module of the same structure, whose values are taken. By default each
-                layer below is made again by its class from its attributes, with the initializers
-                that are usual for it.
+            make: Returns a module of the same structure with the new values. By default each layer
+                is constructed again from its attributes, with its default initializers.
         """
         target = self._spot(path)
         pairs = _fresh(target, make)
@@ -147,7 +142,8 @@ class Edits:
         """Set a number, text or flag that a module has as an attribute: a rate, an `eps`, a slope.
 
         Raises:
-            ArgumentError: it has no such attribute, or the attribute is of another type.
+            ArgumentError: there is no such attribute.
+            ArgumentTypeError: the value is of another type.
         """
         module, code = self._spot(path).module, self._code(path)
         known = scalars_of(module)
@@ -166,7 +162,7 @@ class Edits:
         )
 
     def undo(self) -> Edits:
-        """Take the last change back.
+        """Undo the last edit.
 
         Raises:
             ArgumentError: there is none.
@@ -179,16 +175,16 @@ class Edits:
 
     @property
     def code(self) -> str:
-        """The lines that do the same."""
+        """Python code with the same effect."""
         return "\n".join(item.code for item in self.made)
 
     @printable_repr
     def __repr__(self) -> str:
         return self.code or "no edits"
 
-    # -- how --
+    # -- implementation --
     def _do(self, code: str, act: Callable[[], Any], back: Callable[[], Any]) -> Edits:
-        """Make a change if its shapes fit; all or nothing."""
+        """Make an edit if its shapes fit, else nothing."""
         before = self._shapes()
         act()
         with ExitStack() as undone:
@@ -233,7 +229,7 @@ class Edits:
         return plan_of(self.model).modules[self._spot(path).module].path
 
     def _in_list(self, path: str, past: bool = False) -> tuple[Any, int, str]:
-        """The list (or Sequential) in which a module stands, its number there, and the list as
+        """Return the list or `nb.Sequential` that holds a module, its index there, and the list as
         code.
         """
         prefix, dot, last = path.rpartition(".")
@@ -261,7 +257,7 @@ class Edits:
 
 
 def scalars_of(module: object) -> dict[str, Any]:
-    """The numbers, texts and flags that a module has as attributes, which `Edits.set` can change.
+    """Return the attributes of a module that `Edits.set` can change: numbers, texts and flags.
 
     Example:
         >>> scalars_of(nb.Dropout(0.5))
@@ -275,7 +271,7 @@ def scalars_of(module: object) -> dict[str, Any]:
 
 
 def _put(model: object, steps: tuple[Any, ...], value: object) -> None:
-    """Put a module in a place of a model."""
+    """Assign a module at a path of a model."""
     holder, step = _follow(model, steps[:-1]), steps[-1]
     if not callable(value):
         raise ArgumentTypeError(f"expected a module or a function, got {type(value).__name__}.")
@@ -294,12 +290,12 @@ def _follow(value: Any, steps: tuple[Any, ...]) -> Any:
 
 
 def _spelled(steps: tuple[Any, ...]) -> str:
-    """A place as code."""
+    """Return a path as code."""
     return "model" + jax.tree_util.keystr(steps)
 
 
 def _called(module: object) -> str:
-    """A module as the call that makes it, as far as its text says that."""
+    """Return a module as the call that constructs it, if its text is one line."""
     if is_module(module):
         text = repr(module).split("\n")
         prefix = "nb." if type(module).__module__.startswith("nbmodule.nn.") else ""
@@ -316,7 +312,7 @@ def _is_like(value: object, old: object) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """The kind of an error and the first line of what it says, for the middle of a sentence."""
+    """Return the class of an error and the first line of its message, to be part of a sentence."""
     text = str(error).strip().splitlines()
     return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__
 
@@ -328,14 +324,14 @@ def _write(pairs: list[tuple[Variable, Any]]) -> None:
 
 
 def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variable, Any]]:
-    """The variables of a module with values that were drawn anew."""
+    """Return the variables of a module with new initial values."""
     path = target.name
     if make is not None:
         return _paired(path, target.module, make(), recursive=True)
     results: list[tuple[Variable, Any]] = []
     for module in target.module.modules():
         if any(module.named_tensors(recursive=False)):
-            results += _paired(path, module, _made_again(path, module), recursive=False)
+            results += _paired(path, module, _made_anew(path, module), recursive=False)
     if not results:
         raise ArgumentError(f'"{path}" has no variables to initialize again.')
     return results
@@ -353,8 +349,8 @@ def _paired(
     return [(variable, new[name].value) for name, variable in owned.items()]
 
 
-def _made_again(path: str, module: object) -> Any:
-    """A module of the same class from the attributes that are arguments of its constructor."""
+def _made_anew(path: str, module: object) -> Any:
+    """Construct a module again from the attributes that are arguments of its constructor."""
     cls, owned = type(module), vars(module)
     options = {
         name: owned[name]

@@ -31,7 +31,7 @@ from nbmodule.interventions.apply_settings import (
     is_floating,
     mean_of,
 )
-from nbmodule.interventions.targets import ARROW, Target, home_of, values_by_target
+from nbmodule.interventions.targets import ARROW, Target, patch_point, values_by_target
 from nbmodule.interventions.values import Setting, from_example
 
 
@@ -50,25 +50,25 @@ def patch(model: object, settings: Mapping[Any, Any], /) -> Patching: ...
 @overload
 def patch(model: object, x_clean: object, x_corrupt: object, path: object) -> Patch: ...
 def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> Any:
-    """Change what submodules return while a block runs; or run once with the returns of another
-    input.
+    """Change the returns of submodules while a block runs; or run once with the returns of another
+    input (activation patching).
 
     `with nb.patch(model, {'blocks.3.attention': nb.zero(head=2)}):` changes every call of the model
-    in the block, compiled by `nb.jit` or not, also training steps. A place is a module, its path, a
-    glob, the name of an `nb.tap` below a path, or an edge `'a -> b'`, whose change is seen by `b`
-    alone: where `b` is given a sum that has what `a` returns in it, as a residual stream has. The
-    numbers of settings are inputs of what is compiled: another number, head or example of the same
-    shapes compiles nothing. Blocks inside each other add up, the outermost first.
+    in the block, compiled by `nb.jit` or not, also training steps. A target is a module, its path,
+    a glob, the name of an `nb.tap` below a path, or an edge `'a -> b'`: then only `b` gets the
+    changed return of `a`, alone or as part of a sum such as a residual stream. The numbers of
+    settings are inputs of the compiled program: another number, head or example of the same shapes
+    compiles nothing. Nested blocks add up, the outermost first.
 
     `nb.patch(model, x_clean, x_corrupt, path)` runs the model on both inputs and gives the returns:
     clean, corrupt, and corrupt with the returns at `path` as they were on the clean input. All runs
     draw the same random numbers, and none changes a buffer.
 
     Args:
-        model: The model; with settings also one of Flax, Equinox, Haiku or Keras as it stands, run
-            without `jax.jit`. Parts of linen and Haiku exist only while they are applied, so a
-            setting at a path that is not called is found out at the end of the block.
-        x_clean: The settings: a mapping from places to `nb.zero`, `nb.scale_by` and the like, or
+        model: The model; with settings also an unconverted one of Flax, Equinox, Haiku or Keras,
+            run without `jax.jit`. Parts of linen and Haiku exist only while they are applied, so a
+            path that is not called is reported at the end of the block.
+        x_clean: The settings: a mapping from targets to `nb.zero`, `nb.scale_by` and the like, or
             lists of them. Or the clean input; a tuple is a list of arguments, variables first where
             they stand beside the model.
         x_corrupt: Another input, of the same shapes.
@@ -76,8 +76,8 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
 
     Raises:
         PathError: no such submodule, or it did not run.
-        ArgumentError: there is no such head, unit or token; or a place runs several times in one
-            call, and has no one value to be put in its place.
+        ArgumentError: there is no such head, unit or token; or a target runs several times in one
+            call, so that its return is not one value.
         TraceError: inside of a function that is being traced.
 
     Example:
@@ -128,7 +128,7 @@ class Patching:
             values_by_target(self.model, settings)
         self._span = threading.Lock()  # held while the returns are changed
         self._interventions: list[Intervention] = []
-        self._seen = Seen(None, [])
+        self._seen = _PatchLog(None, [])
         self._watching: Any = None  # where the model is of another framework
 
     __exit__ = Ending()
@@ -150,12 +150,12 @@ class Patching:
             raise TraceError("this patch is already open: make another one with nb.patch.")
         try:
             chosen = values_by_target(self.model, self.settings)
-            for target, setting in filled(self.model, chosen, self.foreign):
+            for target, setting in with_values(self.model, chosen, self.foreign):
                 dials = dials_for(setting, target)
                 self._interventions.append(Intervention(target, setting, dials))
                 dials.is_taken = True
             changes = by_place(self._interventions)
-            self._seen = Seen(
+            self._seen = _PatchLog(
                 now.tracker, [notes for change in changes.values() for notes in change.received]
             )
             key = ("patch", *(intervention.key for intervention in self._interventions))
@@ -202,7 +202,7 @@ class Patching:
 
 
 def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
-    """Take the places of settings for parts of a model whose parts exist only while it is
+    """Register the paths of settings with a model whose submodules exist only while it is
     applied.
     """
     ends = [end.strip() for key in settings if isinstance(key, str) for end in key.split(ARROW)]
@@ -218,11 +218,11 @@ def expect(foreign: Any, model: object, settings: Mapping[Any, Any]) -> None:
         foreign.expect(end)
 
 
-class Seen(Log):
-    """A log that keeps nothing but which modules, and (module, name) of taps, were met, and hands
+class _PatchLog(Log):
+    """A log that keeps only the modules, and (module, name) of taps, that were called, and passes
     the calls on to the tracker around it.
 
-    When an outermost call ends, what went along edges in it is forgotten.
+    It clears the notes of edges when an outermost call ends.
     """
 
     __slots__ = ("met", "notes", "outer")
@@ -261,29 +261,29 @@ class Seen(Log):
             notes.clear()
 
 
-def filled(
+def with_values(
     model: object, chosen: list[tuple[Target, Setting]], foreign: object = None
 ) -> list[tuple[Target, Setting]]:
-    """Settings with their values, which are found by running the model on their examples."""
+    """Return settings with their values, from runs of the model on their examples."""
     examples: dict[Any, tuple[Any, ...]] = {}
     places: dict[Any, set[Any]] = {}
     for target, setting in chosen:
         if setting.example is not None:
             key = tuple(map(id, setting.example))
             examples[key] = setting.example
-            places.setdefault(key, set()).add(home_of(target, setting)[:2])
+            places.setdefault(key, set()).add(patch_point(target, setting)[:2])
         elif setting.kind == "freeze":
             raise ArgumentError(
                 f'"{target.name}": nb.freeze() needs the example input here; write nb.freeze(x).'
             )
-    runs = {key: watched_at(model, foreign, examples[key], places[key]) for key in examples}
-    return [(target, _filled(target, setting, runs)) for target, setting in chosen]
+    runs = {key: record_at(model, foreign, examples[key], places[key]) for key in examples}
+    return [(target, _with_value(target, setting, runs)) for target, setting in chosen]
 
 
-def _filled(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> Setting:
+def _with_value(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> Setting:
     if setting.example is None:
         return setting
-    location, at_input, parts = home_of(target, setting)
+    location, at_input, parts = patch_point(target, setting)
     met = runs[tuple(map(id, setting.example))].get((location, at_input), [])
     if len(met) != 1:
         times = "did not run" if not met else f"runs {len(met)} times in one call"
@@ -300,23 +300,25 @@ def _floating(tree: object) -> list[Any]:
     return list(filter(is_floating, jax.tree.leaves(tree)))
 
 
-def watched_at(
+def record_at(
     model: Any,
     foreign: Any,
     example: tuple[Any, ...],
     places: set[Any],
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[Any, list[Any]]:
-    """Return the returns, or inputs, of places on an example; the run leaves no trace.
+    """Return the returns, or inputs, at targets on an example; the run changes nothing.
 
-    Values are recorded, not listened to, so that they also come out of what the model compiles or
-    scans itself.
+    Values are recorded in a log, so that they also leave functions that the model compiles or scans
+    itself.
     """
     log = Log()
     slots = frozenset(
         slot_of(location[0] if isinstance(location, tuple) else location) for location, _ in places
     )
-    received = Tracker(lambda module: slot_of(module) in slots, _heard, ("heard", slots), log=log)
+    received = Tracker(
+        lambda module: slot_of(module) in slots, _floating_values, ("heard", slots), log=log
+    )
     with unchanged([model]), untracked(), received:
         if foreign is None:
             framed(lambda frame: model(*example, **kwargs), log=log)
@@ -336,15 +338,13 @@ def watched_at(
     return met
 
 
-def _heard(module: object, inputs: Any, outputs: object) -> dict[str, Any]:
+def _floating_values(module: object, inputs: Any, outputs: object) -> dict[str, Any]:
     supplied = {"given": _floating(inputs[0][0])} if inputs is not None and inputs[0] else {}
     return supplied | {"returned": _floating(outputs)}
 
 
 def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:
-    """The arrays of each call that was scanned, which lie stacked; of one that was mapped all rows
-    stay together.
-    """
+    """Return the arrays of each iteration of a scan; the rows of a mapped call stay together."""
     results, axis = [arrays], 0
     for how in lifted:  # the outermost first
         kind, _, size = how.rpartition(" ")

@@ -1,4 +1,4 @@
-"""One model on one input, run as often as asked with other settings: compiled once for each kind,
+"""One model on one input, run with many settings: compiled once for each kind,
 the numbers as inputs.
 
 A compiled run is a function of the model, the input, and the numbers of the settings. It leaves no
@@ -39,12 +39,12 @@ from nbmodule.interventions.apply_settings import (
     is_floating,
     numbers_of,
 )
-from nbmodule.interventions.patch import filled
+from nbmodule.interventions.patch import with_values
 from nbmodule.interventions.targets import (
     ARROW,
     Target,
-    home_of,
     names_of,
+    patch_point,
     targets,
     values_by_target,
 )
@@ -52,17 +52,17 @@ from nbmodule.interventions.values import Setting
 
 MOST_PROGRAMS = 64
 Metric = Callable[[Any], Any] | int | tuple[Any, ...] | None
-Chosen = list[tuple[Target, Setting]]
-Kinds = tuple[tuple[str, Setting], ...]
+TargetSettings = list[tuple[Target, Setting]]
+SettingKinds = tuple[tuple[str, Setting], ...]
 
 
-class Looked(NamedTuple):
+class RunResult(NamedTuple):
     """The results of one run.
 
     Attributes:
         output: The first array that the model returned.
-        metric: What was asked of it; None if nothing was.
-        returns: Of a clean run what each call returned, of a changed one how far that is off:
+        metric: The loss or metric; None if there is none.
+        returns: The return of each call; of a run with settings its relative change,
             `|after - before| / |before|`.
     """
 
@@ -71,9 +71,9 @@ class Looked(NamedTuple):
     returns: dict[str, Any]
 
 
-class Asked(NamedTuple):
-    """The key of a compiled run, apart from the settings: the arguments without their arrays, so
-    that a compiled function that is kept holds no input, and the number computed from the output.
+class RunPlan(NamedTuple):
+    """The static part of a run, the key of its compiled function: the arguments without their
+    arrays, so that the cached function holds no input, and the number computed from the output.
     """
 
     tree: Any
@@ -84,7 +84,7 @@ class Asked(NamedTuple):
 
     @property
     def noun(self) -> str:
-        """Name of the number: `loss`, `metric`, `output 3`; empty if nothing is asked."""
+        """Name of the number: `loss`, `metric`, `output 3`; empty if there is none."""
         if self.has_target:
             return "loss"
         if self.metric is None:
@@ -92,7 +92,7 @@ class Asked(NamedTuple):
         return "metric" if callable(self.metric) else f"output {self.metric}"
 
     def number(self, output: Any, target: Any) -> Any:
-        """The number that is asked of an output; None if none is."""
+        """Return the loss or metric of an output; None if there is none."""
         if self.has_target:
             result = (self.loss or default_loss)(output, target)
         elif self.metric is None:
@@ -110,10 +110,10 @@ class Asked(NamedTuple):
         model: CoreModule,
         arrays: Sequence[Any],
         target: object,
-        settings: Kinds = (),
+        settings: SettingKinds = (),
         numbers: Sequence[list[Any]] = (),
-    ) -> Looked:
-        """Call a model, which is being traced, with settings at their paths and these numbers."""
+    ) -> RunResult:
+        """Call a model while it is traced, with settings at their paths and the numbers of each."""
         supplied = iter(arrays)
         leaves = [next(supplied) if leaf is None else leaf.value for leaf in self.fixed]
         args, kwargs = jax.tree.unflatten(self.tree, leaves)
@@ -124,25 +124,27 @@ class Asked(NamedTuple):
             ]
         )
         log = Log()
-        with Tracker(lambda _: True, _kept, ("look", object()), changes=changes):
+        with Tracker(lambda _: True, _first_floating, ("look", object()), changes=changes):
             output = first_array(framed(lambda _: model(*args, **kwargs), log=log), model)
         let_go()
-        return Looked(output, self.number(output, target), _named(model, log))
+        return RunResult(output, self.number(output, target), _returns_by_call(model, log))
 
 
 @lru_cache(maxsize=MOST_PROGRAMS)
-def compiled(make: Callable[..., Any], asked: Asked, *key: Any) -> Callable[..., Any]:
-    """Return the compiled function that `make` makes, the same for the same run and key."""
-    return jit(make(asked, *key))
+def compiled(make: Callable[..., Any], plan: RunPlan, *key: Any) -> Callable[..., Any]:
+    """Return `make(plan, *key)` as a compiled function; the same plan and key reuse it."""
+    return jit(make(plan, *key))
 
 
-def clean(asked: Asked) -> Callable[..., Looked]:
-    """Return a run without settings."""
-    return lambda model, arrays, target: asked.run(model, arrays, target)
+def clean(plan: RunPlan) -> Callable[..., RunResult]:
+    """Return a function that runs the model without settings."""
+    return lambda model, arrays, target: plan.run(model, arrays, target)
 
 
-def changed(asked: Asked, settings: Kinds) -> Callable[..., Looked]:
-    """Return a run with settings, compared with the returns of another."""
+def changed(plan: RunPlan, settings: SettingKinds) -> Callable[..., RunResult]:
+    """Return a function that runs the model with settings, and compares its returns with those of
+    another run.
+    """
 
     def compare(
         model: CoreModule,
@@ -150,8 +152,8 @@ def changed(asked: Asked, settings: Kinds) -> Callable[..., Looked]:
         target: object,
         numbers: list[Any],
         before: dict[str, Any],
-    ) -> Looked:
-        after = asked.run(model, arrays, target, settings, numbers)
+    ) -> RunResult:
+        after = plan.run(model, arrays, target, settings, numbers)
         off = OrderedDict(
             (name, relative(before[name], x))
             for name, x in after.returns.items()
@@ -166,10 +168,10 @@ class Run:
     """One model on one input.
 
     Args:
-        model: A module, or a model of another framework that can be made into one.
+        model: A module, or a model of another framework that can be converted.
         args: Its arguments.
         kwargs: Its keyword arguments.
-        target: What the output should be; makes the loss the metric.
+        target: The expected output; the loss is the metric then.
         loss: A function of (output, target); by default cross entropy for integer targets, else the
             mean squared error.
         metric: A function of the output, or an index of its last axis, or a whole index.
@@ -207,30 +209,30 @@ class Run:
         leaves, tree = jax.tree.flatten((args, kwargs))
         self.arrays = [received(leaf, "an argument") for leaf in leaves if is_traced_leaf(leaf)]
         fixed = tuple(None if is_traced_leaf(leaf) else Static(leaf) for leaf in leaves)
-        self.asked = Asked(tree, fixed, metric, loss, target is not None)
-        self.noun = self.asked.noun
+        self.plan = RunPlan(tree, fixed, metric, loss, target is not None)
+        self.noun = self.plan.noun
         self.renew()
 
     @property
     def has_changed(self) -> bool:
-        """True if the model has other values than those that `before` was computed with."""
+        """True if variables have changed since `before` was computed."""
         variables = plan_of(self.model).variables
         return len(variables) != len(self._seen) or any(
             value() is not variable.settled() for value, variable in zip(self._seen, variables)
         )
 
     def renew(self) -> None:
-        """Run the model as it is now, without settings."""
-        self.before: Looked = self.call(clean)
+        """Run the model with its present variables, without settings."""
+        self.before: RunResult = self.call(clean)
         self._seen = [weak_value(variable) for variable in plan_of(self.model).variables]
 
     def again(self, model: object = None, **requested: Any) -> Run:
-        """The same input on another model, or with another question."""
+        """Return a run of the same input on another model, or with another metric."""
         model = self.model if model is None else model
         return Run(model, self.args, self.kwargs, **(requested or self.requested))
 
     def row(self, number: int) -> tuple[Any, ...]:
-        """The arguments with one row of each array that has as many as the first."""
+        """Return the arguments with one row of each array that has as many rows as the first."""
         count = self.arrays[0].shape[0] if self.arrays and self.arrays[0].ndim else 0
         if not 0 <= number < count:
             raise ArgumentError(
@@ -256,41 +258,41 @@ class Run:
         return sorted({name.partition("#")[0] for name in self.calls if "#" in name})
 
     def call(self, make: Callable[..., Any], key: tuple[Any, ...] = (), *supplied: object) -> Any:
-        """Call a compiled function of the model, the arrays of its input, the target, and what else
-        is supplied. `make` makes it of `Asked` and the key, once.
+        """Call the compiled function `make(plan, *key)` with the model, the arrays of its input,
+        the target, and further arguments.
         """
         with unchanged([self.model]), untracked():
-            run = compiled(make, self.asked, *key)
+            run = compiled(make, self.plan, *key)
             return run(self.model, self.arrays, self.target, *supplied)
 
-    def chosen(self, settings: object) -> Chosen:
-        """Settings by place, those of this very input given it."""
+    def chosen(self, settings: object) -> TargetSettings:
+        """Return the settings with their targets; those that freeze a return get this input."""
         results = []
         for target, setting in values_by_target(self.model, settings):
             if setting.kind == "freeze" and setting.example is None:
-                setting = setting._replace(example=self.args, said="x")
+                setting = setting._replace(example=self.args, example_name="x")
             location = target.name.partition(f" {ARROW} ")[0]
             if location not in self.before.returns:
                 raise PathError(
                     f'"{location}" did not run on this input, or returned no floating '
                     f"array{hint(location, self.calls)}"
                 )
-            place, at_input, parts = home_of(target, setting)
+            place, at_input, parts = patch_point(target, setting)
             shape = self.before.returns[location].shape
             shape = (*shape[:-1], place.in_features) if at_input else shape
             check_parts(target.name, parts, [at[-1] for _, at in setting.parts], shape)
             results.append((target, setting))
         return results
 
-    def changed(self, chosen: Chosen, on: Sequence[bool], before: Looked) -> Looked:
-        """Run with these settings, of which only some may be on; compared with `before`."""
-        pairs = zip(filled(self.model, chosen), on)
+    def changed(self, chosen: TargetSettings, on: Sequence[bool], before: RunResult) -> RunResult:
+        """Run with these settings, each on or off, and compare with `before`."""
+        pairs = zip(with_values(self.model, chosen), on)
         numbers = [numbers_of(setting, flag) for (_, setting), flag in pairs]
         return self.call(changed, (kinds_of(chosen),), numbers, before.returns)
 
 
-def kinds_of(chosen: Chosen) -> Kinds:
-    """Return settings by path with what a compiled run depends on: all but their numbers."""
+def kinds_of(chosen: TargetSettings) -> SettingKinds:
+    """Return the static part of settings by path: all but their numbers."""
     return tuple(
         (
             target.name,
@@ -302,12 +304,12 @@ def kinds_of(chosen: Chosen) -> Kinds:
     )
 
 
-def _kept(module: object, inputs: object, outputs: object) -> dict[str, Any]:
+def _first_floating(module: object, inputs: object, outputs: object) -> dict[str, Any]:
     array = next(filter(is_floating, jax.tree.leaves(outputs)), None)
     return {} if array is None else {"first": array}
 
 
-def _named(model: object, log: Log) -> OrderedDict[str, Any]:
+def _returns_by_call(model: object, log: Log) -> OrderedDict[str, Any]:
     names = {module: name for name, module in names_of(model).items()}
     counts: dict[str, int] = {}
     result = OrderedDict()  # JAX sorts a plain dict
@@ -348,7 +350,7 @@ def first_array(output: object, model: object) -> Any:
 
 
 def is_traced_leaf(leaf: object) -> bool:
-    """Return True if a leaf of the arguments is traced; anything else is fixed."""
+    """Return True if a leaf of the arguments is traced; other leaves are static."""
     return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
 
 
@@ -384,7 +386,7 @@ def default_loss(output: Any, target: Any) -> Any:
 def as_module(
     model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[CoreModule, tuple[Any, ...], dict[str, Any]]:
-    """A model as a module, with the arguments that remain for it."""
+    """Return a model as a module, with the arguments for it."""
     if isinstance(model, CoreModule):
         return model, args, kwargs
     if not is_foreign(model) or framework_of(model) == "torch":

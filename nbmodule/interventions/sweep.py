@@ -18,9 +18,9 @@ from nbmodule.base.sockets import Shown
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.interventions.apply_settings import numbers_of
-from nbmodule.interventions.patch import filled
-from nbmodule.interventions.run import Asked, Chosen, Kinds, Metric, Run, kinds_of
-from nbmodule.interventions.targets import Target, heads_of, home_of, names_of, targets
+from nbmodule.interventions.patch import with_values
+from nbmodule.interventions.run import Metric, Run, RunPlan, SettingKinds, TargetSettings, kinds_of
+from nbmodule.interventions.targets import Target, heads_of, names_of, patch_point, targets
 from nbmodule.interventions.values import Setting, zero
 
 if TYPE_CHECKING:
@@ -45,8 +45,8 @@ def sweep(
     chunk: int = 16,
     **kwargs: object,
 ) -> Sweep:
-    """Change each head of each layer (or channel, unit, token, layer) one by one, and see what it
-    does to the loss or an output.
+    """Change each head of each layer (or channel, unit, token, layer) one by one, and measure the
+    effect on the loss or on an output.
 
     All runs are one compiled call, `chunk` of them at a time.
 
@@ -54,13 +54,13 @@ def sweep(
         model: A module, or a model of Flax, Equinox, Haiku or Keras.
         x: Its input; a tuple is a list of arguments.
         over: `heads`, `channels`, `units`, `tokens` or `layers`.
-        setting: What is done to each; `nb.zero()` by default. It names no parts itself.
+        setting: The change of each; `nb.zero()` by default. It names no parts itself.
         only: Modules, paths or globs; by default all that have such parts: attention layers, those
             with a layout of images, linear layers.
         block: How many neighbors are changed at a time.
-        target: What the output should be: the loss is looked at.
+        target: The expected output; the loss is measured.
         loss: A function of (output, target), as in `nb.what_if`.
-        metric: Instead of a target what is looked at, as in `nb.what_if`.
+        metric: The number to measure instead of a loss, as in `nb.what_if`.
         chunk: How many runs are done at the same time; less takes less memory.
         **kwargs: Keyword arguments of the model.
 
@@ -75,7 +75,7 @@ def sweep(
     """
     args = x if isinstance(x, tuple) else (x,)
     run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
-    return swept(run, over, setting, only=only, block=block, chunk=chunk)
+    return run_sweep(run, over, setting, only=only, block=block, chunk=chunk)
 
 
 def trace_causes(
@@ -88,11 +88,11 @@ def trace_causes(
     chunk: int = 16,
     **kwargs: object,
 ) -> Sweep:
-    """Put what each module returned at each position in a clean run into a corrupted one: where is
-    what makes the difference?
+    """Restore the return of each module at each position of a clean run in a corrupted run, one by
+    one (causal tracing).
 
     `values` are the metric with that one return restored, `recovered` the share of the difference
-    that comes back: 1 where the output is as in the clean run, 0 where nothing changes.
+    that it recovers: 1 where the output is as in the clean run, 0 where nothing changes.
 
     Args:
         model: A module, or a model of Flax, Equinox, Haiku or Keras.
@@ -122,7 +122,9 @@ def trace_causes(
         )
     run = Run(model, corrupted, kwargs, metric=metric)
     whole = Run(model, clean, kwargs, metric=metric)
-    result = swept(run, "tokens", Setting("example", example=whole.args), only=only, chunk=chunk)
+    result = run_sweep(
+        run, "tokens", Setting("example", example=whole.args), only=only, chunk=chunk
+    )
     result.clean = float(whole.before.metric)
     return result
 
@@ -133,17 +135,17 @@ class Sweep(Shown):
 
     Attributes:
         name: The class of the model.
-        over: What it went over.
-        setting: What was done to each.
+        over: The kind of parts.
+        setting: The change of each part.
         rows: Paths of the modules.
         columns: Indices of the parts, the first one of each block; one empty text for whole layers.
         values: The metric of each run, `(rows, columns)`; NaN also where a module has no such part,
             see `has`.
         before: The metric without any setting.
-        noun: What the metric is.
+        noun: Name of the metric.
         block: How many neighbors were changed at a time.
         counts: How many parts each row has.
-        notes: What was left out.
+        notes: Modules that were left out.
         clean: Of `nb.trace_causes` the metric of the clean run.
     """
 
@@ -167,8 +169,8 @@ class Sweep(Shown):
 
     @property
     def recovered(self) -> np.ndarray:
-        """Of `nb.trace_causes` the share of the difference between the two runs that each place
-        brings back.
+        """Of `nb.trace_causes` the share of the difference between the two runs that each return
+        recovers.
         """
         if self.clean is None:
             raise ArgumentError(
@@ -195,8 +197,8 @@ class Sweep(Shown):
             if self.has(r, c)
         ]
 
-    def most(self, count: int = 5) -> list[Found]:
-        """The places that change most, the largest first; what is not finite before all others.
+    def most(self, count: int = 5) -> list[SweepCell]:
+        """The largest changes first; numbers that are not finite come before all others.
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
@@ -208,20 +210,20 @@ class Sweep(Shown):
         places = sorted(self._places(), key=lambda location: -shown[location])
         return [self.at(*place) for place in places[:count]]
 
-    def at(self, row: int, column: int) -> Found:
-        """One place of the map, with the setting that was tried there."""
+    def at(self, row: int, column: int) -> SweepCell:
+        """Return one cell of the map, with its setting."""
         part = OVER[self.over]
         first = int(self.columns[column]) if part else 0
         indices = tuple(range(first, min(first + self.block, self.counts[row]))) if part else ()
         setting = self.setting._replace(parts=((part, indices),) if part else ())
-        return Found(
+        return SweepCell(
             self.rows[row],
             setting,
             float(self.values[row, column]),
             float(self.shown_values[row, column]),
         )
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[SweepCell]:
         return (self.at(*place) for place in self._places())
 
     def __len__(self) -> int:
@@ -229,7 +231,7 @@ class Sweep(Shown):
 
     @property
     def facts(self) -> tuple[str, ...]:
-        """The title: what was done, and to what it is compared."""
+        """The parts of the title."""
         part = OVER[self.over] or "layer"
         blocks = "" if self.block == 1 else f" in blocks of {self.block}"
         before = f"{self.noun} {format_number(self.before)}"
@@ -261,10 +263,8 @@ class Sweep(Shown):
 
 
 @dataclass(frozen=True)
-class Found:
-    """One place of a sweep: its path, the setting, the metric, and what the heat map shows
-    there.
-    """
+class SweepCell:
+    """One cell of a sweep: path, setting, metric, and the number in the heat map."""
 
     path: str
     setting: Setting
@@ -272,10 +272,10 @@ class Found:
     shown: float
 
 
-def swept(
+def run_sweep(
     run: Run, over: str, setting: Setting, *, only: object = None, block: int = 1, chunk: int = 16
 ) -> Sweep:
-    """Run all of a sweep; see `sweep`."""
+    """Run a sweep; see `sweep`."""
     _check(run, over, setting, block, chunk)
     block, chunk, part = int(block), int(chunk), OVER[over]
     tried = setting
@@ -283,21 +283,21 @@ def swept(
         tried = setting._replace(example=run.args)
     # another run has no one value for what is called several times
     repeated = run.repeated if only is None and tried.example is not None else []
-    modules, counts = _swept_over(run, over, only, repeated)
+    modules, counts = _swept_modules(run, over, only, repeated)
     starts = range(0, max(counts), block)
     cells = [
         (r, c) for r, count in enumerate(counts) for c, start in enumerate(starts) if start < count
     ]
-    chosen: Chosen = [
+    chosen: TargetSettings = [
         (target, tried._replace(parts=((part, tuple(range(min(block, n)))),) if part else ()))
         for target, n in zip(modules, counts)
     ]
-    numbers = [numbers_of(setting) for _, setting in filled(run.model, chosen)]
+    numbers = [numbers_of(setting) for _, setting in with_values(run.model, chosen)]
     on = np.zeros((len(cells), len(modules)), bool)
     on[np.arange(len(cells)), [r for r, _ in cells]] = True
     values = np.full((len(modules), len(starts)), np.nan)
     values[tuple(zip(*cells))] = run.call(
-        _sweeping,
+        _sweep_function,
         (kinds_of(chosen), part, chunk),
         numbers,
         on,
@@ -319,9 +319,11 @@ def swept(
     )
 
 
-def _sweeping(asked: Asked, settings: Kinds, part: str, chunk: int) -> Callable[..., Any]:
-    """Return a function of all cells of a sweep: rows are switched on one by one, and the indices
-    are inputs.
+def _sweep_function(
+    plan: RunPlan, settings: SettingKinds, part: str, chunk: int
+) -> Callable[..., Any]:
+    """Return a function that computes the metric of each cell; the row that is on and its first
+    index are inputs.
     """
 
     def sweeping(
@@ -332,7 +334,7 @@ def _sweeping(asked: Asked, settings: Kinds, part: str, chunk: int) -> Callable[
             numbers = [[flag, *others] for flag, (_, *others) in zip(flags, fixed)]
             for each in numbers if part else ():
                 each[3] = each[3] + first
-            return asked.run(model, arrays, target, settings, numbers).metric
+            return plan.run(model, arrays, target, settings, numbers).metric
 
         return jax.lax.map(one, (on, jnp.asarray(start)), batch_size=min(chunk, on.shape[0]))
 
@@ -363,10 +365,10 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
             raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}.")
 
 
-def _swept_over(
+def _swept_modules(
     run: Run, over: str, only: object, left_out: list[str]
 ) -> tuple[list[Target], list[int]]:
-    """The modules of a sweep, each with how many parts it has."""
+    """Return the modules of a sweep, each with its number of parts."""
     named = names_of(run.model)
     ran = {
         path: named[path] for path in run.before.returns if path in named and path not in left_out
@@ -400,7 +402,7 @@ def _swept_over(
 
 
 def _count(over: str, path: str, run: Run, is_named: bool) -> int:
-    """Return the number of such parts of a module; 0 if it is not meant."""
+    """Return the number of parts of a module; 0 if it is not swept over."""
     shape, module = run.before.returns[path].shape, names_of(run.model)[path]
     if over == "heads":
         return heads_of(module)[0]
@@ -410,7 +412,7 @@ def _count(over: str, path: str, run: Run, is_named: bool) -> int:
         return 0
     if over == "units" and not (is_named or hasattr(module, "out_features")):
         return 0
-    location = home_of(Target(path, module), Setting("zero", ((OVER[over], (0,)),)))
+    location = patch_point(Target(path, module), Setting("zero", ((OVER[over], (0,)),)))
     axis = location.parts[0].axis
     least = 3 if over == "tokens" else 1
     return shape[axis] if len(shape) >= max(least, -axis) else 0

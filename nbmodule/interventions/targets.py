@@ -18,13 +18,13 @@ HEAD_COUNTS = ("num_heads", "n_heads", "n_head", "heads")
 
 
 class Target(NamedTuple):
-    """One place of a model."""
+    """A module, a tap or an edge of a model."""
 
     name: str
     module: Any
     tap: str | None = None
     receiver: Any = None
-    """Of an edge: the module that alone sees the change."""
+    """Of an edge: the module that gets the changed return."""
 
     @property
     def place(self) -> Any:
@@ -33,11 +33,11 @@ class Target(NamedTuple):
 
 
 def values_by_target(model: object, given: object) -> list[tuple[Target, Setting]]:
-    """A mapping from places to settings as a list, in the order in which it was written.
+    """Return the settings with their targets, in the order of the mapping.
 
     Raises:
-        PathError: there is no such place.
-        ArgumentTypeError: what is given is no such mapping.
+        PathError: a target does not exist.
+        ArgumentTypeError: `given` is no mapping from targets to settings.
     """
     if not isinstance(given, Mapping):
         raise ArgumentTypeError(
@@ -57,7 +57,7 @@ def values_by_target(model: object, given: object) -> list[tuple[Target, Setting
 
 
 def targets(model: Any, key: Any) -> list[Target]:
-    """The places that a key names: a module or its path, a glob, a tap below a module, or an edge
+    """Return the targets of a key: a module or its path, a glob, a tap below a module, or an edge
     `a -> b`.
     """
     if isinstance(key, str) and ARROW in key:
@@ -72,8 +72,8 @@ def targets(model: Any, key: Any) -> list[Target]:
 
 
 def _owner_of_tap(model: Any, key: str) -> Any:
-    """Return the module in whose call a tap is; None for paths of modules, and for names that are
-    more likely a misspelled child.
+    """Return the module that calls a tap; None for paths of modules, and for names that resemble a
+    child.
     """
     prefix, _, tap = key.rpartition(".")
     owners = modules_named(model, prefix) if prefix else [model]
@@ -112,7 +112,7 @@ class PartAxis(NamedTuple):
     width: int = 1
 
 
-class Hold(NamedTuple):
+class PatchPoint(NamedTuple):
     """The point at which a value is applied; for a head, the input of the output projection."""
 
     place: Any
@@ -120,17 +120,17 @@ class Hold(NamedTuple):
     parts: tuple[PartAxis, ...]
 
 
-def home_of(target: Target, setting: Setting) -> Hold:
-    """The place and the axes of a setting.
+def patch_point(target: Target, setting: Setting) -> PatchPoint:
+    """Return the point and the axes of a setting.
 
     Raises:
-        ArgumentError: the place has no such part.
+        ArgumentError: the target has no such part.
     """
     names = [name for name, _ in setting.parts]
     module, is_tap = target.module, target.tap is not None
     if "head" not in names or is_tap:
         parts = tuple(PartAxis(name, _axis(name, module, is_tap)) for name in names)
-        return Hold(target.place, False, parts)
+        return PatchPoint(target.place, False, parts)
     heads, projection = heads_of(module)
     if projection is None:
         raise ArgumentError(
@@ -149,7 +149,7 @@ def home_of(target: Target, setting: Setting) -> Hold:
     parts = tuple(
         joined if name == "head" else PartAxis(name, _axis(name, module, False)) for name in names
     )
-    return Hold(projection, True, parts)
+    return PatchPoint(projection, True, parts)
 
 
 def heads_of(module: object) -> tuple[int, Any]:
@@ -166,7 +166,7 @@ def heads_of(module: object) -> tuple[int, Any]:
 
 
 def _own(module: object, name: str) -> Any:
-    """An attribute, or None: without the search for what else may have been meant."""
+    """Return an attribute or None, without the hints of `Module.__getattr__`."""
     return vars(module).get(name, getattr(type(module), name, None))
 
 

@@ -1,9 +1,9 @@
 """Values for the returns of submodules: `nb.zero(head=2)`, `nb.scale_by(0.5)`,
 `nb.from_example(x)`.
 
-A setting says nothing of where: a mapping from places to settings does (`nb.patch`, `nb.what_if`,
-`nb.sweep`). Its kind and the parts it names are static; the number, the indices and the values are
-inputs of what is compiled, so that another number compiles nothing.
+A mapping from targets to settings says where they apply (`nb.patch`, `nb.what_if`, `nb.sweep`). The
+kind and the names of parts are static; the number, the indices and the values are inputs of the
+compiled program, so that another number compiles nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Part = int | Iterable[int] | None
 
 
 class Setting(NamedTuple):
-    """One way to change what a submodule returns; made by `nb.zero`, `nb.scale_by` and the like."""
+    """A change of the return of a submodule; made by `nb.zero`, `nb.scale_by` and others."""
 
     kind: str
     """`zero`, `mean`, `example`, `scale`, `noise`, `freeze` or `skip`."""
@@ -37,10 +37,10 @@ class Setting(NamedTuple):
     seed: int = 0
     example: tuple[Any, ...] | None = None
     """Arguments of the model that values or means are taken from."""
-    said: str = "x_other"
+    example_name: str = "x_other"
     """Name of the example in code."""
     values: tuple[Any, ...] = ()
-    """Arrays that are put in place of the return, once the model was run on the example."""
+    """Arrays that replace the return, from a run of the model on the example."""
 
     @property
     def words(self) -> str:
@@ -56,14 +56,12 @@ class Setting(NamedTuple):
         )
 
     def __repr__(self) -> str:
-        """The call that makes it; an example is written `x_other` unless it is known what it is
-        called.
-        """
+        """The call that makes it; an example is written `x_other` if its name is not known."""
         arguments = []
         if self.kind in ("scale", "noise"):
             arguments.append(f"{self.number:g}")
         if self.example is not None:
-            arguments.append(self.said)
+            arguments.append(self.example_name)
         if self.kind == "noise" and self.seed:
             arguments.append(f"seed={self.seed}")
         arguments += [f"{name}={at[0] if len(at) == 1 else list(at)}" for name, at in self.parts]
@@ -85,11 +83,11 @@ KINDS = {
 def zero(
     *, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
-    """Set what a submodule returns to zero (zero ablation).
+    """Set the return of a submodule to zero (zero ablation).
 
     Args:
-        head: Heads of an attention layer: what they hand to its output projection. A number, or
-            several.
+        head: Heads of an attention layer: their part of the input of its output projection. A
+            number, or several.
         channel: Channels of an image.
         unit: Indices of the last axis.
         token: Positions of a sequence, the axis before the last.
@@ -107,8 +105,8 @@ def zero(
 def to_mean(
     *example: object, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
-    """Set what a submodule returns to its mean over rows and positions, for each unit or channel by
-    itself (mean ablation).
+    """Set the return of a submodule to its mean over rows and positions, for each unit or channel
+    (mean ablation).
 
     Args:
         *example: Arguments of the model on which the mean is taken; by default those of the run
@@ -128,7 +126,7 @@ def to_mean(
 def from_example(
     *example: object, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
-    """Set what a submodule returns to what it returns for another example (activation patching).
+    """Set the return of a submodule to its return for another example (activation patching).
 
     Args:
         *example: Arguments of the model; of the same shapes as those of the run, or with one row
@@ -158,10 +156,10 @@ def from_example(
 def scale_by(
     factor: float, *, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
-    """Multiply what a submodule returns.
+    """Multiply the return of a submodule.
 
     Args:
-        factor: 1 leaves it as it is; negative numbers turn it around.
+        factor: 1 changes nothing; negative numbers change the sign.
         head: As in `nb.zero`.
         channel: As in `nb.zero`.
         unit: As in `nb.zero`.
@@ -184,11 +182,11 @@ def add_noise(
     unit: Part = None,
     token: Part = None,
 ) -> Setting:
-    """Add Gaussian noise to what a submodule returns; the same noise at each run.
+    """Add Gaussian noise to the return of a submodule; the same noise at each run.
 
     Args:
         deviation: Standard deviation, in units of the return.
-        seed: Another seed is other noise.
+        seed: Another seed gives other noise.
         head: As in `nb.zero`.
         channel: As in `nb.zero`.
         unit: As in `nb.zero`.
@@ -211,12 +209,12 @@ def add_noise(
 def freeze(
     *example: object, head: Part = None, channel: Part = None, unit: Part = None, token: Part = None
 ) -> Setting:
-    """Hold what a submodule returns at what it was before anything else was changed.
+    """Keep the return of a submodule as it is without any setting.
 
-    So it does not pass on what other settings do to its input.
+    So the effect of other settings on its input ends there.
 
     Args:
-        *example: Arguments of the model for which it is held; in `nb.what_if` and `nb.sweep` by
+        *example: Arguments of the model for that run; in `nb.what_if` and `nb.sweep` by
             default those of the run.
         head: As in `nb.zero`.
         channel: As in `nb.zero`.
@@ -239,8 +237,8 @@ def freeze(
 
 
 def skip() -> Setting:
-    """Hand on what a submodule was given as what it returns: of a block with a shortcut only the
-    shortcut is left.
+    """Replace the return of a submodule by its input: of a block with a shortcut only the shortcut
+    is left.
 
     For a branch beside a shortcut, such as `x + attention(x)`, that is `nb.zero()`.
 
@@ -255,7 +253,7 @@ def skip() -> Setting:
 
 
 def _setting(kind: str, indices: tuple[Part, ...], **fields: Any) -> Setting:
-    """Return a setting of the parts that are named, in order, each with its indices."""
+    """Return a setting with the indices of the parts that are named."""
     parts = tuple(
         (name, _indices(f"nb.{KINDS[kind][0]}: {name}", index))
         for name, index in zip(PARTS, indices)
@@ -265,7 +263,7 @@ def _setting(kind: str, indices: tuple[Part, ...], **fields: Any) -> Setting:
 
 
 def _number(where: str, name: str, value: Any) -> float:
-    """A number as it was given, of Python, NumPy or JAX."""
+    """Return a number of Python, NumPy or JAX as a float."""
     try:
         if isinstance(value, (bool, str)):
             raise TypeError

@@ -1,5 +1,5 @@
-"""`nb.what_if`: one input, some settings, and what they change: the output, each later module, the
-loss.
+"""`nb.what_if`: the effect of settings on the output, on each later module and on the loss, for one
+input.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from nbmodule.interventions.apply_settings import (
 )
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
-from nbmodule.interventions.patch import filled
-from nbmodule.interventions.run import Chosen, Looked, Metric, Run
-from nbmodule.interventions.sweep import ZERO, Sweep, swept
+from nbmodule.interventions.patch import with_values
+from nbmodule.interventions.run import Metric, Run, RunResult, TargetSettings
+from nbmodule.interventions.sweep import ZERO, Sweep, run_sweep
 from nbmodule.interventions.targets import targets
 from nbmodule.interventions.values import Setting
 
@@ -43,10 +43,9 @@ class WhatIfResult:
     Attributes:
         before: The first array that the model returned.
         after: The same with the settings.
-        changes: For each call how far its return is off, `|after - before| / |before|`, in the
-            order in which they began. The number of a call stands behind its path: `blocks.0.act#1`
-            is the second call.
-        metric_before: The loss, or the metric; None if none was asked for.
+        changes: Relative change of the return of each call, `|after - before| / |before|`, in the
+            order in which the calls began. `blocks.0.act#1` is the second call of `blocks.0.act`.
+        metric_before: The loss or the metric; None if there is none.
         metric_after: The same with the settings.
     """
 
@@ -62,8 +61,8 @@ class WhatIfResult:
         return self.after - self.before
 
 
-class Tried(NamedTuple):
-    """One setting at one place, as that is written in code; on or off."""
+class Trial(NamedTuple):
+    """One setting at the path of its target, on or off."""
 
     where: str
     setting: Setting
@@ -80,8 +79,8 @@ def what_if(
     metric: Metric = None,
     **kwargs: object,
 ) -> WhatIf:
-    """Change what submodules return, and see what follows: the output before and after, how far
-    each later module is off, the loss.
+    """Change the returns of submodules, and compare the output, each later return and the loss with
+    a clean run.
 
     Nothing of the model changes, also no buffer, random stream or flag. One compiled run serves all
     settings of one kind.
@@ -90,11 +89,11 @@ def what_if(
         model: A module, or a model of Flax, Equinox, Haiku or Keras.
         x: Its input; a tuple is a list of arguments.
         settings: From places to settings, as `nb.patch` takes them.
-        target: What the output should be: the loss before and after is looked at.
+        target: The expected output; the loss before and after is computed.
         loss: A function of (output, target); by default cross entropy for integer targets, else the
             mean squared error.
-        metric: Instead of a target a function of the output; or the index of a class: the mean of
-            that output; or a whole index.
+        metric: Instead of a target: a function of the output, the index of a class (the mean of
+            that output), or a whole index.
         **kwargs: Keyword arguments of the model.
 
     Raises:
@@ -126,7 +125,7 @@ class WhatIf(Shown):
 
     Attributes:
         run: The model and its input.
-        current: The run of the model as it is tried: with its edits, if there are any.
+        current: The run of the model with its edits.
         tried: The settings, in order.
         edited: The edits, as names of methods of `nb.edit` with their arguments; they are made on a
             copy of the model until `keep()`.
@@ -136,14 +135,14 @@ class WhatIf(Shown):
 
     def __init__(self, run: Run, settings: Mapping[Any, Any] | None = None) -> None:
         self.run = self.current = run
-        self.tried: list[Tried] = []
+        self.tried: list[Trial] = []
         self.edited: list[tuple[str, tuple[Any, ...]]] = []
         self.swept: Sweep | None = None
         self.attributed: Attribution | None = None
         self._edits = Edits(run.model, run.args, run.kwargs)
         self._past: list[Callable[[], None]] = []
-        self._result: tuple[Looked, WhatIfResult] | None = None
-        """A result, and the clean run that it is compared with."""
+        self._result: tuple[RunResult, WhatIfResult] | None = None
+        """The result, and the clean run with which it was computed."""
         if settings:
             self.add(settings)
 
@@ -154,7 +153,7 @@ class WhatIf(Shown):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of what the clean run returned, which is held."""
+        """Bytes of the returns of the clean run."""
         return sum({id(x): x.nbytes for x in self.run.before.returns.values()}.values())
 
     @property
@@ -162,7 +161,7 @@ class WhatIf(Shown):
         """The effect of the settings and edits, as data."""
         self._follow()
         if self._result is None or (not self.edited and self._result[0] is not self.run.before):
-            self._result = self._looked()
+            self._result = self._compute()
         return self._result[1]
 
     @property
@@ -177,8 +176,8 @@ class WhatIf(Shown):
 
     @property
     def has_changed(self) -> bool:
-        """True if the model has other values than when it was run; never with edits, which are
-        tried on a copy and compared with what that was made of.
+        """True if variables of the model have changed since the clean run; never with edits, which
+        are made on a copy.
         """
         return not self.edited and self.run.has_changed
 
@@ -186,7 +185,7 @@ class WhatIf(Shown):
         if self.has_changed:
             self.run.renew()
 
-    def _looked(self) -> tuple[Looked, WhatIfResult]:
+    def _compute(self) -> tuple[RunResult, WhatIfResult]:
         self._follow()
         before, run = self.run.before, self.current
         on = [item.on for item in self.tried]
@@ -202,7 +201,7 @@ class WhatIf(Shown):
 
     # -- settings --
     def add(self, settings: Mapping[Any, Any]) -> WhatIf:
-        """Add settings; one that cannot be leaves all as it was.
+        """Add settings; if one is invalid, nothing changes.
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -210,8 +209,8 @@ class WhatIf(Shown):
             >>> float(found.result.after.max())
             0.0
         """
-        new = [Tried(target.name, setting) for target, setting in self.current.chosen(settings)]
-        return self._tried([*self.tried, *new])
+        new = [Trial(target.name, setting) for target, setting in self.current.chosen(settings)]
+        return self._set_trials([*self.tried, *new])
 
     def turn(self, number: int, value: float) -> WhatIf:
         """Give another number to a setting: the factor of `nb.scale_by`, the deviation of
@@ -234,24 +233,24 @@ class WhatIf(Shown):
         self._at(number)
         return self._with(number)
 
-    def _at(self, number: int) -> Tried:
+    def _at(self, number: int) -> Trial:
         if not 0 <= number < len(self.tried):
             raise ArgumentError(
                 f"there are {len(self.tried)} settings, counted from 0: no setting {number}."
             )
         return self.tried[number]
 
-    def _with(self, number: int, *new: Tried) -> WhatIf:
-        return self._tried([*self.tried[:number], *new, *self.tried[number + 1 :]])
+    def _with(self, number: int, *new: Trial) -> WhatIf:
+        return self._set_trials([*self.tried[:number], *new, *self.tried[number + 1 :]])
 
-    def _tried(self, tried: list[Tried]) -> WhatIf:
+    def _set_trials(self, tried: list[Trial]) -> WhatIf:
         with self._step():
             self.tried = tried
         return self
 
     @contextmanager
     def _step(self) -> Iterator[None]:
-        """Change the state inside and look; `undo` takes that back, and an error does at once."""
+        """Change the state in the block and compute the result; `undo` or an error restores it."""
         state = {name: getattr(self, name) for name in _STATE}
 
         def back() -> None:
@@ -259,7 +258,7 @@ class WhatIf(Shown):
 
         try:
             yield
-            self._result = self._looked()
+            self._result = self._compute()
         except BaseException:
             back()
             raise
@@ -279,7 +278,7 @@ class WhatIf(Shown):
             raise ArgumentError(f"an edit must be one of {', '.join(EDITS)}, got {method!r}.")
         self._follow()
         with self._step():
-            with other_keys():
+            with separate_keys():
                 edits = Edits(copy.deepcopy(self.current.model), self.run.args, self.run.kwargs)
                 edits.made += self._edits.made
                 getattr(edits, method)(*args)
@@ -290,7 +289,7 @@ class WhatIf(Shown):
             self.edited = [*self.edited, (method, args)]
         return self
 
-    # -- what to look at --
+    # -- metrics --
     def look_at(
         self,
         metric: Metric = None,
@@ -298,7 +297,7 @@ class WhatIf(Shown):
         target: object = None,
         loss: Callable[..., Any] | None = None,
     ) -> WhatIf:
-        """Look at another number: the index of a class, a function of the output, or the loss of a
+        """Measure another number: the index of a class, a function of the output, or the loss of a
         target.
         """
         run = self.run.again(metric=metric, target=target, loss=loss)
@@ -308,19 +307,21 @@ class WhatIf(Shown):
         return self
 
     def sweep(self, over: str = "heads", setting: Setting = ZERO, **options: Any) -> Sweep:
-        """As `nb.sweep`, on the model as it is tried, without the settings."""
-        self.swept = swept(self._asked(), over, setting, **options)
+        """Sweep over the model with its edits, without the settings; see `nb.sweep`."""
+        self.swept = run_sweep(self._run_with_metric(), over, setting, **options)
         return self.swept
 
     def attribute(self, method: str = "gradient", **options: object) -> Attribution:
-        """As `nb.attribute`, on the model as it is tried, without the settings."""
-        run = self._asked()
+        """Attribute the output of the model with its edits, without the settings; see
+        `nb.attribute`.
+        """
+        run = self._run_with_metric()
         self.attributed = attribute(
             run.model, run.args, method=method, **run.requested, **options, **run.kwargs
         )
         return self.attributed
 
-    def _asked(self) -> Run:
+    def _run_with_metric(self) -> Run:
         if not self.run.noun:
             raise ArgumentError(
                 "no metric to display: give target= or metric= to nb.what_if, or call "
@@ -328,25 +329,22 @@ class WhatIf(Shown):
             )
         return self.current
 
-    # -- back, and for good --
+    # -- undo and keep --
     def undo(self) -> WhatIf:
-        """Take the last step back: a setting that was added, switched or dropped, an edit, or what
-        was kept.
-        """
+        """Undo the last step: a setting that was added, switched or dropped, an edit, or `keep`."""
         if not self._past:
             raise ArgumentError("there is nothing to undo.")
         self._past[-1]()
         return self
 
     def keep(self) -> WhatIf:
-        """Change the model itself: make the edits on it, and let each setting that is on change
-        every call from now on, as a hook does.
+        """Apply the edits to the model itself, and register each setting that is on as a hook that
+        changes every later call.
 
-        `undo()` takes that back. What was tried begins anew from there.
+        `undo()` reverts this. Afterwards there are no settings and no edits.
 
         Raises:
-            ArgumentError: a setting of a tap or of an edge, which only a block of `nb.patch` can
-                hold.
+            ArgumentError: a setting of a tap or of an edge, which only `nb.patch` can apply.
         """
         on = [item for item in self.tried if item.on]
         places = [target for target, _ in _chosen(self.current.model, on)]
@@ -356,14 +354,14 @@ class WhatIf(Shown):
             )
         if not on and not self.edited:
             raise ArgumentError("there is nothing to keep.")
-        undone = contextlib.ExitStack()  # takes back what was done, the last first
+        undone = contextlib.ExitStack()  # the steps in reverse order
         try:
             undone.callback(vars(self).update, {name: getattr(self, name) for name in _STATE})
             edits = Edits(self.run.model, self.run.args, self.run.kwargs)
             for method, args in self.edited:
                 getattr(edits, method)(*args)
                 undone.callback(edits.undo)
-            for handle in hooked(self.run.model, _chosen(self.run.model, on)):
+            for handle in register_hooks(self.run.model, _chosen(self.run.model, on)):
                 undone.callback(handle.remove)
             self.run = self.current = self.run.again()
         except BaseException:
@@ -376,7 +374,7 @@ class WhatIf(Shown):
 
     @property
     def code(self) -> str:
-        """The lines that do the same."""
+        """Python code with the same effect."""
         needs = "edits = nb.edit(model, x)" if "edits." in self.edit_code else ""
         lines = [needs, self.edit_code, code_of([item for item in self.tried if item.on])]
         return "\n".join(filter(None, lines))
@@ -386,7 +384,7 @@ class WhatIf(Shown):
 
     @printable_repr
     def __repr__(self) -> str:
-        """The settings and what they change most, as text."""
+        """The settings and the changes of returns, as text."""
         result = self.result
         title = self.name
         if result.metric_before is not None and result.metric_after is not None:
@@ -414,9 +412,9 @@ _far = itertools.count(2**30, 2**12)
 
 
 @contextmanager
-def other_keys() -> Iterator[None]:
-    """Draw keys for a trial from far ahead, each trial its own: the layers that are
-    made next draw as without it.
+def separate_keys() -> Iterator[None]:
+    """Draw keys in the block from a distant part of the stream, so that layers made afterwards get
+    the keys that they would get without it.
     """
     stream = random.default
     with unchanged([]):
@@ -427,21 +425,23 @@ def other_keys() -> Iterator[None]:
 EDITS = ("replace", "insert", "remove", "share", "freeze", "unfreeze", "reset", "set")
 
 
-def _chosen(model: object, tried: list[Tried]) -> Chosen:
-    """Return the tried settings, each with its target in a model."""
+def _chosen(model: object, tried: list[Trial]) -> TargetSettings:
+    """Return the settings with their targets in a model."""
     return [(targets(model, item.where)[0], item.setting) for item in tried]
 
 
-def hooked(model: object, chosen: Chosen) -> list[Any]:
-    """Settings as hooks on the modules; gives the handles, in order."""
+def register_hooks(model: object, chosen: TargetSettings) -> list[Any]:
+    """Register settings as hooks on the modules, and return the handles."""
     interventions = [
         Intervention(target, setting, Dials(setting, numbers_of(setting)))
-        for target, setting in filled(model, chosen)
+        for target, setting in with_values(model, chosen)
     ]
-    return [handle for item in by_place(interventions).items() for handle in _hooked(*item)]
+    return [
+        handle for item in by_place(interventions).items() for handle in _register_hooks_at(*item)
+    ]
 
 
-def _hooked(place: Any, at: Interventions) -> list[Any]:
+def _register_hooks_at(place: Any, at: Interventions) -> list[Any]:
     return [
         place.register_forward_pre_hook(lambda _, inputs: at.before(inputs, {})[0]),
         place.register_forward_hook(lambda _, inputs, outputs: at.after(inputs, outputs)),
@@ -453,13 +453,13 @@ def _number(metric: Any) -> float | None:
 
 
 def bar(share: float, width: int = 10) -> str:
-    """A share as a bar of at most `width` letters; more than all of it, or none, is full."""
+    """Return a share as a bar of at most `width` characters; a share above 1 or NaN is full."""
     full = width if not share < 1 else round(share * width)
     return "█" * full + " " * (width - full)
 
 
-def code_of(tried: list[Tried]) -> str:
-    """Settings as the block that makes them; those of one place as a list, in order."""
+def code_of(tried: list[Trial]) -> str:
+    """Return the `with nb.patch` block of settings; several at one path are a list."""
     call = "y = model(x)"
     if not tried:
         return call

@@ -25,12 +25,12 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError
 from nbmodule.interventions.attribute import Attribution
 from nbmodule.interventions.edit import first_line, scalars_of
-from nbmodule.interventions.patch import watched_at
+from nbmodule.interventions.patch import record_at
 from nbmodule.interventions.run import first_array
 from nbmodule.interventions.sweep import Sweep
 from nbmodule.interventions.targets import heads_of, names_of
 from nbmodule.interventions.values import KINDS, Setting
-from nbmodule.interventions.what_if import EDITS, WhatIf, other_keys
+from nbmodule.interventions.what_if import EDITS, WhatIf, separate_keys
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.comm.sources import WeakSource, register_source
@@ -101,7 +101,7 @@ def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
     module = names_of(run.model).get(path)
     if module is None:
         raise ArgumentError(f'{what_if.name} has no submodule "{path}".')
-    met = watched_at(run.model, None, run.args, {(module, True), (module, False)}, run.kwargs)
+    met = record_at(run.model, None, run.args, {(module, True), (module, False)}, run.kwargs)
     if not met:
         raise ArgumentError(f'"{path}" did not run on this input.')
     sizes = []
@@ -420,7 +420,7 @@ def _edit(what_if: WhatIf, message: dict[str, Any]) -> None:
         raise ArgumentError(f"a page asked for the edit {method!r}, which is not known")
     if method in ("replace", "insert"):
         is_after = bool(message.get("after"))
-        with other_keys():
+        with separate_keys():
             part, said = part_for(what_if, str(message.get("by")), path, method, is_after)
         what_if.edit(method, _after(path) if is_after else path, part, said)
     else:
