@@ -1,5 +1,5 @@
-"""Run one submodule alone: in a frame whose writes are thrown away, unseen by any tracker;
-compiled, to measure what it costs.
+"""Run one submodule by itself, untracked and with its writes discarded; compiled, to measure its
+cost.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ REPEATS = 5
 
 
 def thrown_away(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
-    """Call `fn`; what it writes into variables is forgotten."""
+    """Call `fn` and discard its writes into variables."""
     with untracked():
         return framed(lambda frame: fn(*args, **kwargs))
 
 
 def arguments_of(call: Call) -> tuple[Any, Any] | None:
-    """Return the arguments of a call with arrays as shapes; None where they are not known."""
+    """Return the arguments of a call with arrays as shapes; None if they are not known."""
     shapes = call.values.get("given")
     if not isinstance(shapes, StaticLeaf):
         return None
@@ -57,8 +57,8 @@ def pure_call(
 
 
 def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
-    """A submodule as a compiled function of its variables and its arguments, with examples of both;
-    None if that cannot be.
+    """Return a submodule as a traced function of its variables and arguments, with examples of
+    both; None if its arguments are not known.
     """
     supplied, module = arguments_of(call), call.module
     if supplied is None or module is None:
@@ -81,8 +81,8 @@ def _example(shape: Any) -> Any:
 def for_each(
     calls: Sequence[Call], measure_one: Callable[[Any, list[Any], list[Any]], dict[str, Any]]
 ) -> None:
-    """Set what `measure_one(traced, values, examples)` finds on all calls of equal modules with
-    one kind of arguments.
+    """Set the attributes that `measure_one(traced, values, examples)` returns on all calls of equal
+    modules with equal shapes of arguments.
     """
     existing: dict[Any, dict[str, Any]] = {}
     for call in calls:
@@ -95,7 +95,7 @@ def for_each(
             try:
                 result = compiled_alone(call)
                 existing[key] = measure_one(*result) if result is not None else {}
-            # a submodule that does not run alone has no figures; the calls stay as they are
+            # a submodule that cannot run by itself has no figures
             except Exception as error:
                 if is_of_signal(error):
                     raise
@@ -105,9 +105,7 @@ def for_each(
 
 
 def estimate(calls: Sequence[Call]) -> None:
-    """Set the FLOPs of each call, and the bytes that the compiler expects the submodule to
-    access.
-    """
+    """Set the FLOPs of each call, and the compiler's estimate of accessed bytes."""
 
     def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
         cost = traced.lower().cost_analysis() or {}
@@ -118,7 +116,7 @@ def estimate(calls: Sequence[Call]) -> None:
 
 
 def timed(call: Callable[[], Any], runs: int, warm: int = 3) -> list[float]:
-    """The seconds of some runs, without what is copied for each."""
+    """Return the seconds of each run; `call()`, which prepares a run, is not measured."""
     results = []
     for number in range(-warm, runs):
         run = call()
@@ -130,8 +128,8 @@ def timed(call: Callable[[], Any], runs: int, warm: int = 3) -> list[float]:
 
 
 def measure(calls: Sequence[Call]) -> None:
-    """Set the seconds of each call to what its submodule takes alone, compiled: the median of a few
-    runs.
+    """Set the seconds of each call to those of its submodule by itself, compiled: the median of a
+    few runs.
     """
 
     def one(traced: Any, values: list[Any], examples: list[Any]) -> dict[str, Any]:
@@ -139,5 +137,5 @@ def measure(calls: Sequence[Call]) -> None:
         results = timed(lambda: lambda: compiled(values, examples), REPEATS, warm=1)
         return {"seconds": statistics.median(results), "start": None, "compiling": None}
 
-    with jax.disable_jit(False):  # where JAX refuses what was compiled beforehand
+    with jax.disable_jit(False):  # under that setting JAX refuses compiled programs
         for_each(calls, one)

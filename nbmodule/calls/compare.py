@@ -27,12 +27,11 @@ class Pair:
         path: Path of the call.
         actual: The call.
         expected: The call of the reference.
-        gap: How far the returns are apart.
-        input_gap: How far the arguments are apart; None where one side did not keep them.
-        fault: `module` if the module itself is at fault, `input` if its input was already
-            different, `inside` if a module that it calls is at fault, `tap` for the first value
-            named by `nb.tap` that differs (the module around it is to be asked), empty if the
-            returns agree.
+        gap: Distance of the returns.
+        input_gap: Distance of the arguments; None if one side did not keep them.
+        fault: `module` if the module itself is at fault, `input` if its input already differs,
+            `inside` if a module that it calls is at fault, `tap` for the first value named by
+            `nb.tap` that differs, empty if the returns agree.
     """
 
     def __init__(self, actual: Call, expected: Call, rtol: float, atol: float) -> None:
@@ -58,8 +57,8 @@ class Pair:
 
     @property
     def returns(self) -> tuple[list[Any], list[Any]]:
-        """The arrays that came out and those that were expected, as they are compared: with
-        channels last, where one is of PyTorch.
+        """The arrays of both returns as they are compared: with channels last if one is of
+        PyTorch.
         """
         return self._alike(
             jax.tree.leaves(self.actual.returns), jax.tree.leaves(self.expected.returns)
@@ -67,9 +66,7 @@ class Pair:
 
     @property
     def inputs(self) -> tuple[list[Any], list[Any]] | None:
-        """The arrays that went in and those that went into the reference, as they are compared;
-        None where one side did not keep them.
-        """
+        """The arrays of both inputs as they are compared; None if one side did not keep them."""
         supplied, expected = self.actual.values.get("input"), self.expected.values.get("input")
         if supplied is None or expected is None:
             return None
@@ -156,8 +153,8 @@ class Comparison(PathRows[Pair]):
 
     @property
     def first(self) -> Pair | None:
-        """The innermost module at fault; if none is, the first call whose return differs (its input
-        did); None if all agree.
+        """The innermost module at fault, else the first call whose return differs; None if all
+        agree.
         """
         at_fault = next((pair for pair in self.pairs if pair.fault == "module"), None)
         return at_fault or next((pair for pair in self.pairs if pair.fault), None)
@@ -182,26 +179,24 @@ class Comparison(PathRows[Pair]):
 def compare(
     calls: Calls, reference: object, *, rtol: float = 1e-4, atol: float = 1e-5
 ) -> Comparison:
-    """Compare what ran with a reference run, and name the innermost module at fault.
+    """Compare a tracked run with a reference run, and find the innermost module at fault.
 
-    Calls are aligned by path and number, those that are left by order and shape. Where the return
-    of a module differs, its input
-    decides: if that agrees, the module is at fault; else the reference's input is fed to the module
-    alone, with the variables it has now, and the module is at fault only if its return still
-    differs. Track both runs with `inputs=True` for that (eager code keeps inputs anyway). Images of
-    PyTorch, whose channels come first, are compared with channels last where the other side has
+    Calls are aligned by path and number, the others by order and shape. If the return of a module
+    differs and its input agrees, the module is at fault. If its input differs too, the module is
+    run by itself on the reference's input, with its present variables, and is at fault only if its
+    return still differs. Track both runs with `inputs=True` for that (eager code keeps inputs).
+    Images of PyTorch, with channels first, are compared with channels last if the other side has
     them so.
 
     Args:
-        calls: A tracked run with returns; of several steps the last one counts.
+        calls: A tracked run with returns; of several steps the last one is compared.
         reference: Calls, the path of a file, `{path: returns}`, or rows `(path, inputs, returns)`;
-            arrays of any framework. Tensors say that they are of PyTorch, NumPy arrays made of them
-            do not.
+            arrays of any framework. Tensors are taken as those of PyTorch, NumPy arrays are not.
         rtol: Relative tolerance, to the size of each expected element.
         atol: Absolute tolerance, in the units of the values.
 
     Raises:
-        ArgumentError: one of the runs kept no returns, or there is nothing to align.
+        ArgumentError: one of the runs kept no returns, or no calls can be aligned.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -240,8 +235,8 @@ def _comparable(calls: Calls, what: str) -> list[Call]:
 
 
 def _last_run(calls: Calls) -> set[int]:
-    """The steps of the last run: one, but for a function without a module around its modules, of
-    which each is a step.
+    """Return the steps of the last run: several for a function that calls modules without a module
+    around them.
     """
     results: dict[str, int] = {}
     for call in reversed([call for call in calls if call.parent is None]):
@@ -260,7 +255,9 @@ def _some(calls: list[Call]) -> str:
 def aligned(
     actual: list[Call], expected: list[Call]
 ) -> tuple[list[tuple[Call, Call]], list[Call], list[Call]]:
-    """Pairs by path and number; what is left by order and shape."""
+    """Return pairs by path and number, the others by order and shape; and the calls without a
+    pair.
+    """
     waiting: dict[str, list[Call]] = {}
     for call in expected:
         waiting.setdefault(call.path, []).append(call)
@@ -291,13 +288,13 @@ def _shapes(call: Call) -> tuple[Any, ...]:
 
 
 def _fault(pair: Pair, earlier: list[Pair], rtol: float, atol: float) -> str:
-    """Return the cause of a return that differs; `earlier` returned before."""
+    """Return the cause of a differing return; `earlier` are the pairs before it."""
     if pair.actual.kind == "tap":
         return "input" if any(other.fault for other in earlier) else "tap"
     at_fault = [other.actual for other in earlier if other.fault in ("module", "inside")]
     if any(_inside(call, pair.actual) for call in at_fault):
         return "inside"
-    if pair.input_gap is None:  # all that is known is whether something before it was already wrong
+    if pair.input_gap is None:  # only the pairs before it tell
         return "input" if any(other.fault not in ("", "tap") for other in earlier) else "module"
     if pair.input_gap.agrees:
         return "module"
@@ -315,8 +312,8 @@ def _inside(inner: Call, outer: Call) -> bool:
 
 
 def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
-    """Measure the distance of the module's return on the reference's input; None if it
-    cannot be run again as it ran.
+    """Return the distance of the module's return on the reference's input; None if the module
+    cannot be run again with the same result.
     """
     call, module = pair.actual, pair.actual.module
     own, given = call.values.get("input"), pair.expected.values.get("input")
@@ -337,7 +334,7 @@ def _fed(pair: Pair, rtol: float, atol: float) -> Gap | None:
         expected = jax.tree.leaves(pair.expected.returns)
         return gap_between(*pair._alike(arrays, expected), rtol, atol)
     except Exception as error:
-        # a module that does not take the reference's input says nothing about itself
+        # the module does not take the input of the reference
         if is_of_signal(error):
             raise
         return None

@@ -1,7 +1,6 @@
-"""Run a traced function operation by operation, loops as Python loops, and tell a watcher of each.
+"""Run a jaxpr operation by operation, loops as Python loops, with a callback for each operation.
 
-What is traced says for each operation in which submodule it stands (name scopes) and which line of
-code made it.
+The name scopes of an equation give its submodule, its source information the line of code.
 """
 
 from __future__ import annotations
@@ -21,15 +20,15 @@ class Operation(NamedTuple):
     """One operation that was run.
 
     Attributes:
-        name: Of the primitive, as JAX calls it.
+        name: Name of the primitive.
         scopes: Names of the module calls around it, outermost first.
         phase: `forward`, `derivative` (forward, while being differentiated), `backward` or
             `recomputed`.
-        source: File and line of the code that made it, as `model.py:12`.
+        source: File and line of its code, as `model.py:12`.
         code: That line.
         inputs: Its operands.
         outputs: Its results.
-        turns: For each loop around it which turn it was, outermost first.
+        turns: The iteration of each loop around it, outermost first.
     """
 
     name: str
@@ -43,7 +42,7 @@ class Operation(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The place of a jaxpr: the stack and the sources of the equations around it, and the turns of
+    """The context of a jaxpr: name stack and sources of the equations around it, and iterations of
     loops.
     """
 
@@ -52,8 +51,8 @@ class _Place(NamedTuple):
     turns: tuple[int, ...] = ()
 
 
-# Sees each operation after it has run. Its method `derive(values, result)`, if it has one, sees
-# each array that a loop stacks or cuts.
+# Called with each operation after it has run. Its method `derive(values, result)`, if it has one,
+# is called with each array that a loop stacks or slices.
 Watcher = Callable[[Operation], None]
 
 
@@ -61,8 +60,7 @@ def evaluate(closed: object, arrays: Sequence[Any], watch: Watcher) -> list[Any]
     """Run a closed jaxpr on arrays; `watch(operation)` is called for each operation after it has
     run.
     """
-    # its numbers are constants of a compiled program, and are copied where each operation runs
-    # alone
+    # literals, constants of a compiled program, are copied when operations run one by one
     with asked_for():
         return _run(closed, list(arrays), _Place(), watch)
 
@@ -144,7 +142,7 @@ def _while(params: Any, operands: list[Any], current: _Place, watch: Watcher) ->
 
 
 def locate(sources: Sequence[Any]) -> tuple[str, str]:
-    """The innermost line of the user's code, as `file.py:12` and its text; empty where there is
+    """Return the innermost line of user code, as `file.py:12` and its text; empty if there is
     none.
     """
     for source in sources:
@@ -156,9 +154,7 @@ def locate(sources: Sequence[Any]) -> tuple[str, str]:
 
 
 def read_stack(stack: tuple[Any, ...]) -> tuple[tuple[str, ...], str]:
-    """Module scopes of a name stack, outermost first, and the pass in which the operation was
-    made.
-    """
+    """Return the module scopes of a name stack, outermost first, and the pass of the operation."""
     marks = marks_in(stack)
     scopes, phase = read_scopes(marks)
     if phase == "forward" and Mark("jvp", True) in marks:

@@ -1,11 +1,10 @@
-"""The instructions of a compiled program: where each comes from and what it moves, by its text; how
-long it takes, by JAX's own profiler.
+"""The instructions of a compiled program: scopes and bytes from its text, times from JAX's
+profiler.
 
-The profiler names an instruction as the text does; the text says under which scopes it was written.
+The profiler and the text use the same names of instructions; the text has their scopes.
 
-On a CPU several threads work at one program, and an instruction may wait while another one runs:
-each moment is counted once, in equal parts for the instructions that are at work in it. So the
-times add up to the time of the step, and never to more.
+On a CPU several threads run one program, and instructions overlap. Time in which several
+instructions run is divided equally among them, so that all times add up to the time of the step.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ _HEAD = re.compile(r"^(?:ENTRY )?%?([\w.\-]+) .*\{$")
 _LINE = re.compile(r"^\s+(?:ROOT )?%?([\w.\-]+) = (.*?) ([a-z][\w\-]*)\((.*)$")
 _SHAPE = re.compile(r"\b(pred|[a-z]+\d+\w*)\[([\d,]*)\]")
 _SCOPE = re.compile(r'op_name="((?:[^"\\]|\\.)*)"')
-_JOINED = re.compile(r";(?=(?:jit|pjit)\()")  # of instructions made into one, the places of all
+_JOINED = re.compile(r";(?=(?:jit|pjit)\()")  # of fused instructions, the places of all
 _CALLED = re.compile(r"\b(?:calls|to_apply|body|condition)=%?([\w.\-]+)")
 _OPERAND = re.compile(r"%([\w.\-]+)")
-# They last as long as what runs inside them, which is listed by itself.
+# They last as long as the instructions inside them, which are listed too.
 CONTAINERS = frozenset(("while", "conditional", "call"))
 
 
@@ -41,11 +40,10 @@ class Instruction:
     """One instruction of a compiled program.
 
     Attributes:
-        name: As the profiler tells it.
-        opcode: What it is, `fusion` or `dot`.
-        scopes: The scopes under which it was written, `jit(step)/jvp(Net)/head/dot_general`; empty
-            where the compiler made it.
-        bytes: What one run reads and writes.
+        name: Its name in the program and in the profile.
+        opcode: Its kind, such as `fusion` or `dot`.
+        scopes: Its scopes, `jit(step)/jvp(Net)/head/dot_general`; empty if the compiler added it.
+        bytes: Bytes that one run reads and writes.
     """
 
     name: str
@@ -59,7 +57,7 @@ class Instruction:
 
 
 def read_instructions(text: str) -> dict[str, Instruction]:
-    """The instructions of all computations by name; a name stands once in a program.
+    """Return the instructions of all computations by name; names are unique in a program.
 
     >>> text = '''
     ... ENTRY %main (a: f32[2,3], b: f32[3,4]) -> f32[2,4] {
@@ -120,9 +118,7 @@ def _arguments(remaining: str) -> str:
 
 
 def _scopes_inside(result: Instruction, computations: dict[str, list[Instruction]]) -> str:
-    """Return the scopes of a fusion that has none of its own: those that most of its instructions
-    have.
-    """
+    """Return the scopes of a fusion without own scopes: those of most of its instructions."""
     if result.opcode not in ("fusion", "custom-call"):
         return ""
     scopes = [
@@ -136,7 +132,7 @@ def _give_scopes_of_readers(
 ) -> None:
     """Give an instruction without scopes those of the instruction that reads its result.
 
-    XLA makes convolutions with channels first anew without their metadata; the transposition of
+    XLA rewrites convolutions with channels first without their metadata; the transposition of
     their result keeps it.
     """
     readers: dict[str, list[tuple[Instruction, int]]] = {}
@@ -183,17 +179,17 @@ class Event(NamedTuple):
 
 
 def record_events(run: Callable[[], Any], module: str) -> list[Event]:
-    """Run something under JAX's profiler; gives the instructions of one program that ran meanwhile.
+    """Call a function under JAX's profiler, and return the instructions of one program that ran.
 
     Args:
-        run: What is to run; it must wait for its arrays.
+        run: The function; it must wait for its arrays.
         module: The name of the compiled program, `jit_step`.
 
     Raises:
-        TraceError: another profile is being taken.
+        TraceError: another profile is running.
     """
     options = jax.profiler.ProfileOptions()
-    options.python_tracer_level = 0  # what it records of Python takes longer than a small step
+    options.python_tracer_level = 0  # recording Python calls takes longer than a small step
     with tempfile.TemporaryDirectory() as folder:
         try:
             jax.profiler.start_trace(folder, profiler_options=options)
@@ -220,11 +216,13 @@ def record_events(run: Callable[[], Any], module: str) -> list[Event]:
 
 
 def _events(data: Any, module: str) -> list[Event]:
-    """The runs of instructions of one program: as a device lists them, else as the host does."""
+    """Return the runs of instructions of one program, from the device if it lists them, else from
+    the host.
+    """
     planes = list(data.planes)
     devices = [plane for plane in planes if plane.name.startswith("/device:")]
     results: list[Event] = []
-    for group in (devices, planes):  # the host only tells what it handed over
+    for group in (devices, planes):  # the host lists only what it dispatched
         for number, line in enumerate(line for plane in group for line in plane.lines):
             for event in line.events:
                 stats, start = dict(event.stats), event.start_ns
@@ -237,18 +235,16 @@ def _events(data: Any, module: str) -> list[Event]:
 
 
 class Shares(NamedTuple):
-    """The time of a stretch, given out among those at work in it, in seconds; and how often each
-    ran.
-    """
+    """Seconds of each instruction, and how often it ran."""
 
     seconds: dict[str, float]
     counts: Counter[str]
 
 
 def share_out(events: list[Event]) -> Shares:
-    """Give each moment, in equal parts, to the instructions that are at work in it.
+    """Divide time equally among the instructions that run in it.
 
-    Of events one in another on the same line the inner one is at work.
+    Of nested events on one line the inner one counts.
 
     Args:
         events: In any order.

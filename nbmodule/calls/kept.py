@@ -1,4 +1,4 @@
-"""Calls in a file: as a reference that other runs, also of other frameworks, are compared with."""
+"""Calls in files, and reference calls of any framework to compare a run with."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _restored(record: dict[str, Any], arrays: Mapping[str, Any]) -> Calls:
 def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
     """Encode a nested value as JSON; arrays go to `arrays` under a number.
 
-    Other nodes of a PyTree become lists of leaves.
+    Other PyTree nodes become lists of leaves.
     """
     if isinstance(tree, StaticLeaf):
         tree = as_given(tree)
@@ -142,7 +142,7 @@ def encoded(tree: Any, arrays: dict[str, Any]) -> Any:
 
 
 class Opaque:
-    """Stands for an object that a file could not hold."""
+    """Stands for an object that cannot be saved."""
 
     def __init__(self, class_name: str) -> None:
         self.class_name = class_name
@@ -152,7 +152,7 @@ class Opaque:
 
 
 def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
-    """The nested value that `encoded` told."""
+    """Return the nested value of `encoded`."""
     ((category, value),) = spec.items()
     if category == "array":
         return arrays[value]
@@ -166,12 +166,12 @@ def decoded(spec: dict[str, Any], arrays: Mapping[str, Any]) -> Any:
     return Opaque(value) if category == "opaque" else value
 
 
-# -- references of any origin --
+# -- reference calls --
 def as_calls(reference: object) -> Calls:
-    """A reference as calls: calls, a path of a file, `{path: returns}`, or rows `(path, returns)`
-    or `(path, inputs, returns)`.
+    """Return a reference as calls: calls, the path of a file, `{path: returns}`, or rows
+    `(path, returns)` or `(path, inputs, returns)`.
 
-    In a mapping a list holds one return for each call. Arrays may be those of any framework.
+    In a mapping a list holds one return for each call. Arrays may be of any framework.
     """
     if isinstance(reference, Calls):
         return reference
@@ -219,7 +219,7 @@ def _foreign(number: int, row: object) -> Call:
 
 
 def host_arrays(tree: object) -> Any:
-    """A nested value with the arrays of any framework as NumPy arrays."""
+    """Return a nested value with the arrays of other frameworks as NumPy arrays."""
 
     def host_array(leaf: object) -> Any:
         leaf = without_torch(leaf)

@@ -1,4 +1,4 @@
-"""`nb.memory`: what recorders, calls and views hold."""
+"""`nb.memory`: the memory of recorders, calls and views."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _holders: weakref.WeakKeyDictionary[Any, tuple[str, Callable[[Any], str]]] = (
 
 
 class Held(NamedTuple):
-    """One object that holds memory."""
+    """One object with its bytes."""
 
     kind: str
     what: str
@@ -23,36 +23,37 @@ class Held(NamedTuple):
 
 
 class Memory(PathRows[Held]):
-    """The holders of memory, the largest first."""
+    """Objects by their bytes, the largest first."""
 
     def __init__(self, rows: list[Held]) -> None:
         super().__init__(sorted(rows, key=lambda row: -row.nbytes))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all together."""
+        """Total bytes."""
         return sum(row.nbytes for row in self)
 
 
 def hold(obj: object, category: str, describe: Callable[[Any], str]) -> None:
-    """Let `nb.memory` list an object with an attribute `nbytes`, as long as it lives.
+    """List an object with an attribute `nbytes` in `nb.memory` until it is deleted.
 
     Args:
         obj: A recorder, calls, a view.
-        category: Its category in a word, such as `recorder`.
+        category: Its category, such as `recorder`.
         describe: `describe(obj)` is the text of its row.
     """
     _holders[obj] = (category, describe)
 
 
 def holders(category: str) -> list[Any]:
-    """Return the holders of memory of one category, the oldest first."""
+    """Return the listed objects of one category, the oldest first."""
     return [obj for obj, (name, _) in list(_holders.items()) if name == category]
 
 
 def memory() -> Memory:
-    """List what recorders, calls and views hold in memory or on disk; each goes when nothing refers
-    to it, or by its `clear()`.
+    """Return the recorders, calls and views with their bytes in memory or on disk.
+
+    Memory is freed when nothing refers to an object, or by its `clear()`.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())

@@ -1,6 +1,4 @@
-"""`nb.first_nonfinite`: which operation made the first NaN or Inf, in which submodule, in which
-line.
-"""
+"""`nb.first_nonfinite`: find the operation that produced the first NaN or Inf."""
 
 from __future__ import annotations
 
@@ -55,24 +53,24 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True)
 class NonFinite(Shown):
-    """The first operation that made NaN or Inf.
+    """The first operation that produced NaN or Inf.
 
     Attributes:
-        path: Dotted path of the submodule it stands in, `''` for the model itself or for code
-            outside of modules.
-        operation: Its name, as JAX calls it; `argument` or `variable` if the value was there from
-            the start.
-        source: File and line of the code that made it, as `model.py:12`.
+        path: Dotted path of its submodule, `''` for the model itself or for code outside of
+            modules.
+        operation: The name of its primitive in JAX; `argument` or `variable` if an input had the
+            value.
+        source: File and line of its code, as `model.py:12`.
         code: That line.
-        phase: `forward`; `derivative`, the forward pass of code that is being differentiated, where
-            local derivatives are worked out too; `backward`; or `recomputed` by `checkpoint`.
+        phase: `forward`; `derivative`, the forward pass of differentiated code, which includes
+            local derivatives; `backward`; or `recomputed` by `checkpoint`.
         inputs: Shapes and ranges of its operands.
         outputs: Shapes and ranges of its results.
-        carriers: Paths of the submodules that merely carried it, in order.
-        turns: For each loop around it which turn it was.
-        is_chosen: Whether the value is a constant of the code that was chosen, as
-            `nb.cross_entropy` chooses NaN for a label that is no class.
-        input_fault: The first such element, if an argument held it from the start.
+        carriers: Paths of the submodules that passed it on, in order.
+        turns: The iteration of each loop around it.
+        is_chosen: Whether the value is a constant that the code selected, as `nb.cross_entropy`
+            selects NaN for a label that is no class.
+        input_fault: The first such element of an argument, if an argument had one.
     """
 
     path: str
@@ -125,25 +123,25 @@ class NonFinite(Shown):
 def first_nonfinite(
     fn: Callable[..., Any], *args: object, backward: bool = False, **kwargs: object
 ) -> NonFinite | None:
-    """Find the first operation that made NaN or Inf from finite operands, forward and backward.
+    """Find the first operation that produced NaN or Inf from finite operands, forward and backward.
 
-    Infinite numbers count where they reach an output or lead to NaN; a mask of -inf that a softmax
-    uses up is no finding.
+    Infinities count only if they reach an output or lead to NaN; a mask of -inf in a softmax does
+    not count.
 
-    The function is traced, and run operation by operation; what it writes into variables is thrown
-    away, and a compiled function stays as it is for other calls. This takes far longer than a call.
+    The function is traced and run operation by operation, which takes far longer than a call. Its
+    writes into variables are discarded.
 
     Args:
-        fn: A module, a model of another framework as it stands, or any function, compiled or not: a
-            loss, a whole training step. Backward operations are seen if it calls `nb.grad`.
+        fn: A module, an unconverted model of another framework, or any function, compiled or not,
+            such as a training step. Backward operations are included if it calls `nb.grad`.
         *args: Its arguments.
         backward: Differentiate the sum of a module's outputs too, by its parameters. For other
             functions, pass `nb.grad(fn)`.
         **kwargs: Its keyword arguments.
 
     Returns:
-        None if all is finite, else where it began. If no operation made it from finite operands,
-        the argument or variable that held it.
+        None if all values are finite, else the origin. If no operation produced it from finite
+        operands, the argument or variable that contains it.
 
     Example:
         >>> model = nb.Sequential(nb.Linear(2, 2), nb.Lambda(jnp.log))
@@ -168,7 +166,7 @@ def first_nonfinite(
             )
         run = grad(lambda model, *args, **kwargs: _total(model(*args, **kwargs)))
         args = (fn, *args)
-    # Who has told JAX to raise at the first NaN looks for the same: the values have to arrive here.
+    # With these settings JAX would raise at the first NaN, before it is found here.
     with jax.debug_nans(False), jax.debug_infs(False):
         return staged(run, args, kwargs, lambda stage: _search(run, stage))
 
@@ -212,8 +210,8 @@ def _is_number(leaf: object) -> bool:
 
 
 def _named(fn: Any, path: tuple[Any, ...]) -> str:
-    """The place of an array among the arguments: `x`, `batch['rows']`, `[0]` where the function
-    names none.
+    """Return the name of an argument with the path to a leaf: `x`, `batch['rows']`, `[0]` if it has
+    no name.
     """
     whole, item = path[0].idx, path[1]
     name = item.key if whole else argument_names(fn, item.idx + 1)[item.idx]
@@ -227,10 +225,10 @@ def _total(outputs: object) -> Any:
 
 
 class Origins:
-    """Follow numbers that are not finite back to the operation that made them.
+    """Trace non-finite values back to the operations that produced them.
 
-    An Inf that never reaches an output, such as a mask that a softmax uses up, is no finding. NaN
-    is one wherever it is made; if infinite operands led to it, their origin is the finding.
+    An Inf that does not reach an output, such as a mask in a softmax, is not reported. A NaN is
+    always reported; if infinite operands led to it, their origin is.
 
     Args:
         count: Number of elements of a value that are not finite.
@@ -239,11 +237,11 @@ class Origins:
 
     def __init__(self, count: Callable[[Any], int], count_nans: Callable[[Any], int]) -> None:
         self._count, self._count_nans = count, count_nans
-        # By identity: the value, which stays alive so that no other takes its identity, its origin.
+        # By id: the value, which stays alive so that its id is not reused, and its origin.
         self._origins: dict[int, tuple[Any, Any]] = {}
         self._nan: Any = None
         self.carriers: dict[int, dict[str, None]] = {}
-        # The first operation that chose a value without origin, by whether NaN came out.
+        # The first operation that selected a value without origin, by whether it returned NaN.
         self.chosen: dict[bool, Any] = {}
 
     def record(
@@ -266,12 +264,12 @@ class Origins:
             self._nan = operation if origin is None else origin
 
     def derive(self, values: Sequence[Any], result: object) -> None:
-        """Record a value that was stacked or cut from others, outside of any operation."""
+        """Record a value that a loop stacked or sliced from others."""
         if self._count(result):
             self._origins[id(result)] = (result, self._first(values))
 
     def _first(self, values: Iterable[Any]) -> Any:
-        """The origin of the first of some values that has one."""
+        """Return the first origin of some values, if any."""
         origins = (self._origins.get(id(value), (None, None))[1] for value in values)
         return next((origin for origin in origins if origin is not None), None)
 
@@ -387,9 +385,7 @@ def _nans(x: Shaped) -> int:
 
 
 def range_of(x: Shaped) -> Range:
-    """Describe an array: its shape, its finite extremes, how many elements are not
-    finite.
-    """
+    """Return shape, finite extremes and number of non-finite elements of an array."""
     if not hasattr(x, "dtype") or jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return Range(describe(x), float("nan"), float("nan"), 0)
     array = np.asarray(x)

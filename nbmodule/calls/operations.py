@@ -1,6 +1,4 @@
-"""Every operation of one call of a submodule, run again by itself on what it was given, with the
-variables it had.
-"""
+"""The operations of one recorded call of a submodule, run again on its inputs and variables."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ from nbmodule.errors import ArgumentError
 
 
 def operations_of(call: Call) -> list[Call]:
-    """The operations of a call that was tracked with `operations=`, in order, as calls of kind
-    `operation`.
-    """
+    """Return the operations of a call tracked with `operations=`, as calls of kind `operation`."""
     module, recorded = call.module, call.values
     variables, supplied = recorded.get("variables"), recorded.get("input")
     if module is None or variables is None or supplied is None:
@@ -34,7 +30,7 @@ def operations_of(call: Call) -> list[Call]:
     values = [jax.numpy.asarray(variables[name]) for name in names]
     kinds = (jax.Array, np.ndarray, np.generic)
     run, inputs = pure_call(module, [places[name] for name in names], arrays_of(supplied), kinds)
-    # without arrays: those of a row may be traced, and come out as its return
+    # without arrays: under vmap they are traced, and are returned instead
     operations: list[Operation] = []
 
     def row(values: list[Any], arrays: list[Any]) -> Any:
@@ -43,7 +39,7 @@ def operations_of(call: Call) -> list[Call]:
         operations[:] = [operation._replace(inputs=[], outputs=[]) for operation in ran]
         return [(list(operation.inputs), list(operation.outputs)) for operation in ran]
 
-    for _ in call.lifted:  # each scan and vmap around has stacked the values along an axis
+    for _ in call.lifted:  # each scan and vmap around the call has stacked the values along an axis
         row = jax.vmap(row)
     with untracked():
         results = row(values, list(map(jax.numpy.asarray, inputs)))

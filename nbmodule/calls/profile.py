@@ -1,5 +1,5 @@
-"""`nb.profile`: where the time of a compiled step goes, by module, in the forward pass, the
-backward pass and the optimizer.
+"""`nb.profile`: the time of a compiled step by module, in the forward pass, the backward pass and
+the optimizer.
 """
 
 from __future__ import annotations
@@ -54,16 +54,16 @@ class ProfileRow(NamedTuple):
     """The time of one module, one optimizer, or one kind of operation directly in it, in one step.
 
     Attributes:
-        path: Dotted path of the module; the name of the optimizer; empty for all together.
+        path: Dotted path of the module, or the name of the optimizer; empty for the whole step.
         name: Text of the row: the last part of the path, or the operation.
         kind: `module`, `part` (a list of modules), `optimizer`, `operation`, `outside` of modules,
             or `waiting`.
-        forward: Seconds of one step, with all that is inside.
-        backward: Likewise, with what `nb.checkpoint` computes again.
-        share: Of the whole step.
+        forward: Seconds of one step, children included.
+        backward: Likewise, with the forward passes that `nb.checkpoint` repeats.
+        share: Share of the whole step.
         flops: Floating-point operations of one step, counted from shapes as `nb.graph` and
             `nb.summary` do.
-        bytes: Read and written by its instructions.
+        bytes: Bytes that its instructions read and write.
     """
 
     path: str
@@ -80,31 +80,30 @@ class ProfileRow(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """All passes together."""
+        """Seconds of all passes."""
         return self.forward + self.backward + self.optimizer + self.rest
 
     @property
     def flops_per_second(self) -> float:
-        """0 where nothing took any time."""
+        """FLOPs over seconds; 0 if the row took no time."""
         return self.flops / self.seconds if self.seconds else 0.0
 
 
 @dataclass(eq=False, repr=False)
 class Profile(PathRows[ProfileRow]):
-    """The time of one step; rows are modules in the order of the tree, the dearest
-    first.
+    """The time of one step; rows are modules in the order of the tree, the slowest first.
 
     Attributes:
-        name: Of the function.
-        rows: The rows; all together first.
-        seconds: What a step takes by itself, measured without the profiler: the median of the runs.
-        spread: Half the middle half of the runs, over the median.
-        runs: How many were measured each way.
-        overhead: How much longer a step took under the profiler, over `seconds`.
-        best: FLOP/s of a large matrix product on the same device; of the step, if that is more.
-        device: On which it ran.
-        root: What paths in a graph of the same function begin with: the class of the model that it
-            calls, empty for a model itself.
+        name: Name of the function.
+        rows: The rows; the whole step first.
+        seconds: Seconds of a step without the profiler: the median of the runs.
+        spread: Half the interquartile range of the runs, over the median.
+        runs: Number of runs with and without the profiler.
+        overhead: Additional time of a step under the profiler, over `seconds`.
+        best: FLOP/s of a large matrix product on the same device, or of the step if that is more.
+        device: The device.
+        root: First part of paths in a graph of the same function: the class of the model that it
+            calls; empty for a model itself.
     """
 
     name: str
@@ -123,7 +122,7 @@ class Profile(PathRows[ProfileRow]):
 
     @property
     def total(self) -> ProfileRow:
-        """All together."""
+        """The row of the whole step."""
         return self._rows[0]
 
     @property
@@ -136,7 +135,7 @@ class Profile(PathRows[ProfileRow]):
 
     @property
     def facts(self) -> list[str]:
-        """The facts of the first line."""
+        """The parts of the title."""
         runs = f"{count_noun(self.runs, 'run')}, ±{100 * self.spread:.0f} %"
         facts = [self.name, f"{format_seconds(self.seconds)} ({runs})"]
         if abs(self.overhead) > MOST_OVERHEAD:  # the rows, measured under it, do not add up
@@ -165,25 +164,24 @@ class Profile(PathRows[ProfileRow]):
 
 @shortened
 def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: object) -> Profile:
-    """Measure where the time of a compiled function goes, by module: in the forward and backward
-    pass, the optimizer, the rest.
+    """Measure the time of a compiled function by module, in the forward pass, the backward pass and
+    the optimizer.
 
-    The function runs warm, as it runs in training: first by itself, to know its own time, then
-    under JAX's profiler, which gives the time of each instruction; the compiled program says which
-    module each was written in. It is compiled for this also where JAX's setting `jax_disable_jit`
-    is on. Nothing is changed by it: what a step would write is thrown away, and where it takes its
-    arguments over (`donate`), it gets copies.
+    The function runs warm, as in training: first alone, for its total time, then under JAX's
+    profiler, which measures each instruction; the metadata of the compiled program assign
+    instructions to modules. It is compiled even if JAX's setting `jax_disable_jit` is on. Nothing
+    changes: writes are discarded, and a function that donates its arguments gets copies.
 
     Args:
         fn: A function of `nb.jit` or `jax.jit`, any other function (it is compiled by `nb.jit`), a
-            module, or a model of Flax, Equinox, Haiku or Keras as it stands.
-        *args: What it is called with.
-        runs: How many warm runs are measured each way.
-        **kwargs: Likewise.
+            module, or an unconverted model of Flax, Equinox, Haiku or Keras.
+        *args: Its arguments.
+        runs: Number of warm runs, with and without the profiler.
+        **kwargs: Its keyword arguments.
 
     Raises:
-        ArgumentTypeError: `fn` is no function of JAX.
-        TraceError: it cannot be compiled, or another profile is being taken.
+        ArgumentTypeError: `fn` is not callable.
+        TraceError: it cannot be compiled, or another profile is running.
 
     Example:
         >>> model, optimizer = (
@@ -211,7 +209,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
         events = record_events(
             lambda: spent.extend(timed(result.call, runs, warm=0)), result.module
         )
-        # before and after: a machine that gets busier meanwhile is so for both
+        # before and after, so that a change of the load of the machine affects both
         times += timed(result.call, runs, warm=0)
         owned, best = statistics.median(times), _best_flops()
     events = [event for event in events if event.name in result.instructions]
@@ -240,14 +238,14 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     )
 
 
-# -- what runs --
+# -- the function --
 class _Prepared(NamedTuple):
-    """A compiled function that can be called again and again, and the meaning of its scopes.
+    """A compiled function that can be called repeatedly, and the meaning of its scopes.
 
     Attributes:
-        name: Of the function.
-        call: Gives a function that runs it once, with copies of what it takes over.
-        module: The name of the compiled program.
+        name: Name of the function.
+        call: Returns a function that runs it once, with copies of donated arguments.
+        module: Name of the compiled program.
         roots: Scopes of models: the names of their classes.
         modules: Paths of modules, of all models.
         optimizers: Scopes of optimizers.
@@ -333,7 +331,9 @@ _best: dict[str, float] = {}
 
 
 def _best_flops() -> float:
-    """FLOP/s of a product of large matrices in float32 on the device in use; measured once."""
+    """Return the FLOP/s of a product of large float32 matrices on the default device, measured
+    once.
+    """
     backend = jax.default_backend()
     if backend not in _best:
         size = 512 if backend == "cpu" else 4096
@@ -352,8 +352,8 @@ Sums = dict[tuple[Path, str], np.ndarray]
 def _rows(
     result: _Prepared, shares: Shares, typical: float, runs: int, whole: float
 ) -> list[ProfileRow]:
-    """The rows of one step that takes `whole`: all runs together took as long as so many typical
-    ones, which a slow run may be several of.
+    """Return the rows of one step of `whole` seconds; all runs took as long as `typical` median
+    runs.
     """
     sums: Sums = defaultdict(lambda: np.zeros(len(PASSES) + 2))
     kinds: dict[Path, str] = {(): "module"}
@@ -369,7 +369,7 @@ def _rows(
     for stack, operation, flops in counted(result.jaxpr):
         path, _ = _place(marks_in(stack), result)
         for key in _keys(path, operation):
-            if key in sums:  # else it was made into one with an instruction of another module
+            if key in sums:  # else it was fused with an instruction of another module
                 sums[key][-2] += flops
     total = sums[(), ""]
     waiting = np.zeros(len(PASSES) + 2)
@@ -392,7 +392,7 @@ def _row(figures: Any, path: Path, name: str, kind: str, depth: int, whole: floa
 
 
 def _below(path: Path, sums: Sums, kinds: Mapping[Path, str], whole: float) -> list[ProfileRow]:
-    """A row and those inside it, the dearest first."""
+    """Return a row and those inside it, the slowest first."""
 
     def dearest(keys: Iterable[tuple[Path, str]]) -> list[tuple[Path, str]]:
         return sorted(keys, key=lambda key: -sums[key][: len(PASSES)].sum())
@@ -416,7 +416,7 @@ def _kind_of(path: Path, spent: str, prepared: _Prepared) -> str:
 
 
 def _place_of_instruction(instruction: Instruction, prepared: _Prepared) -> tuple[Path, str, str]:
-    """Under which path an instruction stands, in which pass, and what it does."""
+    """Return the path, the pass and the operation of an instruction."""
     if not instruction.scopes:
         return (OUTSIDE,), "rest", instruction.opcode
     marks, operation = marks_of(instruction.scopes)
@@ -424,7 +424,7 @@ def _place_of_instruction(instruction: Instruction, prepared: _Prepared) -> tupl
 
 
 def _place(marks: tuple[Mark, ...], prepared: _Prepared) -> tuple[Path, str]:
-    """Under which path an operation with these scopes stands, and in which pass."""
+    """Return the path and the pass of an operation with these scopes."""
     scopes, phase = read_scopes(marks)
     names = [scope.name for scope in scopes]
     spent = "backward" if phase in ("backward", "recomputed") else "forward"

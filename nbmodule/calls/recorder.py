@@ -1,6 +1,4 @@
-"""`nb.Recorder`: what a model does at every hundredth step of its training, kept to move back and
-forth in time.
-"""
+"""`nb.Recorder`: calls, gradients and parameters of every n-th step of a training run."""
 
 from __future__ import annotations
 
@@ -37,9 +35,10 @@ class RecordedStep(Calls):
     """The calls of one recorded step.
 
     Attributes:
-        number: Of the step.
-        gradients: By parameters, by path: arrays or statistics; empty if they were not asked for.
-        parameters: The parameters after the step, likewise.
+        number: Number of the step.
+        gradients: Gradients by the parameters, by path: arrays or statistics; empty if not
+            recorded.
+        parameters: Parameters after the step, likewise.
     """
 
     def __init__(
@@ -56,23 +55,22 @@ class RecordedStep(Calls):
 class Recorder(Shown):
     """Keeps tracked values over the steps of a training run.
 
-    Wrap each step in `with recorder:`. Only every n-th step is tracked; the others run the very
-    executable that they would run without a recorder. `recorder[1200]` is the calls of that step.
+    Wrap each step in `with recorder:`. Only every n-th step is tracked; the others run the same
+    executable as without a recorder. `recorder[1200]` is the calls of that step.
 
-    In memory it is a ring: the oldest steps leave when the budget is full. On disk each step is an
-    HDF5 file of its own in a folder, which appears whole or not at all, so whatever happens to the
-    run (or to the disk), earlier steps can be read. A step that cannot be written is a warning, and
-    training goes on.
+    When the budget is full, the oldest steps are dropped. On disk each step is an HDF5 file that is
+    written atomically, so that earlier steps can be read whatever happens to the run. A step that
+    cannot be written is a warning, and training goes on.
 
     Args:
-        model: The module to follow, or a model of another framework as it stands.
+        model: The module to track, or an unconverted model of another framework.
         returns: As in `nb.track`; `'stats'` keeps statistics of returns, gradients and parameters.
         parameters: Whether to keep the parameters after each recorded step.
         gradients: Whether to keep gradients by returns and parameters.
-        every: How many steps lie between recorded ones.
-        budget: Memory, or room on disk.
-        where: `'memory'`, or the path of a folder; what an earlier run left there is read, and
-            recording goes on.
+        every: Distance of recorded steps.
+        budget: Memory, or space on disk.
+        where: `'memory'`, or the path of a folder; recording goes on after the steps that an
+            earlier run left there.
         depth: As in `nb.track`.
         only: As in `nb.track`.
 
@@ -136,11 +134,11 @@ class Recorder(Shown):
 
     @contextmanager
     def step(self, number: int | None = None) -> Iterator[None]:
-        """Record what runs inside, if it is the turn of this step.
+        """Record the block, if it is a recorded step.
 
         Args:
-            number: Of the step; by default they are counted. A step given again replaces the
-                earlier one.
+            number: Number of the step; counted by default. A repeated number replaces the earlier
+                step.
         """
         number = self.next if number is None else number
         self.next = number + 1
@@ -151,7 +149,7 @@ class Recorder(Shown):
         try:
             with self._tracking as calls:
                 yield
-        finally:  # a step that failed is the one to look at
+        finally:  # a step that failed is recorded too
             if calls is not None:
                 self._keep(number, calls)
 
@@ -184,10 +182,10 @@ class Recorder(Shown):
         # the array itself may be donated to the next step
         return {name: jax.numpy.copy(x) for name, x in values.items()}
 
-    # -- looking back --
+    # -- recorded steps --
     @property
     def model(self) -> Any:
-        """The model that is followed; None once it is gone."""
+        """The tracked model; None once it is deleted."""
         return self._model()
 
     @property
@@ -218,11 +216,11 @@ class Recorder(Shown):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the recorded steps take."""
+        """Bytes of the recorded steps."""
         return self._store.nbytes()
 
     def clear(self) -> None:
-        """Forget all recorded steps; files are deleted."""
+        """Delete all recorded steps, also their files."""
         self._store.clear()
 
     @printable_repr
@@ -240,7 +238,7 @@ def _some(steps: tuple[int, ...]) -> str:
 
 
 class _Memory:
-    """A ring in memory."""
+    """Steps in memory."""
 
     where = "in memory"
 
@@ -268,7 +266,7 @@ class _Memory:
 
 
 class _Folder:
-    """A file for each step."""
+    """Steps as files in a folder."""
 
     def __init__(self, path: str | os.PathLike[str], budget: int) -> None:
         self.path, self.budget = Path(path), budget

@@ -1,9 +1,9 @@
-"""Statistics of an array, reduced where it lies and while it is computed.
+"""Statistics of arrays, reduced on their device, also inside compiled functions.
 
-In a program that is being traced, only what is needed to miss nothing is asked of all elements, and
-a sample says the rest (see `sampled`): the program is to cost no more than its norm. Where an array
-is reduced by itself, or exact figures are asked for, all but the histogram are of all elements: a
-comparison of each element with each edge would cost more than the layer that made it.
+While tracing, the norm and the number of non-finite elements are of all elements, the other figures
+of a sample (see `sampled`), so that the cost is that of the norm. Outside, or with `exact=True`,
+all figures but the histogram are of all elements; a histogram of all of them would cost more than
+the layer that computed them.
 """
 
 from __future__ import annotations
@@ -34,12 +34,11 @@ WHOLE = SAMPLE
 
 
 def reduce_tree(tree: object, *, exact: bool = False) -> list[Any]:
-    """Reduce each array of a PyTree; what holds no numbers becomes None.
+    """Reduce each array of a PyTree; leaves without numbers become None.
 
     Args:
         tree: Arrays, traced or not.
-        exact: Whether every figure is to be of all elements also while tracing; else only what is
-            not finite, and the norm.
+        exact: Whether all figures are of all elements also while tracing.
     """
     return [_reduced(leaf, exact) for leaf in jax.tree.leaves(tree)]
 
@@ -57,7 +56,7 @@ def _reduced(leaf: Array, exact: bool) -> Any:
 
 
 def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
-    """Reduce an array; a traced one that several calls return only once."""
+    """Reduce an array; a traced array that several calls return is reduced once."""
     if exact or not isinstance(x, Tracer):
         return _reduction(x)
     log = current_log()
@@ -69,9 +68,7 @@ def _reduce(x: object, exact: bool) -> tuple[Any, ...]:
 
 
 def _real(x: Array) -> Any:
-    """The numbers that are reduced: real, in single precision unless there are more digits, and no
-    part of a derivative.
-    """
+    """Return the array as real numbers of at least single precision, without gradient."""
     x = jax.lax.stop_gradient(jnp.abs(x) if jnp.iscomplexobj(x) else x)
     return x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32)
 
@@ -82,14 +79,15 @@ def _dot(x: Array, y: Array) -> Any:
 
 
 def _count(mask: Array, dtype: Any) -> Any:
-    """Count the true elements; by rows, which XLA does faster than all at once, and in floats."""
+    """Count the true elements, by rows and in floats, which XLA computes faster."""
     return mask.astype(dtype).sum(axis=-1).sum()
 
 
 @jax.jit
 def _reduction(x: Array) -> tuple[Any, ...]:
-    """Mean, deviation, extremes over finite elements, in two passes and scaled so that no square
-    overflows; counts of NaN, infinite, zero; for each element of a sample its interval.
+    """Return mean, deviation and extremes of finite elements, in two passes and scaled so that no
+    square overflows; counts of NaN, infinities and zeros; the histogram interval of each element of
+    a sample.
     """
     x = _real(x)
     finite = jnp.isfinite(x)
@@ -105,7 +103,7 @@ def _reduction(x: Array) -> tuple[Any, ...]:
 
 
 def _in_units(x: Array, scale: Array) -> Any:
-    """`x / scale`. XLA may multiply by `1 / scale` instead, which is zero where the scale is close
+    """Return `x / scale`. XLA may multiply by `1 / scale` instead, which is zero for scales close
     to the largest number.
     """
     smaller = jnp.where(scale > 1, 0.125, 1).astype(x.dtype)
@@ -113,12 +111,10 @@ def _in_units(x: Array, scale: Array) -> Any:
 
 
 def _intervals(x: Array, low: Any, high: Any) -> Any:
-    """Of evenly spaced elements the interval that each lies in; `BINS` for those that are not
-    finite.
-    """
+    """Return the histogram intervals of evenly spaced elements; `BINS` for non-finite ones."""
     sample = x.reshape(-1)[:: max(1, -(-x.size // SAMPLE))]
     scale = jnp.maximum(jnp.maximum(-low, high), jnp.finfo(x.dtype).tiny)
-    # in units of that size, since a distance may be no number
+    # in units of that size, since the difference may overflow
     sample_in, low_in, high_in = (_in_units(y, scale) for y in (sample, low, high))
     width = jnp.where(high > low, high_in - low_in, 1)
     location = jnp.clip((sample_in - low_in) / width * BINS, 0, BINS - 1)
@@ -127,8 +123,8 @@ def _intervals(x: Array, low: Any, high: Any) -> Any:
 
 # -- on the host --
 def read_statistics(parts: Any) -> Statistics | None:
-    """Make statistics of what came out of `reduce_tree` for one array; rows of `vmap` and `scan`
-    are put together.
+    """Return the statistics of one array from `reduce_tree`; rows of `vmap` and `scan` are
+    combined.
     """
     if isinstance(parts, Statistics):
         return parts

@@ -1,4 +1,4 @@
-"""Results that are sequences of records: looked up by position or path, printed as tables."""
+"""Sequences of records, indexed by position or path and printed as tables."""
 
 from __future__ import annotations
 

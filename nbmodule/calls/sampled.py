@@ -1,15 +1,13 @@
-"""Statistics of a traced array at the price of its norm: what counts is of all elements, what
-describes is of a sample.
+"""Statistics of a traced array at the cost of its norm: norm and non-finite elements of all
+elements, the other figures of a sample.
 
-One pass sums the squares of each row. A square is at most 2**80, so that a NaN can be added as
-2**100 and an infinity as 2**112: the sum of a row of at most 2,047 elements then holds three
-numbers that the host takes apart again, and no single value that is not finite is missed or counted
-twice. What is summed are squares to the last: these XLA multiplies where it sums them, on a CPU in
-a library's kernel, for which it writes down whatever else it is given. Beside it leave 16 runs of
-32 neighbors, evenly apart: whole lines of the cache, where single elements would each cost one. A
-program for all the figures of `statistics` takes some 16 kernels for each array, this one three at
-most. It is a function of the program around it, traced once for each shape, and of few
-instructions, since a model has a hundred arrays and each instruction is compiled in each of them.
+One pass sums the squares of each row. Squares are clipped to 2**80; a NaN adds 2**100 and an
+infinity 2**112. The sum of a row of at most 2,047 elements then encodes three numbers, which the
+host decodes exactly. All summands are squares, because XLA computes a sum of squares in one kernel
+on a CPU and writes other summands to memory first. The sample is 16 evenly spaced runs of 32
+elements, which read whole cache lines. All figures of `statistics` would take about 16 kernels for
+each array, these take at most three. The function is traced once for each shape and has few
+instructions, since a model has a hundred arrays.
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from nbmodule.base.kinds import Shaped
 from nbmodule.base.statistics import Statistics, join_statistics, statistics_of_elements
 
 _RUNS, _RUN = 16, 32
-# Elements that leave as they are.
+# Elements in the sample.
 SAMPLE = _RUNS * _RUN
-# Elements of a row: so many infinities, and as many NaN, are exact in the 24 bits of a float32.
+# Elements of a row: counts of infinities and NaN up to this are exact in the 24 bits of a float32.
 _LONGEST = 2047
 
 
@@ -51,8 +49,8 @@ _STEEP = 1.01
 
 @jax.jit
 def reduce_lightly(x: Shaped) -> tuple[Any, Any]:
-    """Coded sums of rows, and the sample, of a real floating array of more elements than the
-    sample.
+    """Return the encoded sums of rows and the sample of a real floating array that is larger than
+    the sample.
     """
     code = _DOUBLE if x.dtype == jnp.float64 else _SINGLE
     rows, number = _rows_of(x), x.dtype.type
@@ -63,8 +61,8 @@ def reduce_lightly(x: Shaped) -> tuple[Any, Any]:
 
 
 def _rows_of(x: Any) -> Any:
-    """The same elements in rows, of trailing axes where that can be: an array that is computed
-    elsewhere is then summed as it comes.
+    """Return the elements in rows, of trailing axes where possible, so that XLA can fuse the sum
+    with the computation of the array.
     """
     length = 1
     for size in reversed(x.shape):
@@ -79,9 +77,7 @@ def _rows_of(x: Any) -> Any:
 
 
 def _sample_of(x: Any) -> Any:
-    """16 runs; where that can be they begin in other columns, since the first features of a row say
-    little of the others.
-    """
+    """Return 16 runs of elements, which begin in different columns where possible."""
     step, columns = x.size // _RUNS, x.shape[-1]
     if step >= 2 * columns and columns >= 2 * _RUN:
         shift = round(0.382 * columns)
@@ -91,8 +87,8 @@ def _sample_of(x: Any) -> Any:
 
 
 def read_lightly(sums: np.ndarray, sample: np.ndarray, size: int) -> Statistics:
-    """Statistics of what `reduce_lightly` gave, put together where `vmap` or `scan` have stacked
-    it.
+    """Return the statistics of a result of `reduce_lightly`; rows of `vmap` and `scan` are
+    combined.
     """
     samples = sample.reshape(-1, SAMPLE)
     rows = zip(sums.reshape(len(samples), -1), samples)

@@ -1,6 +1,4 @@
-"""`nb.summary`: one row for each module of a model: its size, what it returns, how often it is
-called, what it costs.
-"""
+"""`nb.summary`: one row for each module of a model: size, shapes of returns, calls, FLOPs."""
 
 from __future__ import annotations
 
@@ -45,13 +43,13 @@ class SummaryRow(NamedTuple):
         class_name: Name of its class.
         parameters: Number of trained values, here and below; shared ones count once.
         buffers: Number of values that are not trained.
-        bytes: Of all its variables.
+        bytes: Bytes of all its variables.
         inputs: Shapes of the arguments of its first call.
         outputs: Shapes of the return of its first call.
-        calls: How often it was called; in a loop of known length, each turn counts.
+        calls: Number of calls; in a loop of known length, each iteration counts.
         flops: Floating-point operations of all its calls, counted from shapes as by `nb.graph`;
-            a loop of known length counts each turn. None if it was not called.
-        shared_with: Path of the module before it that holds one of its own variables too.
+            a loop of known length counts each iteration. None if it was not called.
+        shared_with: Path of the first earlier module with which it shares a variable.
         frozen: Number of the trained values that are frozen.
     """
 
@@ -69,12 +67,12 @@ class SummaryRow(NamedTuple):
 
 
 class Summary(PathRows[SummaryRow]):
-    """The rows of a model, the model itself first; prints as a table, blocks that are alike as one
-    line, and is one in a notebook.
+    """The rows of a model, the model itself first; printed and displayed as a table, with equal
+    blocks on one line.
 
     Attributes:
-        others: The other names of shared modules, each with their path.
-        without_calls: Word for the return of a module that was not called.
+        others: Other names of shared modules, with their paths.
+        without_calls: Text for the return of a module that was not called.
     """
 
     others: Mapping[str, str] = MappingProxyType({})
@@ -92,7 +90,7 @@ class Summary(PathRows[SummaryRow]):
         return super().__getitem__(self.others.get(key, key) if isinstance(key, str) else key)
 
     def facts(self) -> tuple[str, ...]:
-        """Return the facts of the model as a whole, its class first."""
+        """The parts of the title, the class of the model first."""
         whole = self[0]
         flops = () if whole.flops is None else (f"{whole.flops:,.0f} FLOPs",)
         frozen = f"{whole.frozen:,} frozen" if whole.frozen else ""
@@ -102,13 +100,13 @@ class Summary(PathRows[SummaryRow]):
 
 @shortened
 def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
-    """Tell of each module its parameters, bytes, output shapes, calls and FLOPs, from one call that
-    is traced and never run.
+    """Return parameters, bytes, output shapes, calls and FLOPs of each module, from one call that
+    is traced and not run.
 
     Args:
-        model: A module, or a model of another framework as it stands.
+        model: A module, or an unconverted model of another framework.
         *args: Arguments of a call, as the framework wants them (`variables, x` for a linen module);
-            each array may be a `jax.ShapeDtypeStruct`. Without any, only sizes are told.
+            each array may be a `jax.ShapeDtypeStruct`. Without arguments, there are only sizes.
         **kwargs: Keyword arguments of a call.
 
     Returns:
@@ -155,7 +153,7 @@ def _is_shape(x: object) -> bool:
 
 
 def _is_plain_shape(x: object) -> bool:
-    """Return True if this is a shape as other tools take it, such as `(1, 28, 28)`."""
+    """Return True if a value is a shape as in other summary tools, such as `(1, 28, 28)`."""
     return isinstance(x, (tuple, list)) and bool(x) and all(n is None or type(n) is int for n in x)
 
 
@@ -165,9 +163,7 @@ def _shape_of(x: object) -> Any:
 
 
 class TracedCalls(NamedTuple):
-    """The calls of one submodule in a traced call of the model: shapes of the first, their
-    number.
-    """
+    """The calls of one submodule in a traced call of the model: shapes of the first, and number."""
 
     inputs: str
     outputs: str
@@ -202,7 +198,7 @@ def _trace(model: Any, stage: Any) -> dict[str, TracedCalls]:
 
 
 def _turns(lifted: tuple[str, ...]) -> int:
-    """Return how often a call runs in the loops around it, as far as their length is known."""
+    """Return the number of iterations of the loops around a call, as far as it is known."""
     loops = [text.split() for text in lifted]
     return math.prod(int(loop[1]) for loop in loops if loop[0] == "scan" and len(loop) > 1)
 
@@ -225,7 +221,7 @@ def _flops_by_path(jaxpr: object, paths: set[str], others: Mapping[str, str]) ->
 
 
 def _by_definition(module: object, order: dict[Any, None]) -> dict[Any, None]:
-    """A module and those below it, each where its class has put it first."""
+    """Yield a module and those below it, in the order of definition."""
     order[module] = None
     for _, child in defined_children(module):
         if child not in order:

@@ -1,5 +1,5 @@
-"""`nb.track`: record what a model does while any code runs, compiled or not; `nb.tap`: a value
-inside a forward.
+"""`nb.track`: record the calls of a model while any code runs, compiled or not; `nb.tap`: name a
+value inside a forward.
 """
 
 from __future__ import annotations
@@ -51,37 +51,36 @@ def track(
 ) -> Tracking:
     """Record the calls of `model` and its submodules while the code in a `with` block runs.
 
-    The code may be anything: one call or a thousand steps, eager, `nb.jit`, `nb.grad`, `nb.vmap`,
-    `nb.scan`, `nb.cond`, `nb.checkpoint`, nested in any way. A compiled function then runs as
-    another executable with more outputs; when it is not tracked it is the very same executable as
-    ever. What runs under a raw JAX transform is listed without values.
+    The code may be one call or many steps, eager or with `nb.jit`, `nb.grad`, `nb.vmap`, `nb.scan`,
+    `nb.cond` and `nb.checkpoint`, nested in any way. A tracked compiled function runs another
+    executable with additional outputs; untracked calls are not affected. Calls under a raw JAX
+    transform are listed without values.
 
-    Each outermost call is a *step*. The last steps are kept, as far as `last` and `budget` allow,
-    the newest one always.
+    Each outermost call is a *step*. The last steps are kept within `last` and `budget`, at least
+    the newest one.
 
     Args:
-        model: The module to follow; it is the root of the paths, also if it is itself a part. Also
-            a model of Flax, Equinox, Haiku, Keras or PyTorch as it stands. A compiled function of
-            those of JAX runs as another program meanwhile, which gives what is recorded as well;
-            where that cannot be, `jax.jit` is off for it, and `calls.notes` says why.
-        returns: True keeps what is returned, `'stats'` only statistics of it (reduced inside
-            compiled code), False neither. In compiled code `'stats'` looks at every element for
-            NaN, infinities and the mean square, and takes the rest from a sample of 512 where there
-            are more.
-        order: Whether calls are listed in the order in which they began, with the call around each.
-            False lists them flat, in the order in which they returned.
+        model: The module to track; it is the root of the paths, also if it is itself a submodule.
+            Or an unconverted model of Flax, Equinox, Haiku, Keras or PyTorch. Compiled functions of
+            the JAX frameworks run as another program meanwhile, which returns the recorded values
+            too; if that is not possible, they run without `jax.jit`, and `calls.notes` says why.
+        returns: True keeps returns, `'stats'` only their statistics (reduced inside compiled code),
+            False neither. In compiled code, `'stats'` counts NaN and infinities and computes the
+            mean square of all elements; other figures are of a sample of 512 elements.
+        order: Whether calls are listed in the order in which they began, with their parents. False
+            lists them flat, in the order in which they returned.
         gradients: Whether to record the gradient of the loss by each return and by each parameter,
-            where the code runs `nb.grad`; statistics of it with `returns='stats'`. The function is
-            traced once more for that.
+            where the code runs `nb.grad`; its statistics with `returns='stats'`. This traces the
+            function once more.
         depth: Levels below the model; None for all, 0 for the model alone.
         only: Modules, paths, or globs such as `blocks.*`; None for all.
-        inputs: Whether to keep arguments too. None keeps them in eager code, where it copies
-            nothing, if returns are kept.
-        operations: Path or globs of submodules of which every operation is recorded; see
+        inputs: Whether to keep arguments too. None keeps them in eager code (without a copy) if
+            returns are kept.
+        operations: Path or globs of submodules whose operations are recorded; see
             `Calls.operations`.
-        profile: Measure each submodule alone, compiled, when the block ends.
-        last: How many steps are kept.
-        budget: How much memory they may take.
+        profile: Whether to measure each submodule by itself, compiled, when the block ends.
+        last: Number of steps to keep.
+        budget: Memory for their values.
 
     Raises:
         PathError: `only` or `operations` names no submodule.
@@ -174,7 +173,7 @@ class Tracking:
                 next(self._watching)
             if self.profile:
                 self._steps = steps
-            # else the context keeps the tracker, and with it the calls, until its next use
+            # else the context would keep the tracker and its calls until it is used again
             weakref.finalize(recorded, let_go).atexit = False
             return recorded
         except BaseException:
@@ -184,11 +183,11 @@ class Tracking:
     __exit__ = Ending()
 
     def ending(self) -> Any:
-        """Return the function that ends it: the release of its lock, and more where work comes
-        afterwards.
+        """Return the function that ends the block: the release of its lock, and Python code if
+        there is more to do.
 
-        That more is Python, before whose first line an interrupt may come. But what `with` calls at
-        its end is held by it alone: once that is gone, the block is over.
+        An interrupt may come before the first line of that code. Only `with` refers to the
+        function, so its finalizer closes the block in that case.
         """
         if self.foreign is None and not self.profile:
             return self._span.__exit__
@@ -198,7 +197,7 @@ class Tracking:
         return leave
 
     def _close(self) -> None:
-        """Nothing is open afterwards; again is fine."""
+        """Close the block; a second call does nothing."""
         watching, self._watching = self._watching, None
         try:
             if watching is not None:
@@ -215,7 +214,7 @@ class Tracking:
             steps, self._steps = self._steps, None
             measure([call for step in list(steps.kept)[-1:] for call in step.calls])
 
-    # -- what is kept of a call --
+    # -- records of calls --
     def _keep_call(self, module: object, given: object, outputs: object) -> dict[str, Any]:
         """Return the content of the record of one call."""
         values: dict[str, Any] = {}
@@ -233,7 +232,7 @@ class Tracking:
         return values
 
     def _keep_variables(self, module: object) -> dict[str, Any]:
-        """The variables of a submodule whose operations are asked for, before its call."""
+        """Return the variables of a submodule whose operations are recorded, before its call."""
         if not self._lists(module):
             return {}
         places = plan_of(module).places.items()
@@ -251,19 +250,18 @@ class Tracking:
         return {"gradient": as_values(gradient)}
 
     def _lists(self, module: object) -> bool:
-        """Return True if the operations of a module are asked for."""
+        """Return True if the operations of a module are recorded."""
         return self.operations is not None and slot_of(module) in self.operations.wanted()
 
 
 def tap(x: object, name: str) -> Any:
-    """Give `x` back; while the model is tracked, record it under `name`, below the module that is
-    being called.
+    """Return `x`; while the model is tracked, also record it as `name` below the calling module.
 
-    Untracked it does nothing, compiled or not. `nb.patch` can change it by that name.
+    Without a tracker it does nothing. `nb.patch` can change it by that name.
 
     Args:
         x: Any value.
-        name: For look-up: in `blocks.5.attention` the tap `scores` is
+        name: Its name: in `blocks.5.attention` the tap `scores` is
             `calls['blocks.5.attention.scores']`.
 
     Example:
@@ -292,7 +290,7 @@ def tap(x: object, name: str) -> Any:
 
 
 def _is_at_hand(supplied: object) -> bool:
-    """Return True if arguments are concrete arrays: of eager code, or found under traced values."""
+    """Return True if the arguments of a call are concrete arrays."""
     return here() == EAGER or not (
         now.frame or any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(supplied))
     )
@@ -306,19 +304,19 @@ def _shape(leaf: Shaped) -> Any:
 
 
 def last_tracked(model: object) -> Recorded | None:
-    """The newest calls that were tracked of a model, as far as somebody still has them."""
+    """Return the newest tracked calls of a model that are still referenced, if any."""
     tracked = (calls for calls in reversed(holders("calls")) if calls._watch.model is model)
     return next((calls for calls in tracked if len(calls)), None)
 
 
 class Recorded(Calls):
-    """The calls that `nb.track` keeps; they grow while its block runs."""
+    """The calls that `nb.track` records; the list grows while its block runs."""
 
     def __init__(self, watch: Choice, steps: Steps, foreign: Any = None) -> None:
         self._watch, self._steps, self._foreign = watch, steps, foreign
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy is what has been recorded so far."""
+        """Pickle and copy the calls recorded so far."""
         return Calls, (list(self), self.name, self.known, self.notes, self.others)
 
     @property
@@ -338,7 +336,7 @@ class Recorded(Calls):
 
     @property
     def others(self) -> dict[str, str]:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """The other names of shared submodules, each with their path."""
+        """Other names of shared submodules, with their paths."""
         model = self._watch.model
         return dict(other_names(model)) if model is not None else {}
 
@@ -385,14 +383,14 @@ class Recorded(Calls):
 
     @property
     def gradients(self) -> dict[str, Any]:
-        """Gradients of the last step by the model's parameters, by path; their statistics if those
-        were asked for.
+        """Gradients of the last step by the parameters, by path; with `returns='stats'`, their
+        statistics.
         """
         return self.gradients_at(-1)
 
     def gradients_at(self, step: int) -> dict[str, Any]:
-        """Gradients of a step that is kept by the model's parameters; negative numbers count from
-        the last.
+        """Return the gradients of a kept step by the parameters; negative numbers count from the
+        last.
         """
         retained = {item.number: item for item in list(self._steps.kept)}
         number = list(retained)[step] if -len(retained) <= step < 0 else step
@@ -409,10 +407,10 @@ class Recorded(Calls):
 
     @property
     def operations(self) -> Calls:
-        """Every operation of the submodules that `operations=` named, in their calls of the last
-        step, with values and lines of code.
+        """Operations of the submodules in `operations=`, in their calls of the last step, with
+        values and lines of code.
 
-        They are run one by one when somebody looks, on the inputs and variables that were recorded.
+        They are run one by one on first access, on the recorded inputs and variables.
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.Lambda(lambda x: jnp.exp(x) + 1))
