@@ -1,7 +1,7 @@
-"""Weights and training state in files that are never half written: HDF5 weights, checkpoints,
-safetensors, npz.
+"""Weights and training state in files, written atomically: HDF5 weights, checkpoints, safetensors,
+npz.
 
-This package works on nested mappings of arrays and never sees a module.
+This package works on nested mappings of arrays and knows no modules.
 """
 
 from nbmodule.files.background import in_background, wait_for_saving

@@ -1,9 +1,8 @@
-"""Save while the training goes on: values are taken at once, the file is written by a thread, a
-barrier waits for it.
+"""Save in the background: a snapshot of the values is taken at once, a thread writes the file, and
+`wait_for_saving` waits for it.
 
-Everything that is asked for is written in the order in which it was asked for. The interpreter
-waits at its end for what is still being written. A failure is raised where somebody waits for it,
-or else by the next request, so that it cannot pass unseen.
+Files are written in the order of the requests. The interpreter waits for them before it exits. An
+error is raised by whoever waits, else by the next request.
 """
 
 from __future__ import annotations
@@ -47,25 +46,24 @@ class Saving:
 
     @property
     def is_done(self) -> bool:
-        """True once the file is in its place, or has failed to get there."""
+        """True once the file is written, or writing has failed."""
         return self._future.done()
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until the file is whole, synced and in its place; gives what the writing function
-        gave.
+        """Wait until the file is written and synced; return the result of the function.
 
         Args:
-            timeout: In seconds; None waits as long as it takes.
+            timeout: In seconds; None waits without limit.
 
         Raises:
-            FileWriteError: or whatever else the writing met.
-            TimeoutError: if it takes longer; it goes on all the same.
+            FileWriteError: or another error of the function.
+            TimeoutError: if it takes longer; writing goes on.
         """
         try:
             return self._future.result(timeout)
         finally:
             if self.is_done:
-                with contextlib.suppress(ValueError):  # somebody else has waited, too
+                with contextlib.suppress(ValueError):  # another caller has waited, too
                     _pending.remove(self)
 
 
@@ -77,7 +75,7 @@ def in_background(
 
     Args:
         function: `save`, `save_checkpoint` or `save_safetensors`.
-        path: Its first argument.
+        path: The first argument of the function.
         trees: Nested mappings of arrays. Arrays on a device are copied to the host before this
             returns, NumPy arrays are copied; JAX arrays on the CPU are only held.
         options: Its keyword arguments; mappings among them are treated in the same way.
@@ -97,7 +95,7 @@ def in_background(
         array([0., 0.])
     """
     name = file_name(path, "save")
-    absolute = os.path.abspath(name)  # the folder may be another one when the thread comes to it
+    absolute = os.path.abspath(name)  # the working directory may change before the thread runs
     _raise_failed()
     trees = tuple(snapshot(tree) for tree in trees)
     options = {
@@ -115,7 +113,7 @@ def _thread() -> ThreadPoolExecutor:
 
 
 def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Give a tree whose arrays nobody will change, on the host.
+    """Return a copy of a tree on the host that no later step can change.
 
     Example:
         >>> from nbmodule.files.background import snapshot
@@ -131,8 +129,8 @@ def snapshot(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _held(leaf: Any, name: str) -> Any:
-    """The value of a leaf, safe from changes; a NumPy view keeps JAX from giving an array's memory
-    away.
+    """Return the value of a leaf as a copy or a reference; a NumPy view keeps JAX from donating the
+    memory of an array.
     """
     if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
         leaf = leaf.__jax_array__()
@@ -146,11 +144,10 @@ def _held(leaf: Any, name: str) -> Any:
 
 
 def wait_for_saving() -> None:
-    """Wait until everything that is being written is whole and in its place.
+    """Wait until all files are written.
 
     Raises:
-        FileWriteError: or whatever else the first failure was; the others are waited for all the
-            same.
+        FileWriteError: or the first error, after all other files are written too.
     """
     waiting = list(_pending)
     futures.wait([saving._future for saving in waiting])
@@ -159,7 +156,7 @@ def wait_for_saving() -> None:
 
 
 def _raise_failed() -> None:
-    """Raise what an earlier request met, if nobody has waited for it."""
+    """Raise the error of an earlier request that nobody has waited for."""
     for saving in [saving for saving in _pending if saving.is_done]:
         saving.wait()
 
@@ -171,7 +168,7 @@ def _report_at_exit() -> None:
 
 
 def _forget_after_fork() -> None:
-    """Forget the thread that writes: a forked process has none, its parent does the writing."""
+    """Forget the thread of the parent process, which writes the files."""
     _thread.cache_clear()
     _pending.clear()
 

@@ -1,9 +1,9 @@
-"""Checkpoints of a training run: one file for each step, the newest ones kept, the latest whole one
-restored.
+"""Checkpoints of a training run: one file for each step; the newest are kept, and the latest intact
+one is restored.
 
 A checkpoint is one weights file (see `weights`) named `checkpoint-<step>.h5`, with a group for each
 tree (`model`, `optimizer`,
-...), so it appears whole or not at all. Step and extra data are its metadata.
+...), so it is written atomically. Step and extra data are its metadata.
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ def save_checkpoint(
 ) -> Path:
     """Write the checkpoint of a step, then delete all but the newest.
 
-    Nothing is deleted before the new file is whole and on the disk. One written before for the same
-    step is replaced.
+    Older ones are deleted after the new file is synced. A checkpoint of the same step is replaced.
 
     Args:
-        directory: Made if it is missing.
-        step: Of the training run, 0 or more.
+        directory: Created if it is missing.
+        step: Step of the training run, 0 or more.
         trees: Nested mappings of arrays by name, such as `{"model": ..., "optimizer": ...}`.
-        extra: Anything that JSON can say; NumPy and JAX scalars come back as Python numbers.
-        keep: How many checkpoints of the highest steps stay, besides the one just written; None
-            keeps all.
+        extra: Any JSON value; NumPy and JAX scalars come back as Python numbers.
+        keep: Number of checkpoints of the highest steps to keep, besides the new one; None keeps
+            all.
 
     Returns:
         The path of the file.
 
     Raises:
-        FileWriteError: if it cannot be written; all earlier checkpoints are still there.
+        FileWriteError: if it cannot be written; earlier checkpoints are unchanged.
 
     Example:
         >>> import tempfile
@@ -89,7 +88,7 @@ def save_checkpoint(
 
 
 def check_step(step: int) -> int:
-    """A step as a plain number."""
+    """Return a step as an int."""
     try:
         number = operator.index(step)
     except TypeError:
@@ -121,7 +120,7 @@ def _delete_old(folder: Path, written: int, keep: int | None) -> None:
 
 
 def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
-    """List the steps of which there are checkpoints, in ascending order.
+    """List the steps of all checkpoints, in ascending order.
 
     Example:
         >>> import tempfile
@@ -140,18 +139,18 @@ def checkpoint_steps(directory: str | os.PathLike[str]) -> list[int]:
 def restore_checkpoint(
     directory: str | os.PathLike[str], *, step: int | None = None
 ) -> tuple[int, dict[str, Any], Any]:
-    """Load the latest whole checkpoint, or that of one step.
+    """Load the latest intact checkpoint, or that of one step.
 
     Args:
-        directory: That was given to `save_checkpoint`.
-        step: Which one; None takes the highest step, and passes over damaged files with a warning.
+        directory: The directory of `save_checkpoint`.
+        step: Its step; None takes the highest step, and skips damaged files with a warning.
 
     Returns:
         The step, the trees as nested dicts of NumPy arrays, and extra (None if none was saved).
 
     Raises:
         FileNotFoundError: if there is no checkpoint, or none of this step.
-        FileFormatError: if the one of this step, or every one, is damaged.
+        FileFormatError: if the checkpoint of this step, or every one, is damaged.
     """
     steps = checkpoint_steps(directory)
     if not steps:

@@ -34,7 +34,7 @@ _MOST_EXPANSION, _FREE_CLAIM = 1040, 1 << 24
 
 
 def index_bytes(rows: list[StoredRow], end: int) -> bytes:
-    """Give the bytes that follow an HDF5 file.
+    """Return the bytes that follow an HDF5 file.
 
     Args:
         rows: All arrays of the file.

@@ -84,7 +84,7 @@ def kind_of(dtype: np.dtype) -> Kind | None:
 
 
 def to_bytes(array: np.ndarray, element: Kind) -> np.ndarray:
-    """Give the bytes of an array as they lie in the file, as one row of `uint8`; without a copy
+    """Return the bytes of an array as they lie in the file, as one row of `uint8`; without a copy
     where possible.
 
     Example:

@@ -87,7 +87,7 @@ def _platform(array: jax.Array) -> str:
 
 
 def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> StoredRow:
-    """Say how a leaf is to be written.
+    """Return how a leaf is to be written.
 
     Args:
         leaf: Array, random key, number, text or None.

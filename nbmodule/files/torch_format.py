@@ -160,7 +160,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
 
 
 def _reduced(name: str, arguments: Any) -> Any:
-    """Give the result of the few calls that a file of dense tensors needs."""
+    """Return the result of the few calls that a file of dense tensors needs."""
     if name == "collections.OrderedDict":
         return _StateDict(*arguments)
     if name == "torch.Size":

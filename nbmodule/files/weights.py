@@ -1,19 +1,17 @@
-"""Save nested arrays to one HDF5 file and load them again: the file appears whole or not at all,
-and loading trusts nothing.
+"""Save nested arrays to one HDF5 file, atomically, and load them with all claims checked.
 
-What the file holds: a group for each level, a dataset for each array (`/linear0/w`), in the root
+Contents of a file: a group for each level, a dataset for each array (`/linear0/w`), in the root
 the attributes `format` and `format_version`, buffers in the group `__buffers__`, JSON given as
-metadata in the text `__metadata__`. Plain h5py opens it. Behind the HDF5 part follows an index with
-checksums (see `checksums`), from which this package loads.
+metadata in the text `__metadata__`. Plain h5py opens it. An index with checksums follows the HDF5
+part (see `checksums`); this package loads through it.
 
-What is promised when a file is loaded:
-- A file as it was written loads equal. One that has changed since raises `FileFormatError`, with
-  the place; so do files that were made to harm. Neither runs code, opens another file, or takes
-  much more memory than the file's size can justify.
-- With `mmap=True` the arrays' own checksums are not tested, because that would read them;
-  everything else is. Without it, all are.
-- A file without the index (made by another program, or changed by one, which is allowed) has no
-  checksums. HDF5 reads its structures; see `hdf5_read`.
+Loading guarantees:
+- An unchanged file loads equal. A changed or malicious file raises `FileFormatError` with the
+  location. No file can run code, open another file, or take much more memory than its size.
+- With `mmap=True` the checksums of arrays are not tested, because that would read them; everything
+  else is checked.
+- A file without the index (made or changed by another program) has no checksums. HDF5 reads its
+  structures; see `hdf5_read`.
 """
 
 from __future__ import annotations
@@ -54,26 +52,25 @@ def save(
     dtype: DTypeLike | None = None,
     metadata: object = None,
 ) -> None:
-    """Write nested arrays to an HDF5 file, which appears whole or not at all; nothing of an older
-    file remains.
+    """Write nested arrays to an HDF5 file atomically, in place of an older one.
 
     Args:
-        path: Of the file; folders that are missing are made.
+        path: Path of the file; missing folders are created.
         variables: Nested mappings. Leaves are NumPy or JAX arrays, random keys, numbers, text and
             None.
-        buffers: The same for what is not trained; None writes no buffers at all.
-        packed: Whether arrays of at most 64 KiB are put together in one dataset for each dtype,
-            with an index; None does so when there are more than 1,000 of them.
+        buffers: Likewise, values that are not trained; None writes no buffers.
+        packed: Whether to store arrays of at most 64 KiB in one dataset for each dtype, with an
+            index; None does so for more than 1,000 of them.
         compression: None, `"gzip"` (level 4), or a level of gzip from 0 to 9. Compressed arrays
             cannot be mapped.
-        dtype: Cast floating-point arrays to this dtype, such as `"bfloat16"`; complex numbers,
-            integers and keys stay as they are.
-        metadata: Anything that JSON can say.
+        dtype: Dtype for floating-point arrays, such as `"bfloat16"`; complex numbers, integers and
+            keys are not cast.
+        metadata: Any JSON value.
 
     Raises:
-        FileWriteError: if the disk is full or the folder may not be written; what was there is
+        FileWriteError: if the disk is full or the folder is not writable; an older file is
             unchanged.
-        ArgumentTypeError, DtypeError: if a leaf cannot be held by a file. Nothing is written.
+        ArgumentTypeError, DtypeError: if a leaf cannot be stored. Nothing is written.
 
     Example:
         >>> import os, tempfile
@@ -97,7 +94,7 @@ def _described(
     metadata: Any,
     dtype: np.dtype | None,
 ) -> list[StoredRow]:
-    """List all that goes into the file."""
+    """List the rows of the file."""
     leaves = list(flatten_levels(variables, what="variables"))
     if buffers is not None:
         leaves += [
@@ -113,7 +110,7 @@ def _described(
 
 
 def _check_ending(path: str | os.PathLike[str]) -> None:
-    """A name that promises another format would mislead whoever opens the file."""
+    """Refuse a file name with the ending of another format."""
     if file_name(path, "save").endswith((".safetensors", ".npz")):
         raise ArgumentError(
             f"cannot save {os.fspath(path)}: weights are saved as HDF5, so the name must end in "
@@ -159,12 +156,12 @@ def load_contents(
     """Load variables and buffers as Containers; see `nb.load`.
 
     Args:
-        path: Of the file.
-        mmap: Map arrays instead of reading them; see `nb.load`.
-        prefix: Load only what is below this level of the file, and without it.
+        path: Path of the file.
+        mmap: Whether to map arrays instead of reading them; see `nb.load`.
+        prefix: Level of the file to load; it is removed from the names.
         rename: New names for old ones, as a dict or a function; see `renaming`.
-        strict: Whether an entry of `rename` that fits nothing is an error.
-        device: Where arrays go: a device, its name, or a sharding.
+        strict: Whether an entry of `rename` without a match is an error.
+        device: Placement of arrays: a device, its name, or a sharding.
 
     Example:
         >>> import os, tempfile
@@ -217,14 +214,14 @@ def _place(contents: Contents, device: Any) -> None:
 
 
 def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
-    """Turn NumPy arrays into JAX arrays on a device; other leaves, and arrays of a dtype that JAX
-    does not hold, stay as they are.
+    """Convert NumPy arrays to JAX arrays on a device; other leaves, and arrays of a dtype that JAX
+    does not have, stay.
 
-    On the CPU an array that is aligned is used without a copy, so the NumPy arrays must not be
-    written to later.
+    On the CPU aligned arrays are used without a copy, so the NumPy arrays must not be changed
+    later.
 
     Args:
-        leaves: In any order; one that stands there twice becomes one array.
+        leaves: The leaves; the same object twice becomes one array.
         device: A device, its name (`cpu:0`, `gpu`), a sharding, or None for JAX's default device.
 
     Raises:
@@ -255,7 +252,7 @@ def _is_jax_dtype(dtype: np.dtype, is_x64: bool) -> bool:
     try:
         is_canonical = np.dtype(jax.dtypes.canonicalize_dtype(dtype)) == dtype
         return is_canonical and jax.device_put(np.zeros(1, dtype)).dtype == dtype
-    except (TypeError, ValueError, RuntimeError):  # JAX or the device knows no such dtype
+    except (TypeError, ValueError, RuntimeError):  # JAX or the device does not have the dtype
         return False
 
 

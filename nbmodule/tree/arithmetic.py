@@ -77,7 +77,7 @@ def _is_leaf(value: object) -> bool:
 
 
 def unboxed(value: object) -> Any:
-    """Give the array of a variable or of another object that stands for one."""
+    """Return the array of a variable or of another object that stands for one."""
     convert = getattr(type(value), "__jax_array__", None)
     return value if convert is None or isinstance(value, jax.Array) else convert(value)
 

@@ -101,7 +101,7 @@ class Restructured(Mapped):
     def cont_restructure_key_chains(
         self, keychain_mapping: Mapping[str, str], keep_orig: bool = True, replace: bool = True
     ) -> Self:
-        """Give leaves or parts other key chains.
+        """Move leaves or parts to other key chains.
 
         Args:
             keychain_mapping: From old to new key chain.
@@ -214,7 +214,7 @@ class Restructured(Mapped):
 
 
 def _renamed(container: Kind, rename: Callable[[str], str], include_empty: bool = False) -> Kind:
-    """Give each leaf the chain that `rename` makes of its own."""
+    """Rename the chain of each leaf by `rename`."""
     pairs = container.cont_to_iterator(include_empty=include_empty)
     return _rearranged(container, ((chain, rename(chain), value) for chain, value in pairs))
 
@@ -251,7 +251,7 @@ def _cut(container: Kind, cuts: Callable[[int, Any], bool], inplace: bool) -> Ki
 
 
 def sliced(keys: list[str], key_slice: str | slice) -> list[str]:
-    """Give the keys in a slice or between two texts."""
+    """Return the keys in a slice or between two texts."""
     if isinstance(key_slice, slice):
         return keys[key_slice]
     if not isinstance(key_slice, str) or key_slice.count(":") != 1:

@@ -85,7 +85,7 @@ class Compared(Joined):
         check_types: bool = True,
         check_shapes: bool = True,
     ) -> bool:
-        """Tell whether Containers have the same chains and the same leaves.
+        """Return True if Containers have the same chains and the same leaves.
 
         Args:
             containers: What to compare.
@@ -138,7 +138,7 @@ class Compared(Joined):
         check_shapes: bool = True,
         partial: bool = False,
     ) -> bool:
-        """Tell whether Containers have the same chains, and leaves of the same types and shapes;
+        """Return True if Containers have the same chains, and leaves of the same types and shapes;
         see `cont_identical`.
 
         Example:
@@ -164,7 +164,7 @@ class Compared(Joined):
 
     @staticmethod
     def cont_identical_array_shapes(containers: Sequence[Any]) -> bool:
-        """Tell whether Containers have as many arrays, of the same shapes, whatever their chains.
+        """Return True if Containers have as many arrays, of the same shapes, whatever their chains.
 
         Example:
             >>> a, b = (
@@ -225,8 +225,8 @@ class Compared(Joined):
             _raise_difference("the Containers differ in structure", containers, False)
 
     def cont_find_sub_container(self, sub_cont: object, partial: bool = False) -> str | bool:
-        """Give the key chain of the part that is identical to a Container (`""` for the whole), or
-        False.
+        """Return the key chain of the part that is identical to a Container (`""` for the whole),
+        or False.
 
         Args:
             sub_cont: What to look for; arrays must be the same objects.
@@ -245,7 +245,7 @@ class Compared(Joined):
     def cont_find_sub_structure(
         self, sub_struc: object, check_shapes: bool = True, partial: bool = False
     ) -> str | bool:
-        """Give the key chain of the part that has the structure of a Container (`""` for the
+        """Return the key chain of the part that has the structure of a Container (`""` for the
         whole), or False.
 
         Example:
@@ -257,7 +257,7 @@ class Compared(Joined):
         return _find(self, sub_struc, lambda x: Compared.cont_identical_structure(x, **options))
 
     def cont_contains_sub_container(self, sub_cont: object, partial: bool = False) -> bool:
-        """Tell whether a part is identical to a Container; see `cont_find_sub_container`.
+        """Return True if a part is identical to a Container; see `cont_find_sub_container`.
 
         Example:
             >>> nb.Container(a={"b": 1}).cont_contains_sub_container(nb.Container(b=1))
@@ -266,7 +266,7 @@ class Compared(Joined):
         return self.cont_find_sub_container(sub_cont, partial) is not False
 
     def cont_contains_sub_structure(self, sub_cont: object, **options: Any) -> bool:
-        """Tell whether a part has the structure of a Container; see `cont_find_sub_structure`.
+        """Return True if a part has the structure of a Container; see `cont_find_sub_structure`.
 
         Example:
             >>> nb.Container(a={"b": 1}).cont_contains_sub_structure(nb.Container(b=2))
@@ -336,14 +336,14 @@ class Overlay:
         return groups
 
     def key(self, numbers: list[int]) -> str:
-        """Give the key under which the value of some Containers stands."""
+        """Return the key under which the value of some Containers stands."""
         if isinstance(self.diff_keys, str):
             return f"{self.diff_keys}_{', '.join(map(str, numbers))}"
         return self.diff_keys[numbers[0]]
 
 
 def own(value: object) -> Any:
-    """Give a part levels of its own, so that a difference can be changed without changing what was
+    """Copy the levels of a part, so that a difference can be changed without changing what was
     compared.
     """
     return value.cont_copy() if isinstance(value, Compared) else value

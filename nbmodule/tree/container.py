@@ -111,7 +111,7 @@ class Container(Printed):
         self._remove_at(keys)
 
     def __contains__(self, location: object) -> bool:
-        """Tell whether there is such a key or key chain, or such a part: the same object, or one
+        """Return True if there is such a key or key chain, or such a part: the same object, or one
         with the same leaves.
         """
         if isinstance(location, Nested):
@@ -199,8 +199,8 @@ class Container(Printed):
     __str__ = __repr__
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        """Give the forms a notebook can choose from: text of at most 60 lines, and what the display
-        socket adds.
+        """Return the forms a notebook can choose from: text of at most 60 lines, and what the
+        display socket adds.
         """
         return mime_bundle(self)
 

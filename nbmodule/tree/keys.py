@@ -42,7 +42,7 @@ def split_chain(text: str) -> tuple[str, ...]:
 
 
 def key_text(key: object) -> str:
-    """Give the text of a key.
+    """Return the text of a key.
 
     Raises:
         StructureError: if a part of the text is empty, or if a key that is not text has a separator

@@ -14,8 +14,8 @@ from nbmodule.errors import DtypeError
 
 
 def is_array(value: object) -> bool:
-    """Tell whether a leaf is an array: of JAX (traced too) or NumPy, or a variable that stands for
-    one.
+    """Return True if a leaf is an array: of JAX (traced too) or NumPy, or a variable that stands
+    for one.
 
     Example:
         >>> is_array(jnp.ones(2)), is_array(np.ones(2)), is_array([1.0, 2.0]), is_array(1.0)
@@ -25,8 +25,8 @@ def is_array(value: object) -> bool:
 
 
 def same_value(first: Any, second: Any) -> bool:
-    """Tell whether two leaves have one type, shape, dtype and value; NaN equals NaN, so that a leaf
-    equals itself.
+    """Return True if two leaves have one type, shape, dtype and value; NaN equals NaN, so that a
+    leaf equals itself.
 
     Example:
         >>> (
@@ -62,8 +62,8 @@ def _same_array(first: Any, second: Any) -> bool:
 
 
 def has_axes(value: object) -> bool:
-    """Tell whether an index means anything to a leaf: not to numbers, text, None and arrays without
-    axes.
+    """Return True if an index means anything to a leaf: not to numbers, text, None and arrays
+    without axes.
     """
     if value is None or isinstance(value, (int, float, complex, str, bytes, np.generic)):
         return False
@@ -71,7 +71,7 @@ def has_axes(value: object) -> bool:
 
 
 def at_index(value: Any, index: Any) -> Any:
-    """Give what a leaf has at an index; a leaf without axes is handed back.
+    """Return what a leaf has at an index; a leaf without axes is handed back.
 
     Example:
         >>> at_index(jnp.arange(3), 1), at_index(None, 1), at_index(jnp.float32(2), 1)
@@ -96,7 +96,7 @@ def rank_of(dtype: DTypeLike) -> int:
 
 
 def set_at_index(value: Any, index: Any, part: Any) -> Any:
-    """Give a leaf in which the elements at an index are others; the leaf itself is left as it is.
+    """Return a leaf in which the elements at an index are others; the leaf itself is left as it is.
 
     Raises:
         DtypeError: If an array could not hold the kind of number, such as a fraction among whole

@@ -1,4 +1,4 @@
-"""Places of a Container: looking them up, setting and dropping them, and conversion to lists."""
+"""Look up, set and drop leaves of a Container, and convert it to lists and dicts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Lookup(Nested):
     __slots__ = ()
 
     def cont_to_dict(self) -> dict[str, Any]:
-        """Give plain nested dicts with the same leaves.
+        """Return plain nested dicts with the same leaves.
 
         Example:
             >>> nb.Container(a=1, b={"c": 2}).cont_to_dict()
@@ -44,7 +44,7 @@ class Lookup(Nested):
         return jax.tree.leaves(self, is_leaf=_is_leaf)
 
     def cont_from_flat_list(self, flat_list: Iterable[Any]) -> Self:
-        """Give a Container of this structure with other leaves, in the order of
+        """Return a Container of this structure with other leaves, in the order of
         `cont_to_flat_list`.
 
         Raises:
@@ -63,7 +63,7 @@ class Lookup(Nested):
         return jax.tree.unflatten(structure, values)
 
     def cont_to_nested_list(self) -> list[Any]:
-        """Give nested lists of the leaves, without the keys.
+        """Return nested lists of the leaves, without the keys.
 
         Example:
             >>> nb.Container(a=1, b={"c": 2, "d": 3}).cont_to_nested_list()
@@ -77,11 +77,11 @@ class Lookup(Nested):
     def cont_to_iterator(
         self, leaf_keys_only: bool = False, include_empty: bool = False
     ) -> Iterator[tuple[str, Any]]:
-        """Go through the leaves with their key chains.
+        """Iterate over the leaves with their key chains.
 
         Args:
-            leaf_keys_only: Give the last key instead of the chain.
-            include_empty: Give empty levels too.
+            leaf_keys_only: Whether to yield the last key instead of the chain.
+            include_empty: Whether to yield empty levels too.
 
         Example:
             >>> list(nb.Container(a=1, b={"c": 2}).cont_to_iterator())
@@ -99,7 +99,7 @@ class Lookup(Nested):
     def cont_to_iterator_keys(
         self, leaf_keys_only: bool = False, include_empty: bool = False
     ) -> Iterator[str]:
-        """Go through the key chains of the leaves.
+        """Iterate over the key chains of the leaves.
 
         Example:
             >>> list(nb.Container(a=1, b={"c": 2}).cont_to_iterator_keys(leaf_keys_only=True))
@@ -108,7 +108,7 @@ class Lookup(Nested):
         return (chain for chain, _ in self.cont_to_iterator(leaf_keys_only, include_empty))
 
     def cont_to_iterator_values(self, include_empty: bool = False) -> Iterator[Any]:
-        """Go through the leaves.
+        """Iterate over the leaves.
 
         Example:
             >>> list(nb.Container(a=1, b={"c": 2}).cont_to_iterator_values())
@@ -144,8 +144,7 @@ class Lookup(Nested):
         return self._with_parts(lambda part: part.cont_copy())
 
     def cont_at_key_chain(self, key_chain: str, ignore_key_errors: bool = False) -> Any:
-        """Give the leaf or the part at a key chain; a missing one raises, or gives None if errors
-        are ignored.
+        """Return the leaf or the part at a key chain; None if it is missing and errors are ignored.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2})
@@ -156,7 +155,7 @@ class Lookup(Nested):
         return self._at(keys, None) if ignore_key_errors else self._at(keys)
 
     def cont_at_key_chains(self, key_chains: object) -> Self:
-        """Give the Container of only those key chains.
+        """Return a Container of these key chains alone.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
@@ -171,11 +170,11 @@ class Lookup(Nested):
         return new
 
     def cont_at_keys(self, keys: str | Iterable[str], containing: bool = False) -> Self:
-        """Give the Container of the leaves below certain keys, at whatever level these are.
+        """Return a Container of the leaves below some keys at any level.
 
         Args:
             keys: One key or several.
-            containing: Take any key that contains one of `keys` as a part of its text.
+            containing: Whether keys that contain one of `keys` match too.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
@@ -185,7 +184,7 @@ class Lookup(Nested):
         return self.cont_at_key_chains(_chains_with(self, key_test(keys, containing)))
 
     def cont_all_key_chains(self, include_empty: bool = False) -> list[str]:
-        """List the key chains of all leaves; of empty levels too, if asked.
+        """List the key chains of all leaves, optionally also of empty levels.
 
         Example:
             >>> nb.Container(a=1, b={"c": 2, "d": {}}).cont_all_key_chains()
@@ -203,7 +202,7 @@ class Lookup(Nested):
         return [chain for chain in self.cont_all_key_chains() if text in chain]
 
     def cont_has_key(self, text: str) -> bool:
-        """Tell whether there is such a key at any level; a chain is looked for at any level too.
+        """Return True if a key, or a chain, exists at any level.
 
         Example:
             >>> c = nb.Container(a={"b": {"c": 1}})
@@ -219,7 +218,7 @@ class Lookup(Nested):
         )
 
     def cont_has_key_chain(self, key_chain: str) -> bool:
-        """Tell whether there is a leaf or a part at this key chain.
+        """Return True if there is a leaf or a part at this key chain.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2})
@@ -230,7 +229,7 @@ class Lookup(Nested):
         return keys is not None and self._at(keys, _ABSENT) is not _ABSENT
 
     def cont_if_exists(self, key_chain: str) -> Any:
-        """Give what is at a key chain, or None.
+        """Return the leaf or part at a key chain, or None.
 
         Example:
             >>> nb.Container(a=1).cont_if_exists("b") is None
@@ -239,7 +238,7 @@ class Lookup(Nested):
         return self.cont_at_key_chain(key_chain, ignore_key_errors=True)
 
     def cont_set_at_key_chain(self, key_chain: str, val: object, inplace: bool = False) -> Self:
-        """Set a leaf or a part; missing levels are made.
+        """Set a leaf or a part, and create missing levels.
 
         Example:
             >>> nb.Container(a=1).cont_set_at_key_chain("b/c", 2).cont_to_dict()
@@ -289,7 +288,7 @@ class Lookup(Nested):
         return set_all(self, target_dict, inplace, must_exist=True)
 
     def cont_create_if_absent(self, key_chain: str, val: object, inplace: bool = False) -> Self:
-        """Set a leaf or a part where there is none yet.
+        """Set a leaf or a part if the key chain does not exist.
 
         Example:
             >>> nb.Container(a=1).cont_create_if_absent("a", 5).cont_create_if_absent(
@@ -302,7 +301,7 @@ class Lookup(Nested):
         return self.cont_set_at_key_chain(key_chain, val, inplace)
 
     def cont_prune_key_chain(self, key_chain: str, inplace: bool = False) -> Self:
-        """Drop a leaf or a part, and the levels that are empty without it.
+        """Drop a leaf or a part, and levels that become empty.
 
         Example:
             >>> nb.Container(a=1, b={"c": {"d": 2}}).cont_prune_key_chain("b/c/d").cont_to_dict()
@@ -311,7 +310,7 @@ class Lookup(Nested):
         return self.cont_prune_key_chains([key_chain], inplace)
 
     def cont_prune_key_chains(self, key_chains: object, inplace: bool = False) -> Self:
-        """Drop several leaves or parts, and the levels that are empty without them.
+        """Drop several leaves or parts, and levels that become empty.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2, "d": 3})
@@ -328,8 +327,7 @@ class Lookup(Nested):
         return target
 
     def cont_prune_keys(self, keys: str | Iterable[str], inplace: bool = False) -> Self:
-        """Drop certain keys with all below them, at every level, and the levels that are empty
-        without them.
+        """Drop keys with their parts at every level, and levels that become empty.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2, "d": 3}, c=4)
@@ -340,7 +338,7 @@ class Lookup(Nested):
         return self.cont_prune_key_chains(chains, inplace)
 
     def cont_prune_empty(self, keep_nones: bool = False) -> Self:
-        """Drop empty levels, and leaves that are None unless these are to be kept.
+        """Drop empty levels, and leaves that are None unless `keep_nones`.
 
         Example:
             >>> nb.Container(a=1, b={"c": {}, "d": None}).cont_prune_empty().cont_to_dict()
@@ -358,7 +356,7 @@ class Lookup(Nested):
 
 
 def asked_keys(container: Nested, key_chains: object) -> list[tuple[str, ...]]:
-    """Take `key_chains` in any form apart, and check that each exists."""
+    """Return `key_chains` of any form as tuples of keys; each must exist."""
     requested = keys_of_chains(container, key_chains)
     for keys in requested:
         container._at(keys)
@@ -370,7 +368,7 @@ def _target(container: Kind, inplace: bool) -> Kind:
 
 
 def _chains_with(container: Lookup, fits: Callable[[str], bool]) -> list[str]:
-    """List the key chains with a key that fits, at any level."""
+    """List the key chains with a matching key at any level."""
     chains = container.cont_all_key_chains(include_empty=True)
     return [chain for chain in chains if any(map(fits, chain.split("/")))]
 
@@ -391,8 +389,8 @@ def set_all(container: Kind, leaves: Mapping[str, Any], inplace: bool, *, must_e
 
 
 def as_container(like: Nested, value: object) -> Any:
-    """Make a Container of a mapping, of the type and settings of another; a Container is handed
-    back.
+    """Return a mapping as a Container of the type and settings of another; a Container is returned
+    unchanged.
     """
     if isinstance(value, Lookup):
         return value
@@ -402,9 +400,7 @@ def as_container(like: Nested, value: object) -> Any:
 
 
 def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
-    """Take key chains apart: a list or other iterable of chains, a dict whose chains count, or one
-    chain.
-    """
+    """Split key chains into keys: an iterable of chains, a dict (its chains), or one chain."""
     if isinstance(key_chains, Mapping):
         key_chains = as_container(like, key_chains).cont_all_key_chains(include_empty=True)
     elif isinstance(key_chains, str):
@@ -423,7 +419,7 @@ def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
 
 
 def key_test(keys: str | Iterable[str], containing: bool) -> Callable[[str], bool]:
-    """Give the test whether a key is one of several, or contains one of them."""
+    """Return a predicate: whether a key is one of several, or contains one of them."""
     expected = {keys} if isinstance(keys, str) else set(keys)
     if not all(isinstance(key, str) for key in expected):
         raise ArgumentTypeError("keys are text: one key or a list of keys.")

@@ -1,6 +1,6 @@
 """One Container of many, or many of one.
 
-Containers that are joined must have one structure, else `StructureError`.
+Containers to join must have one structure, else `StructureError`.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ class Joined(Restructured):
 
         Args:
             containers: Containers of one structure.
-            axis: Where the new list lies: 0 is outermost; 1 makes a list for each item of the
-                leaves, and so on.
+            axis: Level of the new list: 0 is outermost; 1 makes a list for each item of the leaves.
 
         Example:
             >>> a, b = nb.Container(x=[1, 2]), nb.Container(x=[3, 4])
@@ -74,12 +73,12 @@ class Joined(Restructured):
     def cont_unstack_conts(
         self, axis: int = 0, keepdims: bool = False, dim_size: int | None = None
     ) -> list[Any]:
-        """Take the leaves apart along an axis, into as many Containers as it is long.
+        """Split the leaves along an axis into one Container for each index.
 
         Args:
             axis: The axis.
             keepdims: Keep the axis, with length 1.
-            dim_size: Its length; found out if not given.
+            dim_size: Its length; by default that of the leaves.
 
         Raises:
             ShapeError: if the leaves are not equally long.
@@ -102,8 +101,8 @@ class Joined(Restructured):
 
     @staticmethod
     def cont_reduce(containers: Sequence[Any], fn: Callable[..., Any]) -> Any:
-        """Make one leaf of the leaves at each chain; `fn` takes their list, or two of them at a
-        time.
+        """Reduce the leaves at each chain to one by `fn`, a function of their list or of two
+        leaves.
 
         Example:
             >>> nb.Container.cont_reduce([nb.Container(a=1), nb.Container(a=2)], sum).a
@@ -117,7 +116,7 @@ class Joined(Restructured):
 
     @staticmethod
     def cont_concat(containers: Sequence[Any], axis: int = 0) -> Any:
-        """Join arrays along an axis that they have.
+        """Concatenate arrays along an existing axis.
 
         Example:
             >>> nb.Container.cont_concat(
@@ -136,8 +135,7 @@ class Joined(Restructured):
 
     @staticmethod
     def cont_combine(*containers: object) -> Any:
-        """Join Containers of different structure; where two have a leaf at one chain, the
-        right-most wins.
+        """Merge Containers of any structure; the right-most leaf at a chain wins.
 
         Example:
             >>> a, b = nb.Container(x=1, y={"z": 2}), nb.Container(x=3, y={"w": 4})
@@ -212,7 +210,7 @@ class Joined(Restructured):
         return devices.pop() if len(devices) == 1 else None
 
     def cont_duplicate_array_keychains(self) -> tuple[tuple[str, ...], ...]:
-        """List the groups of chains that hold one and the same array.
+        """List the groups of chains with the same array object.
 
         Example:
             >>> x = jnp.ones(2)
@@ -226,7 +224,7 @@ class Joined(Restructured):
         return tuple(tuple(chains) for chains in groups.values() if len(chains) > 1)
 
     def to_numpy(self) -> Self:
-        """Give the same with NumPy arrays; leaves that are no arrays stay.
+        """Convert arrays to NumPy; other leaves stay.
 
         Example:
             >>> nb.Container(a=jnp.ones(2), b="text").to_numpy().cont_to_dict()
@@ -237,10 +235,10 @@ class Joined(Restructured):
         )
 
     def cont_as_bools(self, assert_is_bool: bool = False) -> Self:
-        """Turn each leaf into True or False; an array is true if all its elements are.
+        """Convert each leaf to a bool; an array is True if all its elements are.
 
         Args:
-            assert_is_bool: Raise where a leaf is not boolean already.
+            assert_is_bool: Whether to raise if a leaf is not boolean.
 
         Example:
             >>> c = nb.Container(a=jnp.array([1, 0]), b={"c": [], "d": True})
@@ -250,7 +248,7 @@ class Joined(Restructured):
         return self.cont_map(lambda leaf, chain: _truth(leaf, chain, assert_is_bool))
 
     def cont_all_true(self, assert_is_bool: bool = False) -> bool:
-        """Tell whether all elements of all leaves are true, as after a comparison.
+        """Return True if all elements of all leaves are true, as after a comparison.
 
         Example:
             >>> c = nb.Container(a=jnp.array([1, 2]), b={"c": 3})
@@ -260,7 +258,7 @@ class Joined(Restructured):
         return all(self.cont_as_bools(assert_is_bool).cont_to_iterator_values())
 
     def cont_all_false(self, assert_is_bool: bool = False) -> bool:
-        """Tell whether no element of any leaf is true.
+        """Return True if no element of any leaf is true.
 
         Example:
             >>> (nb.Container(a=jnp.array([1, 2])) > 5).cont_all_false()
@@ -274,7 +272,7 @@ def as_containers(containers: Sequence[Any], verb: str) -> list[Any]:
     """Return Containers and dicts as Containers, of the type and settings of the first one.
 
     Raises:
-        ArgumentTypeError: There is no Container, or something else among them.
+        ArgumentTypeError: If there is no Container, or a value is no Container or dict.
     """
     first = next((container for container in containers if isinstance(container, Joined)), None)
     if first is None:

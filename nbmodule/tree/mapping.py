@@ -32,12 +32,12 @@ class Mapped(Lookup):
         """Apply `fn(leaf, kc)` to each leaf.
 
         Args:
-            fn: Takes a leaf and its key chain; what it returns takes the leaf's place.
-            key_chains: Apply it only at these chains and below them; all by default.
-            to_apply: False applies it everywhere but there.
-            prune_unapplied: Drop the other leaves instead of keeping them.
-            map_sequences: Apply it to the items of lists and tuples, whose chains end in `v0`,
-                `v1`, ...
+            fn: A function of a leaf and its key chain; it returns the new leaf.
+            key_chains: Chains to apply it at and below; all by default.
+            to_apply: False applies it everywhere else.
+            prune_unapplied: Whether to drop the other leaves.
+            map_sequences: Whether to apply it to the items of lists and tuples, whose chains end in
+                `v0`, `v1`, ...
             inplace: Change this Container.
 
         Raises:
@@ -89,16 +89,15 @@ class Mapped(Lookup):
         inplace: bool = False,
         include_self: bool = True,
     ) -> Any:
-        """Apply `fn(container, kc)` to each part, from the bottom up; what it returns takes the
-        part's place.
+        """Replace each part by `fn(container, kc)`, from the bottom up.
 
         Args:
-            fn: Takes a part, which it may change, and its key chain, `""` for the whole.
-            key_chains: Apply it only to the parts at these chains and below them; all by default.
-            to_apply: False applies it everywhere but there.
-            prune_unapplied: Drop what is in no part that it was applied to.
+            fn: A function of a part, which it may change, and its key chain, `""` for the whole.
+            key_chains: Chains to apply it at and below; all by default.
+            to_apply: False applies it everywhere else.
+            prune_unapplied: Whether to drop leaves outside of these parts.
             inplace: Change this Container.
-            include_self: Apply it to the whole too.
+            include_self: Whether to apply it to the whole too.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": 2})
@@ -134,16 +133,17 @@ class Mapped(Lookup):
         prune_unapplied: bool = False,
         map_sequences: bool = False,
     ) -> Any:
-        """Apply `fn(list_of_leaves, kc)` over Containers of one structure; any other value in the
-        list counts for every leaf.
+        """Apply `fn(list_of_leaves, kc)` over Containers of one structure; other values in the list
+        are passed to every call.
 
         Args:
-            fn: Takes one leaf of each Container, and their key chain.
-            containers: Containers, and values that are handed on as they are.
-            key_chains: Apply it only at these chains and below them; all by default.
-            to_apply: False applies it everywhere but there.
-            prune_unapplied: Drop the other leaves instead of keeping those of the first Container.
-            map_sequences: Apply it to the items of lists and tuples.
+            fn: A function of a list with one leaf of each Container, and their key chain.
+            containers: Containers, and values to pass to every call.
+            key_chains: Chains to apply it at and below; all by default.
+            to_apply: False applies it everywhere else.
+            prune_unapplied: Whether to drop the other leaves, which are else those of the first
+                Container.
+            map_sequences: Whether to apply it to the items of lists and tuples.
 
         Raises:
             StructureError: if the Containers differ in structure.
@@ -177,8 +177,8 @@ class Mapped(Lookup):
 def choice(
     container: Nested, key_chains: object, to_apply: bool
 ) -> Callable[[tuple[str, ...]], bool]:
-    """Give the test whether a function applies at some keys: at the given chains and below them, or
-    everywhere else.
+    """Return a predicate on keys: whether they are at or below the given chains, or everywhere
+    else.
     """
     if key_chains is None:
         return lambda _: True
@@ -189,7 +189,7 @@ def choice(
 
 
 def take_over(container: Kind, new: Nested) -> Kind:
-    """Take over the leaves of another Container, key by key; levels that remain are kept."""
+    """Copy the leaves of another Container into this one, key by key."""
     for key in [key for key in container if key not in new]:
         container._remove(key)
     for key, value in new.items():
@@ -205,8 +205,8 @@ def take_over(container: Kind, new: Nested) -> Kind:
 
 
 def attribute_of_leaves(container: Nested, name: str) -> Any:
-    """Give an attribute that all leaves have: their values of it, or a function that calls it on
-    all leaves.
+    """Return an attribute of all leaves as a Container, or a function that calls a method of all
+    leaves.
 
     Raises:
         AttributePathError: if a leaf lacks it.
@@ -232,7 +232,7 @@ def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
         return mapped
 
     def call(*args: object, **kwargs: object) -> Any:
-        """Call the method of this name of every leaf."""
+        """Call the method of every leaf."""
         return mapped.cont_map(lambda method, _: method(*args, **kwargs))
 
     call.__name__ = call.__qualname__ = name
@@ -240,9 +240,7 @@ def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
 
 
 def indexed(container: Kind, index: object) -> Kind:
-    """Give what each leaf has at an index; a Container of the same structure holds an index for
-    each.
-    """
+    """Index each leaf; a Container of the same structure has an index for each."""
     if isinstance(index, Mapped):
         return Mapped.cont_multi_map(lambda pair, _: at_index(*pair), [container, index])
     return container.cont_map(lambda leaf, _: at_index(leaf, index))

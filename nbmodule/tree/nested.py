@@ -1,4 +1,4 @@
-"""A dict of dicts with one way to reach, to set and to delete a place; a PyTree.
+"""A dict of dicts as a PyTree, with key chains as indices.
 
 A new key is stored at the end; the keys are sorted when they are next listed (`_ordered`). Every
 change goes through `_put` or `_remove`. A key never holds `/` or `.`: these separate levels.
@@ -23,7 +23,7 @@ UNSET = {"_settings": DEFAULT, "_names": None, "_link": None}
 
 
 def is_of_class(obj: object, name: str) -> bool:
-    """Return whether the class of an object has that attribute.
+    """Return True if the class of an object has that attribute.
 
     Where a property raises `AttributeError`, Python forgets that error and calls `__getattr__`. A
     class that defines it must not call the property missing: `object.__getattribute__(obj, name)`
@@ -39,8 +39,8 @@ def is_of_class(obj: object, name: str) -> bool:
 class Names(tuple):
     """The keys of one level in canonical order; also the static part of its PyTree node.
 
-    Equality is that of the tuple: how a Container prints is carried along, but two that differ only
-    in this are one structure.
+    Equality is that of the tuple: print settings are carried along, but do not distinguish
+    structures.
     """
 
     settings: Settings | None = None
@@ -70,7 +70,7 @@ class Nested(dict):
 
     @classmethod
     def _from_dict(cls, level: dict[str, Any], settings: Settings | None = None) -> Self:
-        """Adopt a dict: keys are text without separators, plain dicts in it become levels."""
+        """Make a Container of a dict whose keys are text without separators."""
         new = cls.__new__(cls)
         for name, value in level.items():
             if type(value) is dict:
@@ -90,7 +90,7 @@ class Nested(dict):
         self._note(names)
 
     def _note(self, names: Iterable[str]) -> Names:
-        """Remember the keys in canonical order, with what rides along through a PyTree."""
+        """Cache the keys in canonical order, with the print settings."""
         names, settings = Names(names), self._settings
         stored = tuple(dict.keys(self))
         if names != stored:
@@ -103,7 +103,7 @@ class Nested(dict):
         return names
 
     def _like(self, level: Mapping[str, Any]) -> Self:
-        """Make a level of the same type and settings from keys that are known to be good."""
+        """Make a level of the same type and settings from valid keys."""
         return self._from_dict(dict(level), self._settings)
 
     def _with_parts(self, fn: Callable[[Any], Any]) -> Self:
@@ -112,16 +112,14 @@ class Nested(dict):
         return self._like(level)
 
     def _fill(self, supplied: Mapping[Any, Any], within: tuple[int, ...] = ()) -> None:
-        """Take over the items of a mapping from a user: chains become levels, mappings become
-        Containers.
-        """
+        """Store the items of a mapping: chains become levels, mappings become Containers."""
         level = level_of(supplied)
         self._take(
             {name: self._admit(value, (*within, id(supplied))) for name, value in level.items()}
         )
 
     def _mapping_from(self, supplied: Any) -> Mapping[Any, Any]:
-        """Make a mapping of what a constructor is given: a mapping, pairs, or None."""
+        """Return the argument of a constructor, a mapping, pairs or None, as a mapping."""
         if supplied is None or isinstance(supplied, Mapping):
             return supplied or {}
         try:
@@ -133,7 +131,7 @@ class Nested(dict):
             ) from None
 
     def _admit(self, value: Any, within: tuple[int, ...] = ()) -> Any:
-        """Turn a mapping that is to be stored into a Container; anything else stays what it is."""
+        """Convert a mapping into a Container; other values are unchanged."""
         settings = self._settings
         if isinstance(value, Nested) or not isinstance(value, Mapping):
             return value
@@ -157,7 +155,7 @@ class Nested(dict):
 
     # Ordering
     def _ordered(self) -> Names:
-        """Give the keys in canonical order."""
+        """Return the keys in canonical order."""
         return self._names or self._note(sort_names(dict.keys(self)))
 
     # Places
@@ -180,10 +178,10 @@ class Nested(dict):
         return keys
 
     def _chain(self, location: object) -> tuple[str, ...]:
-        """Split what must be a key or a key chain.
+        """Split a key or a key chain.
 
         Raises:
-            ArgumentTypeError: if it is something else.
+            ArgumentTypeError: if it is neither.
         """
         keys = self._keys_of(location)
         if keys is None:
@@ -191,7 +189,7 @@ class Nested(dict):
         return keys
 
     def _at(self, keys: Iterable[str], default: object = _MISSING) -> Any:
-        """Walk down; a missing chain gives the default, or raises `PathError`."""
+        """Return the value at a chain; a missing one returns the default, or raises `PathError`."""
         value: Any = self
         for key in keys:
             value = dict.get(value, key, _MISSING) if isinstance(value, Nested) else _MISSING
@@ -212,7 +210,7 @@ class Nested(dict):
                 yield prefix + key
 
     def _put(self, key: str, value: Any) -> None:
-        """Store at one key of this level; the link, if any, has the last word on the value."""
+        """Store at one key of this level; a link may convert the value."""
         value = self._admit(value)
         if isinstance(value, Nested) and value._holds(self):
             raise StructureError(f'cannot set "{key}": the Container would contain itself.')
@@ -228,9 +226,7 @@ class Nested(dict):
         )
 
     def _put_at(self, keys: tuple[str, ...], value: Any) -> None:
-        """Store at a chain of keys; levels that are missing are made, and attached when they are
-        complete.
-        """
+        """Store at a chain of keys; missing levels are created, and attached when complete."""
         if not keys:
             raise PathError("the empty key chain is the Container itself and cannot be set.")
         level: Nested = self
@@ -251,7 +247,7 @@ class Nested(dict):
         level._put(keys[-1], value)
 
     def _remove(self, key: str) -> Any:
-        """Take one key off this level and give its value."""
+        """Remove one key of this level and return its value."""
         if self._link is not None:
             self._link.deleting(self, key)
         set_slot(self, "_names", None)
@@ -266,7 +262,7 @@ class Nested(dict):
 
     # The dict protocol
     def _level(self) -> dict[str, Any]:
-        """Give this level, or a sorted copy where keys were added out of order.
+        """Return this level, or a sorted copy where keys were added out of order.
 
         The stored dict itself is never put in order, since another thread may be reading it.
         """
@@ -284,24 +280,24 @@ class Nested(dict):
     # What these three return is a view of a dict at run time, whose type has no name for an
     # annotation.
     def keys(self) -> KeysView[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Give the keys of this level, in order; see `cont_all_key_chains` for all levels."""
+        """Return the keys of this level, in order; see `cont_all_key_chains` for all levels."""
         return dict.keys(self._level())
 
     def values(self) -> ValuesView[Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Give the values of this level, in the order of their keys."""
+        """Return the values of this level, in the order of their keys."""
         return dict.values(self._level())
 
     def items(self) -> ItemsView[str, Any]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Give the pairs of this level, in the order of their keys."""
+        """Return the pairs of this level, in the order of their keys."""
         return dict.items(self._level())
 
     def get(self, key: object, default: object = None) -> Any:
-        """Give what is at a key or a key chain, else the default."""
+        """Return the value at a key or a key chain, else the default."""
         keys = self._keys_of(key)
         return default if keys is None else self._at(keys, default)
 
     def pop(self, key: object, default: object = _MISSING) -> Any:
-        """Take out what is at a key or a key chain; a missing one gives the default, if there is
+        """Remove and return the value at a key or a key chain, else the default, if there is
         one.
         """
         keys = self._keys_of(key)
@@ -312,26 +308,26 @@ class Nested(dict):
         return self._remove_at(self._chain(key))
 
     def popitem(self) -> tuple[str, Any]:
-        """Take out the last pair of this level."""
+        """Remove and return the last pair of this level."""
         for key in reversed(self):
             return key, self._remove(key)
         raise PathError("popitem: the Container is empty.")
 
     def setdefault(self, key: object, default: Any = None) -> Any:
-        """Give what is at a key or a key chain; store the default there first if nothing is."""
+        """Return the value at a key or a key chain, after storing the default if it is missing."""
         keys = self._chain(key)
         if self._at(keys, _MISSING_HERE) is _MISSING_HERE:
             self._put_at(keys, default)
         return self._at(keys)
 
     def update(self, items: Any = (), /, **kwargs: object) -> None:
-        """Set many keys or key chains of this level; a mapping replaces what was at its key."""
+        """Set keys or key chains of this level; a mapping replaces the part at its key."""
         pairs = items.items() if isinstance(items, Mapping) else dict(items).items()
         for key, value in [*pairs, *kwargs.items()]:
             self._put_at(self._keys_of(key) or (key_text(key),), value)
 
     def clear(self) -> None:
-        """Take out everything."""
+        """Remove all keys."""
         for key in list(self):
             self._remove(key)
 
@@ -361,7 +357,7 @@ def _flatten_with_keys(tree: Nested) -> tuple[tuple[tuple[Any, Any], ...], Names
 
 
 def register_container(cls: type[Nested]) -> None:
-    """Make a class of Containers known to JAX."""
+    """Register a class of Containers as PyTree nodes."""
 
     def unflatten(names: Names, children: Iterable[Any]) -> Nested:
         new = cls.__new__(cls)

@@ -29,8 +29,7 @@ class Printed(Stored):
     __slots__ = ()
 
     def cont_sort_by_key(self) -> Self:
-        """Give the same with the keys of all levels sorted, also where they were kept in their own
-        order.
+        """Sort the keys of all levels, also with `alphabetical_keys=False`.
 
         Example:
             >>> list(nb.Container(b=1, a=2, alphabetical_keys=False).cont_sort_by_key())
@@ -53,13 +52,13 @@ class Printed(Stored):
             print(container_text(self, color=wants_color(sys.stdout)))
 
     def cont_show_sub_container(self, sub_cont_or_keychain: Any) -> None:
-        """Show the whole with one part marked, by a sign at the start of its lines.
+        """Show the whole, with a sign at the start of the lines of one part.
 
         Args:
             sub_cont_or_keychain: The key chain of the part, or a Container that is identical to it.
 
         Raises:
-            PathError: if there is no such part.
+            PathError: if the part does not exist.
 
         Example:
             >>> nb.Container(a=1, b={"c": 2}).cont_show_sub_container("b")
@@ -83,7 +82,7 @@ class Printed(Stored):
         print(container_text(self, marked=[chain], color=wants_color(sys.stdout)))
 
     def cont_with_print_limit(self, print_limit: int | None, inplace: bool = False) -> Self:
-        """Show arrays of up to so many elements with their values; None shows all.
+        """Return a copy that prints the values of arrays up to this size; None prints all.
 
         Example:
             >>> nb.Container(a=jnp.ones(3)).cont_with_print_limit(2)
@@ -94,7 +93,7 @@ class Printed(Stored):
         return self._with_settings(inplace, print_limit=print_limit)
 
     def cont_with_print_indent(self, print_indent: int, inplace: bool = False) -> Self:
-        """Move each level in by so many spaces.
+        """Return a copy with another indentation of levels, in spaces.
 
         Example:
             >>> nb.Container(a={"b": 1}).cont_with_print_indent(2)
@@ -109,7 +108,7 @@ class Printed(Stored):
     def cont_with_key_length_limit(
         self, key_length_limit: int | None, inplace: bool = False
     ) -> Self:
-        """Show longer keys with their middle cut out.
+        """Return a copy that prints longer keys shortened in the middle.
 
         Example:
             >>> nb.Container(encoder_weight=1).cont_with_key_length_limit(7)
@@ -138,9 +137,9 @@ def container_text(
     """Write a Container as text.
 
     Args:
-        container: What is written.
-        marked: Key chains whose lines begin with `> `; all others are then moved in by as much.
-            `""` is the whole.
+        container: The Container.
+        marked: Key chains whose lines begin with `> `; the others are indented by as much. `""` is
+            the whole.
         color: Color the keys for a terminal.
         max_lines: Cut the text here; a last line counts what is left out.
 
@@ -174,9 +173,7 @@ def _is_marked(chain: str, marked: list[str]) -> bool:
 def _lines(
     level: Nested, chain: str = "", depth: int = 0, key: str | None = None, comma: str = ""
 ) -> Iterator[_Line]:
-    """List the lines of a level; a level's braces belong to it, those of an empty one stand in one
-    line.
-    """
+    """List the lines of a level with its braces; an empty level is one line."""
     if not level:
         yield _Line(chain, depth, key, None, "{}" + comma)
         return
@@ -250,7 +247,7 @@ def _array_text(leaf: Any, limit: int | None) -> str:
 
 
 def wants_color(stream: TextIO) -> bool:
-    """Tell whether colors may be written: to a terminal, unless `NO_COLOR` is set.
+    """Return True if output is a terminal and `NO_COLOR` is not set.
 
     Example:
         >>> import io
@@ -264,9 +261,7 @@ _PREVIEW_LINES = 60
 
 
 def mime_bundle(container: Nested) -> dict[str, Any]:
-    """Give the forms a notebook can choose from: text of at most 60 lines, and what the display
-    socket adds.
-    """
+    """Return the MIME bundle of a Container: text of at most 60 lines, and the view."""
     text = {"text/plain": container_text(container, max_lines=_PREVIEW_LINES)}
     try:
         return text | socket("display")(container)
