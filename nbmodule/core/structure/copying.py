@@ -7,10 +7,8 @@ Views run the model: whatever it sets, builds or draws meanwhile is recorded bef
 from __future__ import annotations
 
 import copy
-import copyreg
 import functools
 import types
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,11 +18,11 @@ from nbmodule.base.jax_names import is_eager
 from nbmodule.core.numbers import random
 from nbmodule.core.structure import building, hooks
 from nbmodule.core.structure.attributes import parts_of
-from nbmodule.core.structure.holders import is_branch
+from nbmodule.core.structure.holders import is_branch, pairs
 from nbmodule.core.structure.walk import has_same_content, is_module, plan_of
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.donation import at_one_moment, consistent_values, own_values
-from nbmodule.core.variables.frame import framed, here, now
+from nbmodule.core.variables.donation import at_one_moment, own_values
+from nbmodule.core.variables.frame import here, now
 from nbmodule.core.variables.inner import Inner
 from nbmodule.core.variables.variable import Variable
 
@@ -43,78 +41,39 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
     """Return `reduce()` with the values that all variables below had at one moment.
 
     A pickler asks one object after the other, while another thread may train. So the description of
-    the outermost module or optimizer holds stand-ins for its parts, which are pickled as the parts
-    themselves, with the values that were read first.
+    the outermost module or optimizer holds copies of its parts, made at one moment. The copies
+    share their arrays with the variables.
 
     Args:
         obj: A module or an optimizer.
         reduce: Describes it, as `__reduce_ex__` does.
     """
-    if now.frame is not None or not is_eager():  # a part, described by the snapshot of the whole
+    if now.frame is not None or not is_eager() or obj._nbm.is_snapshot:
         return reduce()
-    return _Snapshot(obj).described(reduce)
+    plan = plan_of(obj)
+    variables = own_values(x for x in plan.variables if not x.is_pending)
+
+    def described() -> Any:
+        holders = (*map(vars, (obj, *plan.modules)), *(live for live, _ in plan.watched))
+        values = [value for holder in holders for _, value in pairs(holder)]
+        values = [value for value in values if not _is_copied(value)]
+        values += [obj, *(variable.value for variable in variables)]
+        memo = {id(value): value for value in values}
+        description = copy.deepcopy(reduce(), memo)
+        for part in memo.values():
+            if part is not obj and (is_module(part) or hasattr(type(part), "_is_stateful")):
+                part._nbm.is_snapshot = True
+        return description
+
+    return at_one_moment([variables], described)
 
 
-class _Snapshot:
-    """The values of a model's variables at one moment, and stand-ins for its parts."""
-
-    def __init__(self, root: Any) -> None:
-        self.root = root
-        variables = own_values(plan_of(root).variables)
-        self.arrays = consistent_values(variables)  # held: no donated step overwrites them
-        self.values = dict(zip(variables, self.arrays))
-        # Weak: the pickler holds the stand-ins, and a cycle would keep the model alive.
-        self.parts: weakref.WeakValueDictionary[int, _StandIn] = weakref.WeakValueDictionary()
-
-    def described(self, reduce: Callable[[], Any], values: dict[Any, Any] | None = None) -> Any:
-        """Return the description that `reduce` gives, with stand-ins for parts."""
-        values = self.values if values is None else values
-        description = framed(lambda _: reduce(), values.items()) if values else reduce()
-        if isinstance(description, str):  # the name of a global
-            return description
-        create, arguments, *others = description
-        # A pickler checks the class of what `copyreg.__newobj__` creates; a stand-in has another.
-        create = _new if create is copyreg.__newobj__ else create  # type: ignore[attr-defined]
-        return (create, tuple(map(self.part, arguments)), *map(self.inside, others))
-
-    def inside(self, others: Any) -> Any:
-        """Return the state, or an iterator of items, of a description with stand-ins for parts."""
-        if type(others) is dict:
-            return {key: self.part(value) for key, value in others.items()}
-        return map(self.part, others) if isinstance(others, Iterator) else self.part(others)
-
-    def part(self, obj: Any) -> Any:
-        """Return the stand-in for an object that may lead to variables, else the object."""
-        is_plain = not (isinstance(obj, _LEADING) or is_module(obj) or is_branch(obj))
-        if obj is self.root or is_plain:
-            return obj
-        if type(obj) is tuple:
-            parts = tuple(map(self.part, obj))
-            return obj if has_same_content(parts, obj) else parts
-        stand_in = self.parts.get(id(obj))
-        if stand_in is None:
-            stand_in = self.parts[id(obj)] = _StandIn(obj, self)
-        return stand_in
+_COPIED_TYPES = (Variable, hooks.Hook, types.MethodType, functools.partial)
 
 
-_BOUND = (types.MethodType, functools.partial)
-_LEADING = (Variable, set, frozenset, hooks.Hook, building.Config, *_BOUND)
-
-
-class _StandIn:
-    """Is pickled as another object, one for each object of a model."""
-
-    __slots__ = ("__weakref__", "_obj", "_snapshot")
-
-    def __init__(self, obj: object, snapshot: _Snapshot) -> None:
-        self._obj, self._snapshot = obj, snapshot
-
-    def __reduce_ex__(self, protocol: object) -> Any:
-        obj, values = self._obj, self._snapshot.values
-        if isinstance(obj, Variable):
-            return obj.reduced(values[obj]) if obj in values else obj.__reduce_ex__(4)
-        has_state = is_module(obj) or hasattr(type(obj), "_is_stateful")
-        return self._snapshot.described(lambda: obj.__reduce_ex__(4), values if has_state else {})
+def _is_copied(value: object) -> bool:
+    """Return True for an object that may lead to variables."""
+    return isinstance(value, _COPIED_TYPES) or is_module(value) or is_branch(value)
 
 
 def _new(cls: Any, *arguments: Any) -> Any:

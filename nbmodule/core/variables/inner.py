@@ -41,6 +41,7 @@ class Inner:
     slot: Any = None  # the weak name of the module in static data
     special: bool = True  # whether a call must take the slow path through the stages
     borrowed: frozenset[Any] = frozenset()  # variables of others in `_create_variables`
+    is_snapshot: bool = False  # whether it was copied to be pickled
     has_warned: bool = False  # that nothing here, or in a part, is trained
     training: bool = True
     variables: dict[str, Any] = field(default_factory=dict)  # those of `_create_variables`, nested

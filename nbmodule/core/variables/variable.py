@@ -443,7 +443,7 @@ class Variable(_LikeArray):
         if isinstance(cached, Pending):
             variable._pending = cached  # the same draw gives the same value
         else:
-            variable._value = self._copied(_copy_of)
+            variable._value = self._copied(lambda x: memo[id(x)] if id(x) in memo else _copy_of(x))
         memo[id(self)] = variable
         return variable
 
