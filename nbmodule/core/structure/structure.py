@@ -316,7 +316,7 @@ class _Builder:
     """Builds the objects of a structure around leaves."""
 
     def __init__(self, structure: Structure, leaves: Any, home: Home | None) -> None:
-        self.structure, self.home = structure, home
+        self.rows, self.home = structure.objects, home
         self.variables = []
         for (cls, frozen), leaf in zip(structure.variables, leaves):
             variable = object.__new__(cls)
@@ -327,15 +327,14 @@ class _Builder:
 
     def build(self, root: Any) -> None:
         """Give the first object its attributes, with all others below it."""
-        first, *rows = self.structure.objects
-        self.objects = [root, *map(self._blank, rows)]
-        for obj, (cls, header, *parts) in zip(self.objects[1:], rows):
-            if header is not None:
-                self._fill_module(obj, obj._nbm, parts)
-            elif not issubclass(cls, tuple):
-                fill(obj, *self._contents(parts))
-        inner = self._inner(first[1])
-        self._fill_module(root, inner, first[2:])
+        self.objects = [root, *map(self._blank, self.rows[1:])]
+        for obj, row in zip(self.objects[1:], self.rows[1:]):
+            if row[1] is not None:
+                self._fill_module(obj, obj._nbm, row)
+            elif not issubclass(row[0], tuple):
+                fill(obj, *self._contents(row))
+        inner = self._inner(self.rows[0][1])
+        self._fill_module(root, inner, self.rows[0])
         _set(root, "_nbm", inner)  # last: from now on other threads do not wait
 
     def resolve(self, reference: Any) -> Any:
@@ -346,17 +345,17 @@ class _Builder:
             return self.variables[index]
         if category == "object":
             if self.objects[index] is None:  # a tuple is made once its items exist
-                cls, _, *contents = self.structure.objects[index]
-                self.objects[index] = make_tuple(cls, *self._contents(contents))
+                row = self.rows[index]
+                self.objects[index] = make_tuple(row[0], *self._contents(row))
             return self.objects[index]
         values, names = list(map(self.resolve, parts[0])), parts[1]
         count = len(values) - len(names)
         return index(*values[:count], **dict(zip(names, values[count:])))
 
-    def _contents(self, parts: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
-        """Return the items and the attributes of a branch."""
+    def _contents(self, row: Any) -> tuple[list[tuple[Any, Any]], dict[str, Any]]:
+        """Return the items and the attributes of an object."""
         items, attrs = [], {}
-        for key, reference in parts:
+        for key, reference in row[2:]:
             if type(key) is Static:
                 items.append((key.value, self.resolve(reference)))
             else:
@@ -366,35 +365,30 @@ class _Builder:
     def _blank(self, row: Any) -> Any:
         """Return an object without contents; None for a tuple, which cannot be filled later."""
         cls, header = row[:2]
-        if header is None:
-            if issubclass(cls, tuple):
-                return None
-            obj = blank(cls)
-            if hasattr(cls, "_unwatched"):  # a stream has private state that no row describes
-                obj._revive()
-            return obj
+        if header is None and issubclass(cls, tuple):
+            return None
         # Neither `__new__` nor the constructor runs: the rows describe what they have made.
-        module = object.__new__(cls)
-        _set(module, "_nbm", self._inner(header))
-        return module
+        obj = blank(cls)
+        if header is not None:
+            _set(obj, "_nbm", self._inner(header))
+        elif hasattr(cls, "_unwatched"):  # a stream has private state that no row describes
+            obj._revive()
+        return obj
 
     def _inner(self, header: Any) -> Inner:
         """Return the private state of a module."""
-        inner = Inner()
-        inner.training, inner.built, hooks, config, arguments, _ = header
-        inner.config, (inner.args, inner.kwargs) = config.value, arguments.value
-        inner.home = self.home
+        training, built, hooks, config, arguments, _ = header
+        args, kwargs = arguments.value
+        inner = Inner(args, built=built, config=config.value, home=self.home, kwargs=kwargs)
+        inner.training = training
         for group, same in zip((inner.pre_hooks, inner.hooks), hooks):
             group.update((hook.value.number, hook.value) for hook in same)
         return inner
 
-    def _fill_module(self, module: Any, inner: Inner, parts: Any) -> None:
-        attrs = attributes_of(module)
-        for name, reference in parts:
-            if name == "_nbm.variables":
-                inner.variables = self.resolve(reference)
-            else:
-                attrs[name] = self.resolve(reference)
+    def _fill_module(self, module: Any, inner: Inner, row: Any) -> None:
+        _, attrs = self._contents(row)
+        inner.variables = attrs.pop("_nbm.variables", {})
+        attributes_of(module).update(attrs)
 
 
 @dataclasses.dataclass(frozen=True, repr=False, slots=True)
