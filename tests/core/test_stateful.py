@@ -34,32 +34,12 @@ class Linear(nb.Module):
         return nb.linear(x, self.v.w, self.v.b)
 
 
-class FCAttributes(nb.Module):
-    def __init__(self, device=None, v=None):
-        self._l0, self._l1, self._l2 = Linear(4, 3), Linear(3, 2), Linear(2, 1)
-        nb.Module.__init__(self, device=device, v=v)
-
-    def _forward(self, x):
-        return jnp.tanh(self._l2(jnp.tanh(self._l1(jnp.tanh(self._l0(x))))))
-
-
-class FCList(nb.Module):
-    def __init__(self):
-        self._layers = [Linear(4, 3), Linear(3, 2), Linear(2, 1)]
-        super().__init__()
-
-    def _forward(self, x):
-        for layer in self._layers:
-            x = jnp.tanh(layer(x))
-        return x
-
-
 class Held(nb.Module):
     """Three layers, held in one of the ways that a model may hold its parts."""
 
-    def __init__(self, hold):
-        self._layers = hold(Linear(4, 3), Linear(3, 2), Linear(2, 1))
-        super().__init__()
+    def __init__(self, hold=list, **options):
+        self._layers = hold([Linear(4, 3), Linear(3, 2), Linear(2, 1)])
+        super().__init__(**options)
 
     def _forward(self, x):
         for layer in list(self.modules())[1:]:
@@ -68,10 +48,10 @@ class Held(nb.Module):
 
 
 HELD = {
-    "list": (lambda *layers: list(layers), ["v0", "v1", "v2"]),
-    "tuple": (lambda *layers: layers, ["v0", "v1", "v2"]),
-    "dict": (lambda a, b, c: {"x": a, "y": b, "z": c}, ["x", "y", "z"]),
-    "nested": (lambda a, b, c: [[a, [b]], c], ["v0/v0", "v0/v1/v0", "v1"]),
+    "list": (list, ["v0", "v1", "v2"]),
+    "tuple": (tuple, ["v0", "v1", "v2"]),
+    "dict": (lambda layers: dict(zip("xyz", layers)), ["x", "y", "z"]),
+    "nested": (lambda layers: [[layers[0], [layers[1]]], layers[2]], ["v0/v0", "v0/v1/v0", "v1"]),
 }
 
 
@@ -110,8 +90,12 @@ def test_a_layer_that_is_reachable_twice_is_listed_once_under_the_first_path():
     assert Net().v.cont_all_key_chains() == expected
 
 
-def test_v_is_the_current_container_until_a_variable_changes():
-    model = FCAttributes()
+@pytest.fixture
+def model():
+    return nb.Module(_l0=Linear(4, 3), _l1=Linear(3, 2), _l2=Linear(2, 1))
+
+
+def test_v_is_the_current_container_until_a_variable_changes(model):
     before = model.v
     assert model.v is before and before.l0 is model._l0.v
     model._l0.v = model._l0.v * 2
@@ -130,8 +114,7 @@ def test_setting_a_leaf_of_a_plain_level_sets_the_variable_of_a_large_model_too(
     np.testing.assert_array_equal(model.block["w"], np.zeros(2))
 
 
-def test_setting_a_leaf_of_the_current_container_sets_the_variable_and_keeps_it_current():
-    model = FCAttributes()
+def test_setting_a_leaf_of_the_current_container_sets_the_variable_and_keeps_it_current(model):
     current, part = model.v, model._l0.v
     current.l0.b = jnp.ones(3)
     assert model.v is current and model._l0.v is part
@@ -141,8 +124,7 @@ def test_setting_a_leaf_of_the_current_container_sets_the_variable_and_keeps_it_
     np.testing.assert_array_equal(current["l0/w"], np.zeros((3, 4)))
 
 
-def test_an_old_container_keeps_its_values_and_restores_the_best():
-    model = FCAttributes()
+def test_an_old_container_keeps_its_values_and_restores_the_best(model):
     best = model.v
     kept = jax.tree.map(np.asarray, best.cont_to_dict())
     model.v = model.v * 3 + 1
@@ -153,8 +135,7 @@ def test_an_old_container_keeps_its_values_and_restores_the_best():
     np.testing.assert_array_equal(model.v.l0.w, kept["l0"]["w"])
 
 
-def test_an_old_container_is_untouched_when_a_shared_part_is_changed_later():
-    model = FCAttributes()
+def test_an_old_container_is_untouched_when_a_shared_part_is_changed_later(model):
     best = model.v
     model._l1.v = model._l1.v * 2
     before = np.asarray(best.l0.b)
@@ -164,7 +145,7 @@ def test_an_old_container_is_untouched_when_a_shared_part_is_changed_later():
 
 
 def test_v_at_the_call_is_used_in_every_submodule_and_only_for_that_call():
-    model, x = FCList(), jnp.ones((1, 4))
+    model, x = Held(), jnp.ones((1, 4))
     zeros = model.v * 0
     np.testing.assert_array_equal(model(x, v=zeros), [[0.0]])
     assert float(model(x)[0, 0]) != 0
@@ -173,14 +154,12 @@ def test_v_at_the_call_is_used_in_every_submodule_and_only_for_that_call():
     assert float(model(x)[0, 0]) != 0
 
 
-def test_missing_chains_at_the_call_are_named():
-    model = FCAttributes()
+def test_missing_chains_at_the_call_are_named(model):
     with pytest.raises(nb.StructureError, match='missing: "l0/b", "l0/w", "l2/b", "l2/w"'):
         model(jnp.ones((1, 4)), v={"l1": model.v.l1})
 
 
-def test_setting_v_checks_everything_before_anything_changes():
-    model = FCAttributes()
+def test_setting_v_checks_everything_before_anything_changes(model):
     kept = model.v
     wrong = model.v.cont_to_dict()
     wrong["l1"]["w"] = jnp.ones((5, 5))
@@ -236,12 +215,15 @@ def test_an_array_of_another_modules_v_is_that_modules_variable_under_a_new_name
 
 
 # -- discovery --
-def test_the_constructor_may_run_first_last_or_not_at_all():
-    class First(nb.Module):
+@pytest.mark.parametrize("when", ["first", "last", "not at all"])
+def test_the_constructor_may_run_first_last_or_not_at_all(when):
+    class Net(nb.Module):
         def __init__(self):
-            super().__init__()
-            self.size = 3
-            self.layer = nb.Linear(3, 2)
+            if when == "first":
+                super().__init__()
+            self.size, self.layer = 3, nb.Linear(3, 2)
+            if when == "last":
+                super().__init__()
 
         def _create_variables(self, device=None):
             return {"own": jnp.ones(self.size)}
@@ -249,24 +231,8 @@ def test_the_constructor_may_run_first_last_or_not_at_all():
         def __call__(self, x):
             return self.layer(x) + self.v.own.sum()
 
-    class Last(nb.Module):
-        def __init__(self):
-            self.layer = nb.Linear(3, 2)
-            super().__init__()
-
-        def forward(self, x):
-            return self.layer(x)
-
-    class Absent(nb.Module):
-        def __init__(self):
-            self.layer = nb.Linear(3, 2)
-
-        def _forward(self, x):
-            return self.layer(x)
-
-    for kind, own in ((First, ["own"]), (Last, []), (Absent, [])):
-        assert kind().v.cont_all_key_chains() == ["layer/b", "layer/w", *own]
-        assert kind()(jnp.ones((1, 3))).shape == (1, 2)
+    assert Net().v.cont_all_key_chains() == ["layer/b", "layer/w", "own"]
+    assert Net()(jnp.ones((1, 3))).shape == (1, 2)
 
 
 def test_layers_in_plain_objects_and_under_integer_keys_are_part_of_the_model():
@@ -289,7 +255,7 @@ def test_layers_in_plain_objects_and_under_integer_keys_are_part_of_the_model():
 
 
 def test_lists_and_dicts_changed_in_place_are_seen_at_once_also_by_compiled_functions():
-    model = FCList()
+    model = Held()
     step = nb.jit(lambda x: model(x))
     x = jnp.ones((1, 4))
     step(x)
@@ -335,7 +301,7 @@ def test_a_forward_with_a_parameter_called_v_gets_what_is_no_mapping():
 
 
 def test_eight_threads_with_variables_of_their_own_give_serial_results():
-    model, x = FCList(), jnp.ones((1, 4))
+    model, x = Held(), jnp.ones((1, 4))
     candidates = [model.v * (i + 1) for i in range(8)]
     expected = [np.asarray(model(x, v=v)) for v in candidates]
     wrong = []
@@ -352,12 +318,11 @@ def test_eight_threads_with_variables_of_their_own_give_serial_results():
 
 
 def test_an_exception_carries_path_class_and_shapes():
-    model = FCAttributes()
     with pytest.raises(Exception) as caught:
-        model(jnp.ones((1, 7)))
+        Held()(jnp.ones((1, 7)))
     notes = "\n".join(caught.value.__notes__)
-    assert f"in _l0 (Linear), called with {FLOAT}[1, 7]" in notes
-    assert f"in the called module (FCAttributes), called with {FLOAT}[1, 7]" in notes
+    assert f"in _layers.0 (Linear), called with {FLOAT}[1, 7]" in notes
+    assert f"in the called module (Held), called with {FLOAT}[1, 7]" in notes
 
 
 def test_devices_and_dtypes_are_checked_and_used():
