@@ -80,7 +80,7 @@ def here() -> Any:
 
 
 # A value of our own in the keys of JAX's caches: a trace that holds an older value of a variable is
-# not used again. Public since 0.7.2, and young.
+# not used again. Public, and young.
 make_user_context: Callable[..., Any] = _need(
     "which keeps JAX from using an outdated trace", "jax.make_user_context"
 )

@@ -62,11 +62,9 @@ def missing_name(package: str, name: str, names: Iterable[str]) -> str:
         is_spelled_otherwise = name.lower() in {other.lower() for other in names}
         if not fix and not is_spelled_otherwise and callable(getattr(optax, name, None)):
             fix = f"use optax.{name}; a transformation of optax goes into nb.Optax(transformation)"
-    return (
-        f"{package} has no {name}: {fix}."
-        if fix
-        else (f"{package} has no name {name!r}{hint(name, names)}")
-    )
+    if fix:
+        return f"{package} has no {name}: {fix}."
+    return f"{package} has no name {name!r}{hint(name, names)}"
 
 
 def _jax_name(name: str) -> str | None:
@@ -249,17 +247,18 @@ def translate(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace aliases by the names and values that a function has."""
     args, kwargs = _name_positional(where, signature, args, kwargs)
-    words: dict[str, str] = {}
+    words: dict[str, str | None] = dict.fromkeys(signature.positional[: len(args)])
     result: dict[str, Any] = {}
     for word, value in kwargs.items():
         name = _argument_name(where, signature, word, value)
         if name is None:
             continue
-        note = WORDS["repeated_arguments"].get(name)
-        note = f" {note}." if note else ""
-        if name in signature.positional[: len(args)]:
-            raise ArgumentTypeError(f"{where}: {name} was given by position and as {word}=.{note}")
         if name in words:
+            note = WORDS["repeated_arguments"].get(name)
+            note = f" {note}." if note else ""
+            if words[name] is None:
+                text = f"{where}: {name} was given by position and as {word}=.{note}"
+                raise ArgumentTypeError(text)
             raise ArgumentError(
                 f"{where}: {words[name]}= and {word}= mean the same, and both were given. "
                 f"Leave one out.{note}"

@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -32,36 +32,34 @@ _PARTS = {
 }
 
 
-class RuledVariable(NamedTuple):
-    """A variable as rules see it: its dotted name, shape, the module that owns it, and the one that
-    holds that module.
+@dataclass
+class RuledVariable:
+    """A variable as rules see it, and what they have decided.
+
+    Attributes:
+        name: Its dotted name.
+        variable: The variable.
+        holder: The module that holds the module that owns it.
+        spec: The decision so far.
+        is_final: Whether a pattern has decided.
     """
 
     name: str
     variable: Any
-    owner: Any
     holder: Any
+    spec: PartitionSpec | None = None
+    is_final: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
         return self.variable.shape
 
 
-@dataclass
-class Decision:
-    """The spec of one variable, as far as rules have decided."""
-
-    spec: PartitionSpec | None = None
-    final: bool = False
-
-
-Variables = Sequence[RuledVariable]
-Decisions = dict[str, Decision]
-Rule = Callable[[Variables, Decisions, Mesh], None]
+Rule = Callable[[Sequence[RuledVariable], Mesh], None]
 
 
 def _by_pattern(
-    specs: Mapping[str, PartitionSpec], variables: Variables, decisions: Decisions, mesh: Mesh
+    specs: Mapping[str, PartitionSpec], variables: Sequence[RuledVariable], mesh: Mesh
 ) -> None:
     """Apply specs by glob, each of which must fit a variable."""
     for pattern, spec in specs.items():
@@ -72,9 +70,9 @@ def _by_pattern(
                 " `model.named_tensors()` lists them all."
             )
         for variable in fitting:
-            if not decisions[variable.name].final:
+            if not variable.is_final:
                 check_spec(variable, spec, mesh)
-                decisions[variable.name] = Decision(spec, True)
+                variable.spec, variable.is_final = spec, True
 
 
 def data_parallel() -> Rule:
@@ -86,9 +84,9 @@ def data_parallel() -> Rule:
         P()
     """
 
-    def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
-        for decision in decisions.values():
-            decision.spec = decision.spec or PartitionSpec()
+    def apply(variables: Sequence[RuledVariable], mesh: Mesh) -> None:
+        for variable in variables:
+            variable.spec = variable.spec or PartitionSpec()
 
     return apply
 
@@ -112,17 +110,17 @@ def fsdp(axis: str = "data", *, min_size: int = 1024) -> Rule:
     if not is_whole(min_size) or min_size < 0:
         raise ArgumentError(f"min_size must be at least 0 (elements), got {min_size!r}.")
 
-    def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
+    def apply(variables: Sequence[RuledVariable], mesh: Mesh) -> None:
         parts = size_of(mesh, check_axis(mesh, axis, "fsdp"))
         for variable in variables:
-            decision, shape = decisions[variable.name], variable.shape
-            if decision.final or variable.variable.size < min_size:
+            shape = variable.shape
+            if variable.is_final or variable.variable.size < min_size:
                 continue
-            spec = [*(decision.spec or ()), *[None] * len(shape)][: len(shape)]
+            spec = [*(variable.spec or ()), *[None] * len(shape)][: len(shape)]
             free = [i for i, size in enumerate(shape) if spec[i] is None and size % parts == 0]
             if free and axis not in spec:
                 spec[max(free, key=lambda i: shape[i])] = axis
-                decision.spec = PartitionSpec(*spec)
+                variable.spec = PartitionSpec(*spec)
 
     return apply
 
@@ -145,14 +143,13 @@ def tensor_parallel(axis: str = "model") -> Rule:
         (P('model',), P(None, 'model'))
     """
 
-    def apply(variables: Variables, decisions: Decisions, mesh: Mesh) -> None:
+    def apply(variables: Sequence[RuledVariable], mesh: Mesh) -> None:
         check_axis(mesh, axis, "tensor_parallel")
         parts = [(x, part) for x in variables if (part := _part_of(x)) is not None]
         for variable, part in parts:
-            decision = decisions[variable.name]
-            if not decision.final and decision.spec is None:
-                decision.spec = _spec_of(variable, part, axis)
-                check_spec(variable, decision.spec, mesh)
+            if variable.spec is None:
+                variable.spec = _spec_of(variable, part, axis)
+                check_spec(variable, variable.spec, mesh)
                 _check_heads(variable, mesh, axis)
         if not parts:
             raise PathError(
@@ -284,12 +281,9 @@ def shard(model: Model, mesh: Mesh, rules: object = None, *, optimizer: Any = No
     ensure_built(model)
     mesh = as_mesh(mesh)
     leaves = list(ruled_variables(model))
-    decisions = {leaf.name: Decision() for leaf in leaves}
     for rule in as_rules(rules):
-        rule(leaves, decisions, mesh)
-    places = {
-        leaf.variable: NamedSharding(mesh, shortest(decisions[leaf.name].spec)) for leaf in leaves
-    }
+        rule(leaves, mesh)
+    places = {leaf.variable: NamedSharding(mesh, shortest(leaf.spec)) for leaf in leaves}
     if optimizer is not None:
         places |= places_of_state(optimizer, model, mesh, places)
     stream = random.default.state  # a compiled step may have left it on another mesh
@@ -312,7 +306,7 @@ def ruled_variables(model: Any) -> Iterator[RuledVariable]:
     plan = plan_of(model)
     for variable, location in plan.places.items():
         holder = plan.modules[location.owner].owner if location.owner in plan.modules else None
-        yield RuledVariable(location.name, variable, location.owner or model, holder or model)
+        yield RuledVariable(location.name, variable, holder or model)
 
 
 def places_of_state(
