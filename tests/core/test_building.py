@@ -6,25 +6,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-
-
-class Linear(nb.Module):
-    def __init__(self, in_size, out_size, v=None, **kwargs):
-        self._in_size, self._out_size = in_size, out_size
-        nb.Module.__init__(self, v=v, **kwargs)
-
-    def _create_variables(self, device, dtype=None):
-        shape = (self._out_size, self._in_size)
-        weights = nb.GlorotUniform().create_variables(
-            shape, device, self._out_size, self._in_size, dtype=dtype
-        )
-        return {
-            "w": weights,
-            "b": nb.Zeros().create_variables((self._out_size,), device, dtype=dtype),
-        }
-
-    def _forward(self, x):
-        return nb.linear(x, self.v.w, self.v.b)
+from tests.core.test_stateful import Linear
 
 
 class Late(nb.Module):

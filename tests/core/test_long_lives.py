@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import tempfile
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -309,22 +307,6 @@ class Session(RuleBasedStateMachine):
     def set_a_copy_aside(self):
         other = copy.deepcopy(self.model).eval()
         self.aside.append((other, np.asarray(self.record.outputs()), other.state_dict()))
-
-    @rule(how=st.sampled_from(["h5", "safetensors", "checkpoint"]))
-    def through_a_file(self, how):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, f"weights.{how}")
-            if how == "checkpoint":
-                nb.save_checkpoint(path, step=1, model=self.model)
-            elif how == "h5":
-                self.model.save_weights(path)
-            else:
-                nb.save_safetensors(path, self.model)
-            self.model.v = self.model.v * 0
-            if how == "checkpoint":
-                nb.restore_checkpoint(path, model=self.model)
-            else:
-                self.model.load_weights(path) if how == "h5" else nb.load(path, self.model)
 
     # -- looks and failures change nothing --
     @rule(how=st.sampled_from(["shape", "error"]))

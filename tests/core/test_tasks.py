@@ -287,12 +287,7 @@ def test_what_was_asked_for_by_hand_and_kept_leaves_no_old_values_behind(dumps):
     assert len(kept) == 2
 
 
-# -- real signals
-# ----------------------------------------------------------------------------------- Python
-# swallows what a handler raises inside the callback of a weak reference, and says so by a warning.
-swallowed = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
+# -- real signals --
 def signals(act, check, count):
     """Send so many interrupts at this thread while `act` runs again and again; check after each.
 
@@ -348,45 +343,43 @@ def signals(act, check, count):
     return struck
 
 
-@swallowed
+def compiled(model, donate):
+    return nb.jit(lambda: setattr(model, "v", model.v + 1), donate=donate)
+
+
+def add_one(model):
+    model.v = model.v + 1
+
+
+def tracked(model):
+    with nb.track(model):
+        add_one(model)
+
+
+ACTS = {
+    "compiled": lambda m: compiled(m, donate=False),
+    "donated": lambda m: compiled(m, donate=True),
+    "v": lambda m: lambda: add_one(m),
+    "state": lambda m: lambda: m.load_state_dict({k: a + 1 for k, a in m.state_dict().items()}),
+    "track": lambda m: lambda: tracked(m),
+    "grad": lambda m: lambda: nb.grad(lambda x: (add_one(m), x.sum())[1])(jnp.ones(3)),
+}
+
+
+# Python swallows what a handler raises inside the callback of a weak reference, and warns.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
-    ("donate", "count"),
-    [(False, 300), (True, 300), pytest.param(True, 3000, marks=pytest.mark.long)],
+    ("what", "count"),
+    [
+        *((what, 300 if what in ("compiled", "donated") else 100) for what in ACTS),
+        pytest.param("donated", 3000, marks=pytest.mark.long),
+    ],
 )
-def test_signals_never_lose_or_divide_a_model(donate, count):
+def test_signals_never_lose_or_divide_a_commit(what, count):
     model = Twin(3)
 
-    @nb.jit(donate=donate)
-    def step():
-        model.v = model.v + 1
-
-    step()
-
     def check():
         assert len({item(part._value) for part in model.parts}) == 1
         assert_nothing_is_open()
 
-    assert signals(step, check, count) == count
-
-
-@swallowed
-@pytest.mark.parametrize("what", ["v", "state", "track", "grad"])
-def test_signals_divide_no_other_commit(what):
-    model, x = Twin(3), jnp.ones(3)
-    acts = {
-        "v": lambda: setattr(model, "v", model.v + 1),
-        "state": lambda: model.load_state_dict({k: a + 1 for k, a in model.state_dict().items()}),
-        "grad": lambda: nb.value_and_grad(lambda x: (setattr(model, "v", model.v + 1), x.sum())[1])(
-            x
-        ),
-    }
-
-    def tracked():
-        with nb.track(model):
-            acts["v"]()
-
-    def check():
-        assert len({item(part._value) for part in model.parts}) == 1
-        assert_nothing_is_open()
-
-    signals(acts.get(what, tracked), check, 100)
+    assert signals(ACTS[what](model), check, count) == count

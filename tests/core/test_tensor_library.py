@@ -205,20 +205,15 @@ def test_to_refuses_what_is_neither_a_place_nor_a_dtype(args, message):
     assert model.weight.dtype == FLOAT
 
 
-def test_register_buffer():
+def test_a_buffer_is_registered_or_its_name_kept_free():
     model = nb.Module()
-    model.register_buffer("mean", np.zeros(2))
-    assert isinstance(model.mean, nb.Buffer)
+    model.register_buffer("mean", np.zeros(2)), model.register_buffer("mask", None)
+    assert isinstance(model.mean, nb.Buffer) and model.mask is None
+    assert list(model.state_dict()) == ["mean"]
+    model.mask = np.ones(2)
+    assert isinstance(model.mask, nb.Buffer) and list(model.state_dict()) == ["mask", "mean"]
     with pytest.raises(nb.ArgumentError, match="has an attribute of that name"):
         model.register_buffer("training", np.zeros(2))
-
-
-def test_a_name_is_kept_free_for_a_buffer():
-    model = nb.Module()
-    model.register_buffer("mask", None)
-    assert model.mask is None and not list(model.buffers())
-    model.mask = np.ones(2)
-    assert isinstance(model.mask, nb.Buffer) and list(model.state_dict()) == ["mask"]
 
 
 # -- state dicts --
