@@ -22,28 +22,18 @@ F, W = nb.F, jnp.arange(2 * 3 * 3 * 3.0).reshape(2, 3, 3, 3)
     ("given", "meant"),
     [
         (lambda: nb.Linear(3, 2, bias=False), lambda: nb.Linear(3, 2, with_bias=False)),
-        (lambda: nb.Linear(3, 2, use_bias=False), lambda: nb.Linear(3, 2, with_bias=False)),
         (lambda: nb.Linear(3, 2, False), lambda: nb.Linear(3, 2, with_bias=False)),
         (lambda: nb.Conv2d(3, 8, 3, 2, 1), lambda: nb.Conv2d(3, 8, 3, stride=2, padding=1)),
         (lambda: nb.ConvTranspose2d(3, 8, 2, 2), lambda: nb.ConvTranspose2d(3, 8, 2, stride=2)),
-        (lambda: nb.DepthwiseConv2d(3, 3, bias=False), lambda: nb.DepthwiseConv2d(3, 3, with_bias=False)),
         (lambda: nb.MaxPool2d(3, 2, 1), lambda: nb.MaxPool2d(3, stride=2, padding=1)),
-        (lambda: nb.Dropout(p=0.25), lambda: nb.Dropout(0.25)),
-        (lambda: nb.Softmax(dim=0), lambda: nb.Softmax(axis=0)),
         (lambda: nb.Softmax(0), lambda: nb.Softmax(axis=0)),
         (lambda: nb.ELU(0.5), lambda: nb.ELU(alpha=0.5)),
         (lambda: nb.GELU(approximate="none"), lambda: nb.GELU(approximate=False)),
-        (lambda: nb.GroupNorm(2, 4, epsilon=0.1), lambda: nb.GroupNorm(2, 4, eps=0.1)),
         (lambda: nb.BatchNorm1d(4, 0.1, 0.5), lambda: nb.BatchNorm1d(4, eps=0.1, momentum=0.5)),
         (lambda: nb.LSTM(3, 4, 2, batch_first=True), lambda: nb.LSTM(3, 4, num_layers=2)),
-        (lambda: nb.RNN(3, hidden_size=4, bias=False), lambda: nb.RNN(3, 4, with_bias=False)),
-        (lambda: nb.TransformerEncoder(1, d_model=4, nhead=2, dropout=0.0), lambda: nb.TransformerEncoder(1, 4, 2, dropout_rate=0.0)),
-        (lambda: nb.MultiHeadAttention(4, 2, kdim=3, vdim=5), lambda: nb.MultiHeadAttention(4, 2, key_features=3, value_features=5)),
         (lambda: nb.Adam(learning_rate=0.1, betas=(0.5, 0.6)), lambda: nb.Adam(lr=0.1, beta1=0.5, beta2=0.6)),
         (lambda: nb.AdamW(lr=0.1, eps=0.5, amsgrad=False), lambda: nb.AdamW(lr=0.1, epsilon=0.5)),
         (lambda: nb.KaimingNormal(mode=("fan_out"), nonlinearity=("relu")), lambda: nb.KaimingNormal(fan_mode=("fan_out"))),
-        (lambda: nb.KaimingUniform(a=0.5), lambda: nb.KaimingUniform(negative_slope=0.5)),
-        (lambda: nb.RMSprop(lr=0.1, alpha=0.5), lambda: nb.RMSprop(lr=0.1, decay=0.5)),
     ],
 )  # fmt: skip
 def test_a_neighbors_word_makes_the_same_layer(given, meant):
@@ -117,17 +107,19 @@ def test_constructors_of_ones_own_are_left_as_they_are():
         Biased(2, 3, use_bias=True)
 
 
-def test_every_word_leads_to_an_argument_that_some_constructor_has():
+def test_every_word_stands_for_an_argument_wherever_there_is_one():
     kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
     kinds += [getattr(nb, name) for name in initializers.__all__ if hasattr(nb, name)]
-    functions = [getattr(nb.F, name) for name in nb.F.__all__]
-    methods = "parameters", "state_dict", "load_state_dict", "to"
-    functions += [getattr(nb.Module, name) for name in methods]
-    known = set().union(
-        *(migration.arguments(kind).names for kind in [*kinds, *functions] if callable(kind))
-    )
-    assert sorted(migration.ALIASES.keys() - known) == []
-    assert sorted({*migration.VALUES} - known) == []
+    kinds += [getattr(nb.F, name) for name in nb.F.__all__]
+    kinds += [getattr(nb.Module, name) for name in ("parameters", "state_dict", "load_state_dict", "to")]
+    signatures = [migration.arguments(kind) for kind in kinds if callable(kind)]
+    known = set().union(*(signature.names for signature in signatures))
+    assert {*migration.ALIASES, *migration.VALUES} <= known
+    for name, words in migration.ALIASES.items():
+        for signature in signatures:
+            for word in {*words} - signature.names if name in signature.names else ():
+                args, kwargs = migration.translate("here", signature, (), {word: 1})
+                assert args == () and word in migration.ALIASES[next(iter(kwargs))]
 
 
 def test_no_name_with_a_cure_exists_here():
@@ -148,10 +140,7 @@ def test_no_name_with_a_cure_exists_here():
 @pytest.mark.parametrize(
     ("given", "meant"),
     [
-        (lambda x: F.log_softmax(x, dim=1), lambda x: F.log_softmax(x, axis=1)),
         (lambda x: F.softmax(x, 1), lambda x: F.softmax(x, axis=1)),
-        (lambda x: F.softmax(input=x, dim=2), lambda x: F.softmax(x, axis=2)),
-        (lambda x: F.glu(x, dim=1), lambda x: F.glu(x, axis=1)),
         (
             lambda x: F.leaky_relu(x, 0.2, inplace=True),
             lambda x: F.leaky_relu(x, negative_slope=0.2),
@@ -162,12 +151,7 @@ def test_no_name_with_a_cure_exists_here():
             lambda x: F.cosine_similarity(x, x + 1, axis=2, eps=1e-3),
         ),
         (lambda x: F.fft(x, 3, 1), lambda x: F.fft(x, n=3, axis=1)),
-        (
-            lambda x: F.dropout(x, p=0.5, key=jax.random.key(0)),
-            lambda x: F.dropout(x, 0.5, jax.random.key(0)),
-        ),
         (lambda x: F.max_pool2d(x, 2, 1), lambda x: F.max_pool2d(x, 2, stride=1)),
-        (lambda x: F.avg_pool2d(x, pool_size=2, strides=1), lambda x: F.avg_pool2d(x, 2, stride=1)),
         (
             lambda x: F.interpolate(x, None, 2, "nearest"),
             lambda x: F.interpolate(x, scale_factor=2, mode="nearest"),
@@ -207,25 +191,10 @@ def nested():
     return nb.Sequential(nb.Linear(3, 2), nb.BatchNorm1d(2))
 
 
-@pytest.mark.parametrize(
-    ("given", "meant"),
-    [
-        (
-            lambda m: m.named_parameters(recurse=False),
-            lambda m: m.named_parameters(recursive=False),
-        ),
-        (lambda m: m.named_buffers("net", recurse=True), lambda m: m.named_buffers("net")),
-        (lambda m: m.parameters(recurse=False), lambda m: m.parameters(recursive=False)),
-        (lambda m: m.buffers(recurse=True), lambda m: m.buffers()),
-        (lambda m: m.named_parameters(remove_duplicate=True), lambda m: m.named_parameters()),
-        (
-            lambda m: m.state_dict(keep_vars=True).values(),
-            lambda m: m.state_dict(keep_var=True).values(),
-        ),
-    ],
-)
-def test_a_method_of_a_module_takes_a_neighbors_word(nested, given, meant):
-    assert list(given(nested)) == list(meant(nested))
+def test_a_method_of_a_module_takes_a_neighbors_word(nested):
+    given = nested.named_parameters("net", recurse=False, remove_duplicate=True)
+    assert list(given) == list(nested.named_parameters("net", recursive=False))
+    assert list(nested.state_dict(keep_vars=True).values()) == list(nested.tensors())
 
 
 def test_a_model_is_moved_and_loaded_with_the_words_of_a_neighbor(nested):

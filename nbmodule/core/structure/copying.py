@@ -10,7 +10,7 @@ import copy
 import functools
 import types
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -161,57 +161,54 @@ class ObjectState:
     """
 
     def __init__(self, obj: Any) -> None:
-        self.obj, self._content = obj, _copy_of(_collection_of(obj))
-        self._inner: dict[str, Any] = {}
-        inner = getattr(obj, "_nbm", None)
+        self.obj, inner = obj, getattr(obj, "_nbm", None)
+        live = [obj if _is_collection(obj) else vars(obj)]
+        self._fields: dict[str, Any] = {}
         if inner is not None:
-            self._inner = {name: getattr(inner, name) for name in (*_NOTES, *_LASTING)}
-            self._inner |= {name: dict(getattr(inner, name)) for name in _HOOKS}
+            live += [inner.hooks, inner.pre_hooks]
+            self._fields = {name: getattr(inner, name) for name in (*_NOTES, *_LASTING)}
+        self._contents = [(x, dict(x) if isinstance(x, dict) else list(x)) for x in live]
 
     @property
     def training(self) -> bool | None:
         """The mode of a module; None of anything else."""
-        return self._inner.get("training")
+        return self._fields.get("training")
 
     def is_as(self, other: object) -> bool:
         """Return True if another state of the object is the same, except for notes of calls."""
-        return (
-            isinstance(other, ObjectState)
-            and has_same_content(self._content, other._content)
-            and all(self._inner[name] is other._inner[name] for name in _LASTING if self._inner)
-            and all(self._inner[name] == other._inner[name] for name in _HOOKS if self._inner)
+        if not isinstance(other, ObjectState):
+            return False
+        contents = zip(self._contents, other._contents)
+        return all(has_same_content(a, b) for (_, a), (_, b) in contents) and all(
+            self._fields[name] is other._fields[name] for name in _LASTING if self._fields
         )
 
     def put_back(self, *, notes: bool = False) -> None:
         """Restore what differs; notes of calls only if `notes`."""
-        has_changed = _refill(_collection_of(self.obj), self._content, type(self.obj))
+        attributes, *hooks = self._contents
+        # Attributes that the class keeps stay as they are.
+        has_changed = _refill(*attributes, getattr(type(self.obj), "_lasting", ()))
+        for live, content in hooks:
+            has_changed |= _refill(live, content)
         inner: Any = getattr(self.obj, "_nbm", None)
-        for name, previous in self._inner.items():
-            if name in _HOOKS:
-                has_changed |= _refill(getattr(inner, name), previous)
-            elif getattr(inner, name) is not previous and (notes or name in _LASTING):
+        for name, previous in self._fields.items():
+            if getattr(inner, name) is not previous and (notes or name in _LASTING):
                 setattr(inner, name, previous)
                 has_changed |= name in _LASTING
-        if has_changed and self._inner:
+        if has_changed and self._fields:
             inner.changed()
 
 
-def _collection_of(obj: Any) -> Any:
-    """Return a collection itself; of anything else the dict of its attributes."""
-    return obj if isinstance(obj, _COLLECTIONS) and not is_module(obj) else vars(obj)
+def _is_collection(obj: object) -> bool:
+    return isinstance(obj, _COLLECTIONS) and not is_module(obj)
 
 
-def _copy_of(collection: Any) -> Any:
-    return dict(collection) if isinstance(collection, dict) else list(collection)
-
-
-def _refill(live: Any, previous: Any, cls: type = object) -> bool:
+def _refill(live: Any, previous: Any, kept: Iterable[str] = ()) -> bool:
     """Give a collection its previous content; return False if it has that already."""
     if has_same_content(live, previous):
         return False
-    if isinstance(live, dict):  # attributes that the class keeps stay as they are
-        kept = {name: live[name] for name in getattr(cls, "_lasting", ()) if name in live}
-        previous = previous | kept
+    if isinstance(live, dict):
+        previous = previous | {name: live[name] for name in kept if name in live}
     live.clear()
     (live.extend if isinstance(live, (list, deque)) else live.update)(previous)
     return True
@@ -223,7 +220,7 @@ def restorable_objects(obj: Any) -> Iterator[Any]:
     for part in (obj, *plan.modules):
         yield part
         for value in vars(part).values():
-            if isinstance(value, _COLLECTIONS) and not is_module(value):
+            if _is_collection(value):
                 yield value
     yield from (live for live, _ in plan.watched if isinstance(live, _COLLECTIONS))
 
