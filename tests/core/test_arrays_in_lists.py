@@ -127,25 +127,23 @@ def test_state_in_a_list_is_carried_out_of_a_compiled_call():
     np.testing.assert_array_equal(compiled.state_dict()["both.x"], eager.state_dict()["both.x"])
 
 
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_was():
-    class Grows(nb.Module):
-        def __init__(self):
-            self.seen, self.layer = [], nb.Linear(2, 2)
+class Keeps(nb.Module):
+    def __init__(self):
+        self.layer, self.seen = nb.Linear(2, 2), {"first": jnp.zeros(3)}
 
-        def forward(self, x):
-            self.seen.append(x)
-            return self.layer(x)
+    def forward(self, x):
+        y = self.layer(x)
+        self.seen["last"] = y
+        return y
 
-    model = Grows()
-    with pytest.raises(
-        nb.TracerLeakError,
-        match=rf"a traced value \({FLOAT}\[2\]\) was put into a list of a module",
-    ):
-        nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
-    assert model.seen == []
-    model(jnp.ones(2))
-    assert [name for name, _ in model.named_buffers()] == ["seen.0"]
+
+def compiled(model):
+    return nb.jit(lambda m, x: m(x))(model, jnp.ones(2))
+
+
+def outlived(model):
+    w, b = jnp.eye(2), jnp.zeros(2)
+    jax.jit(lambda w, x: model(x, v={"layer": {"w": w, "b": b}}))(w, jnp.ones(2))
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
@@ -154,32 +152,17 @@ def test_a_traced_value_that_finds_no_buffer_is_refused_and_the_list_is_as_it_wa
 )
 @pytest.mark.parametrize("is_walked_before", [False, True])
 @pytest.mark.parametrize(
-    "look",
-    [jax.tree.leaves, lambda m: nb.jit(lambda m, x: m(x))(m, jnp.ones(2))],
-    ids=["leaves", "compiled"],
+    ("keep", "look"),
+    [(lambda model: None, compiled), (outlived, jax.tree.leaves), (outlived, compiled)],
+    ids=["ours", "raw, leaves", "raw, compiled"],
 )
-def test_a_traced_value_that_outlived_its_raw_transform_is_told_of_at_the_next_look_and_taken_out(
-    look, is_walked_before
-):
-    class Keeps(nb.Module):
-        def __init__(self):
-            self.layer, self.seen = nb.Linear(2, 2), {"first": jnp.zeros(3)}
-
-        def forward(self, x):
-            y = self.layer(x)
-            self.seen["last"] = y
-            return y
-
+def test_a_traced_value_that_finds_no_buffer_is_told_of_and_taken_out(keep, look, is_walked_before):
     model = Keeps()
     if is_walked_before:
         model.state_dict()
-    jax.jit(lambda weight, x: model(x, v={"layer": {"w": weight, "b": jnp.zeros(2)}}))(
-        jnp.eye(2), jnp.ones(2)
-    )
-    with pytest.raises(
-        nb.TracerLeakError,
-        match=rf"a traced value \({FLOAT}\[2\]\) was put into a dict .*; it was removed",
-    ):
+    keep(model)
+    leaked = rf"a traced value \({FLOAT}\[2\]\) was put into a dict of a module .*; it was removed"
+    with pytest.raises(nb.TracerLeakError, match=leaked):
         look(model)
     assert list(model.seen) == ["first"]
     assert sorted(model.state_dict()) == ["layer.bias", "layer.weight", "seen.first"]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -320,13 +321,14 @@ def move_each(
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
     draw: Any = old.draw
-
-    def cast_draw() -> Any:
-        return jnp.asarray(draw()).astype(dtype)
-
-    new_draw = draw if dtype is None or draw is None else cast_draw
+    if dtype is not None and draw is not None:
+        draw = functools.partial(_cast_draw, old.draw, dtype)
     device = old.device if location is None else location
-    return Pending(new_draw, old.shape, dtype or old.dtype, device, old.follows)
+    return replace(old, draw=draw, dtype=dtype or old.dtype, device=device)
+
+
+def _cast_draw(draw: Callable[[], Any], dtype: DTypeLike) -> Array:
+    return jnp.asarray(draw()).astype(dtype)
 
 
 def _moved(value: Array, location: object, dtype: DTypeLike | None) -> Any:

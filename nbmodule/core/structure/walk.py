@@ -333,33 +333,30 @@ def _check_spellings(root: object, plan: Plan) -> None:
     `_linear` and `linear` give one chain, `linear`: their variables would be mixed. Names and
     chains are checked apart: `_a` and `a` differ as names and agree as chains.
     """
-    names: dict[str, Location] = {}
-    chains: dict[tuple[str, ...], Location] = {}
+    taken: dict[Any, Location] = {}  # by name, and by chain
     # A key of two levels, such as `encoder.0`, has no location for the first.
     levels: dict[tuple[str, ...], Location] = {}
     for location in plan.places.values():
-        pairs = [(names.setdefault(location.name, location), location)]
-        while location.outer is not None and chains.get(location.chain) is not location:
-            pairs.append((chains.setdefault(location.chain, location), location))
+        claims: list[tuple[Any, Location]] = [(location.name, location)]
+        while location.outer is not None and taken.get(location.chain) is not location:
+            claims.append((location.chain, location))
             for end in range(len(location.outer.chain) + 1, len(location.chain)):
                 levels[location.chain[:end]] = location
             location = location.outer
-        _refuse_clash(root, reversed(pairs))  # the outermost first
-    _refuse_clash(
-        root,
-        [(levels.get(location.chain, location), location) for location in plan.places.values()],
-    )
+        for spelling, claimant in reversed(claims):  # the outermost first
+            _refuse_clash(root, taken.setdefault(spelling, claimant), claimant)
+    for location in plan.places.values():
+        _refuse_clash(root, levels.get(location.chain, location), location)
 
 
-def _refuse_clash(root: object, pairs: Iterable[tuple[Location, Location]]) -> None:
-    for a, b in pairs:
-        if a is not b:
-            text = "/".join(min(a.chain, b.chain, key=len))
-            raise StructureError(
-                f'{type(root).__name__} has two locations with the same path "{text}": '
-                f"{jax.tree_util.keystr(a.path)} and {jax.tree_util.keystr(b.path)}. Rename one of "
-                "them."
-            )
+def _refuse_clash(root: object, a: Location, b: Location) -> None:
+    if a is not b:
+        text = "/".join(min(a.chain, b.chain, key=len))
+        raise StructureError(
+            f'{type(root).__name__} has two locations with the same path "{text}": '
+            f"{jax.tree_util.keystr(a.path)} and {jax.tree_util.keystr(b.path)}. Rename one of "
+            "them."
+        )
 
 
 def held(
