@@ -289,7 +289,7 @@ def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
 def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return parameters and buffers as nested arrays, all values of one moment."""
     return at_one_moment(
-        [plan_of(module).variables], lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
+        plan_of(module).variables, lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
     )
 
 
@@ -499,7 +499,7 @@ def _training_state(
         sharded = any(not variable.sharding.is_fully_addressable for variable in variables)
     state = () if optimizer is None else plan_of(optimizer).variables
     return at_one_moment(
-        [variables, state, [random.default.state]], lambda: trees_of(model, optimizer, sharded)
+        (*variables, *state, random.default.state), lambda: trees_of(model, optimizer, sharded)
     ), sharded
 
 

@@ -60,7 +60,7 @@ def state_dict(optimizer: Optimizer) -> OrderedDict[str, np.ndarray]:
         arrays = arrays_by_name(optimizer).items()
         return OrderedDict((name, frozen_copy(jnp.asarray(x))) for name, x in arrays)
 
-    return at_one_moment([plan_of(optimizer).variables], read)
+    return at_one_moment(plan_of(optimizer).variables, read)
 
 
 def load_state_dict(optimizer: Optimizer, mapping: object) -> None:

@@ -196,11 +196,7 @@ class Binding:
             run = partial(program, **kwargs) if kwargs else program
             with lock:  # against readers of other threads, see `donation.py`
                 values = list(map(_value, variables))
-                if (
-                    self.seen != clock.values
-                    or readers.lent
-                    or (readers.taken and readers.taken_by_others())
-                ):
+                if self.seen != clock.values or (readers.taken and readers.taken_by_others()):
                     values = unaliased(values, donated)
                 outputs, again = tee(
                     map(run, (pick_lent(values),), (pick_retained(values),), *zip(args))

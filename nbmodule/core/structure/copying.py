@@ -65,7 +65,7 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
                 part._nbm.is_snapshot = True
         return description
 
-    return at_one_moment([variables], described)
+    return at_one_moment(variables, described)
 
 
 _COPIED_TYPES = (Variable, hooks.Hook, types.MethodType, functools.partial)
@@ -123,7 +123,7 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
     if _PARTS not in memo:  # the outermost module of this copy
         memo[_PARTS] = set()
         variables = [variable for variable in plan_of(module).variables if not variable.is_pending]
-        return at_one_moment([variables], lambda: deep(module, memo))
+        return at_one_moment(variables, lambda: deep(module, memo))
     parts = memo[_PARTS]
     if id(module) not in parts:
         parts.update(map(id, plan_of(module).modules))

@@ -40,7 +40,7 @@ def state_dict(self: Any, prefix: str = "", keep_var: bool = False) -> OrderedDi
     if keep_var:  # which read like arrays
         return OrderedDict(pairs)  # type: ignore[arg-type]
     return at_one_moment(
-        [[variable for _, variable in pairs]],
+        [variable for _, variable in pairs],
         lambda: OrderedDict((name, frozen_copy(variable.value)) for name, variable in pairs),
     )
 

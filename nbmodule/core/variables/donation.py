@@ -5,11 +5,10 @@ happens. In the steady state one call into C runs the program and places its res
 `compiled/call.py`). The first call of its kind runs JAX's Python code on the way out; signals wait
 meanwhile (`held_back`).
 
-Rule for readers, such as pickles, copies and state dicts: no step overwrites an array that a
-snapshot holds. A donated step and a reader exclude each other by a lock, so a reader sees the
-values between two steps. A snapshot lends its arrays out as long as it is in use, and a later step
-copies what is lent before it gives the memory away. Arrays that one thread has read for a
-file may outlive the snapshot: the steps of other threads copy them as long as they exist.
+Rule for readers, such as pickles, copies and state dicts: no step of another thread overwrites an
+array that a reader has. A donated step and a reader exclude each other by a lock, so a reader sees
+the values between two steps. As long as an array that one thread has read exists, the steps of
+other threads copy it before they give its memory away.
 """
 
 from __future__ import annotations
@@ -36,27 +35,21 @@ class _Readers:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         """Held by a donated step, and by a reader until it has its values."""
-        self.lent: dict[int, frozenset[int]] = {}
-        """Ids of the arrays of each snapshot that is in use."""
         self.taken: dict[int, weakref.WeakValueDictionary[int, Any]] = {}
         """By thread and id the arrays that it has read and that still exist."""
 
-    def take(self, arrays: Iterable[Any]) -> None:
-        """Keep arrays that this thread has read from being overwritten by steps of others."""
+    def take(self, variables: Sequence[Any]) -> list[Any]:
+        """Return the arrays that variables hold between two steps of other threads."""
         with self.lock:
+            arrays = list(map(_value, variables))
             taken = self.taken.setdefault(threading.get_ident(), weakref.WeakValueDictionary())
             taken.update({id(x): x for x in arrays if isinstance(x, jax.Array)})
+            return arrays
 
     def taken_by_others(self) -> set[int]:
         """Return the ids of arrays that other threads have read; to be called with the lock."""
         taken, own = self.taken, threading.get_ident()
         return {number for thread in taken if thread != own for number in taken[thread]}
-
-
-class LentArrays(list[Any]):
-    """Arrays of one moment, which no donated step overwrites while this list lives."""
-
-    __slots__ = ("__weakref__",)
 
 
 readers = _Readers()
@@ -126,27 +119,14 @@ class held_back:
         self._previous[number](number, frame)
 
 
-def consistent_values(variables: Sequence[Any]) -> LentArrays:
-    """Return the arrays that variables hold between two steps of another thread that trains.
-
-    Hold the list as long as they are used: meanwhile no donated step overwrites them.
-    """
-    variables = list(variables)
-    for variable in variables:
-        variable.settled()
-    with readers.lock:
-        snapshot = LentArrays(map(_value, variables))
-        readers.lent[id(snapshot)] = frozenset(map(id, snapshot))
-        weakref.finalize(snapshot, readers.lent.pop, id(snapshot), None).atexit = False
-        return snapshot
-
-
 def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
-    """Return the same values, with copies of donated arrays that occur twice or have been lent."""
+    """Return the same values, with copies of donated arrays that occur twice or that others
+    have read.
+    """
     count: dict[int, int] = {}
     for value in values:
         count[id(value)] = count.get(id(value), 0) + 1
-    lent = readers.taken_by_others().union(*list(readers.lent.values()))
+    lent = readers.taken_by_others()
     if len(count) == len(values) and lent.isdisjoint(count):
         return values
     values = list(values)
@@ -157,16 +137,14 @@ def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
     return values
 
 
-def at_one_moment(objects: Sequence[Any], read: Callable[[], Any]) -> Any:
-    """Return `read()`, for which the variables in `objects` hold the values of one moment."""
+def at_one_moment(variables: Iterable[Any], read: Callable[[], Any]) -> Any:
+    """Return `read()`, for which these variables hold the values of one moment."""
     if now.frame is not None or not is_eager():
         return read()
-    variables = own_values(variable for variables in objects for variable in variables)
-    values = consistent_values(variables)
-    readers.take(
-        values
-    )  # the result may hold them longer than the snapshot, as trees for a file do
-    return framed(lambda _: read(), zip(variables, values))
+    own = own_values(variables)
+    for variable in own:
+        variable.settled()
+    return framed(lambda _: read(), zip(own, readers.take(own)))
 
 
 def own_values(variables: Iterable[Any]) -> list[Any]:

@@ -26,7 +26,7 @@ from nbmodule.base.migration import accept_aliases, array_hint
 from nbmodule.base.promotion import asked_for
 from nbmodule.core.variables.commit import Pending, draw_lock, freeze
 from nbmodule.core.variables.describe import as_flag, describe_array
-from nbmodule.core.variables.donation import consistent_values, own_values
+from nbmodule.core.variables.donation import at_one_moment
 from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write
 from nbmodule.core.variables.operators import install_operators
 from nbmodule.core.variables.placement import declare, laid_out, layout_of, spread
@@ -424,10 +424,7 @@ class Variable(_LikeArray):
     # -- copies --
     def _copied(self, copy: Callable[[Any], Any]) -> Any:
         """Return `copy` of the value, which a donated step of another thread may overwrite."""
-        if now.frame is not None or not is_eager() or not own_values((self,)):
-            return copy(self.value)
-        values = consistent_values((self,))  # holds the value until it is copied
-        return copy(values[0])
+        return at_one_moment((self,), lambda: copy(self.value))
 
     def __copy__(self) -> Self:
         return self.__deepcopy__({})
