@@ -122,7 +122,7 @@ class SpectralNorm(_Around):
         rows = weight.shape[self.axis]
         shapes = (rows,), (weight.size // max(rows, 1),)
         self.left, self.right = (
-            Buffer.pending(lambda i=i: draw()[i], shape, weight.dtype, follows=True)
+            Buffer.pending(lambda i=i: draw()[i], shape, weight.dtype)
             for i, shape in enumerate(shapes)
         )
         super().__init__(v=v)
@@ -219,7 +219,7 @@ class WeightNorm(_Around):
         weight = self._take(layer, name, axis)
         shape = tuple(n if i == self.axis else 1 for i, n in enumerate(weight.shape))
         self.scale = Parameter.pending(
-            lambda: _lengths(weight.settled(), self.axis), shape, weight.dtype, follows=True
+            lambda: _lengths(weight.settled(), self.axis), shape, weight.dtype
         )
         super().__init__(v=v)
 

@@ -51,13 +51,12 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
     if now.frame is not None or not is_eager() or obj._nbm.is_snapshot:
         return reduce()
     plan = plan_of(obj)
-    variables = own_values(x for x in plan.variables if not x.is_pending)
 
     def described() -> Any:
         holders = (*map(vars, (obj, *plan.modules)), *(live for live, _ in plan.watched))
         values = [value for holder in holders for _, value in pairs(holder)]
         values = [value for value in values if not _is_copied(value)]
-        values += [obj, *(variable.value for variable in variables)]
+        values += [obj, *(x.value for x in own_values(plan.variables))]
         memo = {id(value): value for value in values}
         description = copy.deepcopy(reduce(), memo)
         for part in memo.values():
@@ -65,7 +64,7 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
                 part._nbm.is_snapshot = True
         return description
 
-    return at_one_moment(variables, described)
+    return at_one_moment(plan.variables, described)
 
 
 _COPIED_TYPES = (Variable, hooks.Hook, types.MethodType, functools.partial)
@@ -122,8 +121,7 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
     """
     if _PARTS not in memo:  # the outermost module of this copy
         memo[_PARTS] = set()
-        variables = [variable for variable in plan_of(module).variables if not variable.is_pending]
-        return at_one_moment(variables, lambda: deep(module, memo))
+        return at_one_moment(plan_of(module).variables, lambda: deep(module, memo))
     parts = memo[_PARTS]
     if id(module) not in parts:
         parts.update(map(id, plan_of(module).modules))

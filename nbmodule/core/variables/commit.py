@@ -35,7 +35,6 @@ class Pending:
     shape: tuple[int, ...]
     dtype: Any
     device: Any = None
-    follows: bool = False  # whether `draw` reads another variable, which may change
 
     @property
     def sharding(self) -> Any:

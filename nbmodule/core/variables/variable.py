@@ -119,8 +119,6 @@ class Variable(_LikeArray):
         shape: tuple[int, ...],
         dtype: object = None,
         device: Any = None,
-        *,
-        follows: bool = False,
     ) -> Self:
         """Return a variable whose value `draw()` gives when it is first read.
 
@@ -131,12 +129,11 @@ class Variable(_LikeArray):
             shape: Shape of the value.
             dtype: Dtype of the value, float32 by default.
             device: Device or sharding to place the value on.
-            follows: Whether `draw` reads another variable: a copy is then drawn at once.
         """
         variable = object.__new__(cls)
         variable._frozen, variable._home = False, birthplace()
         dtype = jax.dtypes.canonicalize_dtype(dtype or jnp.float32)
-        variable._pending = Pending(draw, tuple(shape), dtype, device, follows)
+        variable._pending = Pending(draw, tuple(shape), dtype, device)
         if device is not None:
             declare(variable, device)
         return variable
@@ -434,11 +431,8 @@ class Variable(_LikeArray):
         variable._frozen, variable._home = self._frozen, birthplace()
         if layout := layout_of(self):
             variable._layout = layout
-        cached = self._known()
-        if isinstance(cached, Pending) and cached.follows:
-            cached = self.settled()
-        if isinstance(cached, Pending):
-            variable._pending = cached  # the same draw gives the same value
+        if self.is_released:
+            variable._pending = self._pending
         else:
             variable._value = self._copied(lambda x: memo[id(x)] if id(x) in memo else _copy_of(x))
         memo[id(self)] = variable
