@@ -111,7 +111,9 @@ def test_every_word_stands_for_an_argument_wherever_there_is_one():
     kinds = [getattr(nb, name) for name in (*nb.nn.__all__, *nb.optim.__all__)]
     kinds += [getattr(nb, name) for name in initializers.__all__ if hasattr(nb, name)]
     kinds += [getattr(nb.F, name) for name in nb.F.__all__]
-    kinds += [getattr(nb.Module, name) for name in ("parameters", "state_dict", "load_state_dict", "to")]
+    kinds += [
+        getattr(nb.Module, name) for name in ("parameters", "state_dict", "load_state_dict", "to")
+    ]
     signatures = [migration.arguments(kind) for kind in kinds if callable(kind)]
     known = set().union(*(signature.names for signature in signatures))
     assert {*migration.ALIASES, *migration.VALUES} <= known

@@ -195,6 +195,7 @@ def test_a_module_that_only_a_method_or_partial_holds_warns_at_the_first_gradien
 
 
 # -- memory --
+COMPILED = nb.jit(lambda m, x: m(x))
 USES = {
     "a call": lambda m, x: m(x),
     "v": lambda m, x: m.v,
@@ -204,6 +205,7 @@ USES = {
     "nb.grad": lambda m, x: nb.grad(lambda m: m(x).sum())(m),
     "a step": lambda m, x: nb.SGD(0.1).update(m, nb.grad(lambda m: m(x).sum())(m)),
     "v=": lambda m, x: m(x, v=m.v),
+    "a compiled call": lambda m, x: COMPILED(m, COMPILED(m, x)),
     "tracking": lambda m, x: m(x, track_submod_rets=True),
     "a copy": lambda m, x: (copy.deepcopy(m), pickle.dumps(m)),
     "repr": lambda m, x: repr(m),

@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import gc
-import weakref
 
 import jax
 import jax.numpy as jnp
@@ -283,17 +281,6 @@ def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
     assert float(count) == 3.0  # once for each step: a vmap runs its function once
     run(xs)
     assert float(count) == 6.0
-
-
-def test_a_compiled_function_keeps_no_model_alive():
-    model = nb.Module(scale=nb.Parameter(jnp.ones(4)))
-    step = nb.jit(lambda m, x: x * m.scale)
-    step(model, jnp.ones(4)), step(model, jnp.ones(4))
-    variable, model_ref = weakref.ref(model.scale), weakref.ref(model)
-    del model
-    gc.collect()
-    assert model_ref() is None
-    assert variable() is None
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")

@@ -88,22 +88,6 @@ def test_fold_in_agrees_with_jax(seed, n):
     )
 
 
-@pytest.mark.parametrize("size", [0, 1, 5, 60033])
-def test_bits_agree_with_jax(size):
-    blocks = [words.copy() for _, words in tf.bit_blocks(KEY, size)]
-    theirs = jax.random.bits(KEY, (size,), "uint32")
-    np.testing.assert_array_equal(np.concatenate([np.empty(0, theirs.dtype), *blocks]), theirs)
-
-
-def test_counters_beyond_32_bits_reach_the_high_word(monkeypatch):
-    from jax.extend.random import threefry2x32_p
-
-    at = 2**32 + 5
-    high, low = (jnp.array([x], jnp.uint32) for x in (at >> 32, at & 0xFFFFFFFF))
-    a, b = threefry2x32_p.bind(jnp.uint32(7), jnp.uint32(9), high, low)
-    assert tf._hash_one(7, 9, at >> 32, at & 0xFFFFFFFF) == (int(a[0]), int(b[0]))
-
-
 def test_a_shape_without_meaning_is_refused():
     with pytest.raises(ArgumentError, match=r"sizes must be at least 0, got shape \(2, -1\)"):
         tf.checked_shape((2, -1))
