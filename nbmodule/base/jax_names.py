@@ -101,15 +101,13 @@ concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") 
 trace_context: Any = _need("which detects a raw `jax.jit`", "jax._src.core.trace_ctx")
 
 
-# What that is while nothing is traced. Private: without it `here` is compared, at ten times the
-# price.
-eager_trace: Any = _find("jax._src.core.eval_trace")
-_eager = here()
+# What that is while nothing is traced. Private: to compare `here` would take ten times as long.
+eager_trace: Any = _need("which tells whether anything is traced", "jax._src.core.eval_trace")
 
 
 def is_eager() -> bool:
     """Return True if nothing is traced; each call of a compiled function that writes asks."""
-    return trace_context.trace is eager_trace if eager_trace is not None else here() == _eager
+    return trace_context.trace is eager_trace
 
 
 # Computes for real, whatever is being traced. Private: the public one does not reach out of
@@ -170,7 +168,6 @@ def is_only_looked_at() -> bool:
 # a whole.
 WRAPPERS: dict[str, tuple[str, str]] = {
     "jit": ("jaxpr", "jit"),
-    "pjit": ("jaxpr", "jit"),
     "closed_call": ("call_jaxpr", "call"),
     "core_call": ("call_jaxpr", "call"),
     "remat2": ("jaxpr", "checkpoint"),
@@ -258,10 +255,7 @@ def reset_compilation_cache() -> None:
     """Let JAX look again for the folder in which compiled programs are kept; without such a
     function it has not looked yet, or stays.
     """
-    reset = _find(
-        "jax.experimental.compilation_cache.compilation_cache.reset_cache",
-        "jax._src.compilation_cache.reset_cache",
-    )
+    reset = _find("jax.experimental.compilation_cache.compilation_cache.reset_cache")
     if reset is not None:
         reset()
 

@@ -1,8 +1,7 @@
 """Recognize the words of other frameworks: hints in errors, and aliases of arguments.
 
 `other_frameworks.toml` holds all words. An alias of an argument is accepted where its meaning is
-the
-same; `repr` and the documentation use the name here.
+the same; `repr` and the documentation use the name here.
 """
 
 from __future__ import annotations

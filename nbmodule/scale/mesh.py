@@ -43,18 +43,18 @@ def make_mesh(devices: Sequence[Any] | None = None, **axes: int) -> jax.sharding
     sizes = [int(size) for size in axes.values()]
     if sizes.count(-1) > 1:
         raise ArgumentError("only one axis of a mesh may be -1.")
-    product = math.prod(size for size in sizes if size != -1)
-    if -1 in sizes and len(devices) % product == 0:
-        sizes[sizes.index(-1)] = len(devices) // product
-    if math.prod(sizes) != len(devices):
-        grid = " × ".join(f"{name}={size}" for name, size in axes.items())
+    try:
+        grid = np.array(devices).reshape(sizes)
+    except ValueError:
+        product = math.prod(size for size in sizes if size != -1)
+        text = " × ".join(f"{name}={size}" for name, size in axes.items())
         raise DeviceError(
-            f"a mesh of {grid} needs {'a multiple of ' if -1 in axes.values() else ''}{product} "
+            f"a mesh of {text} needs {'a multiple of ' if -1 in sizes else ''}{product} "
             f"devices; there {'is' if len(devices) == 1 else 'are'} {len(devices)}: "
             f"{device_names(devices)}. "
             "Pass devices= to use some of them, or other sizes."
-        )
-    return jax.sharding.Mesh(np.array(devices).reshape(sizes), tuple(axes))
+        ) from None
+    return jax.sharding.Mesh(grid, tuple(axes))
 
 
 def device_names(devices: Sequence[Any]) -> str:

@@ -322,7 +322,7 @@ def move_each(
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
     draw: Any = old.draw
     if dtype is not None and draw is not None:
-        draw = functools.partial(_cast_draw, old.draw, dtype)
+        draw = functools.partial(_cast_draw, draw, dtype)
     device = old.device if location is None else location
     return replace(old, draw=draw, dtype=dtype or old.dtype, device=device)
 
