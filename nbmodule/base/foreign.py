@@ -290,12 +290,7 @@ def is_of_no_numbers(value: object) -> bool:
         >>> is_of_no_numbers(np.array(["a"])), is_of_no_numbers(np.ones(2))
         (True, False)
     """
-    if not isinstance(value, np.ndarray):
-        return False
-    dtype = value.dtype
-    is_wide = dtype.kind in "fc" and dtype.itemsize > (8 if dtype.kind == "f" else 16)
-    is_void = dtype.kind == "V" and issubclass(dtype.type, np.void) and dtype != _FLOAT0
-    return is_wide or is_void or dtype.kind in "OSUMm" or bool(np.ma.is_masked(value))
+    return isinstance(value, np.ndarray) and made_numbers(value, "x") != ""
 
 
 _FLOAT0 = np.dtype([("float0", np.void, 0)])  # JAX's own: the gradient by an integer
@@ -338,28 +333,31 @@ def received(value: Any, what: str) -> Any:
 
 
 def made_numbers(array: np.ndarray, name: str) -> str:
-    """Explain how an array of NumPy that JAX does not take becomes numbers.
+    """Explain how an array of NumPy that JAX does not take becomes numbers; "" for any other.
 
     Example:
         >>> made_numbers(np.ma.masked_array([1.0, 2.0], [False, True]), "x")
         'Some of its values are masked: x.filled(0) gives them one.'
     """
-    kind = array.dtype.kind
+    dtype, kind = array.dtype, array.dtype.kind
     if np.ma.is_masked(array):
         return f"Some of its values are masked: {name}.filled(0) gives them one."
     if kind in "fc":
-        dtype = "float64" if kind == "f" else "complex128"
-        return f'JAX has no dtype as wide: {name}.astype("{dtype}") rounds them.'
-    if kind == "V":
-        fields = [field for field in array.dtype.names or () if array.dtype[field].kind in "biuf"]
+        widest = "float64" if kind == "f" else "complex128"
+        if dtype.itemsize > np.dtype(widest).itemsize:
+            return f'JAX has no dtype as wide: {name}.astype("{widest}") rounds them.'
+    if kind == "V" and issubclass(dtype.type, np.void) and dtype != _FLOAT0:
+        fields = [field for field in dtype.names or () if dtype[field].kind in "biuf"]
         columns = ", ".join(f'{name}["{field}"]' for field in fields)
         return f'Join its columns: np.stack([{columns}], axis=-1).astype("float32").'
     if kind in "Mm":
         return f'Count them: ({name} - {name}.min()) / np.timedelta64(1, "D") is in days.'
-    return (
-        f'{name}.astype("float32") reads numbers in text; words, {name} = np.unique({name}, '
-        "return_inverse=True) numbers words."
-    )
+    if kind in "OSU":
+        return (
+            f'{name}.astype("float32") reads numbers in text; words, {name} = np.unique({name}, '
+            "return_inverse=True) numbers words."
+        )
+    return ""
 
 
 _READERS: dict[tuple[str, str], Callable[[Any], Any]] = {

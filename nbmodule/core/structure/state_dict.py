@@ -13,7 +13,6 @@ import numpy as np
 
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.base.format import describe_shape, plain
-from nbmodule.base.kinds import Shaped
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import refuse_other_names
@@ -159,7 +158,12 @@ def checked(
             continue
         array = provided[name]
         array = array.value if isinstance(array, Variable) else array
-        _check_shape(name, variable, array, fix, source)
+        if tuple(np.shape(array)) != variable.shape:
+            got = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
+            raise ShapeError(
+                f'cannot load "{name}": the model has {describe_shape(variable)}, {source} has '
+                f"{got}.\n{fix or 'Was it saved by a model of another size?'}"
+            )
         try:
             admitted = variable.admitted(array)  # cast: two copies of one value are one again
         except DtypeError as error:
@@ -180,12 +184,3 @@ def checked(
             stacklevel=level_of_user_code(),
         )
     return arrays
-
-
-def _check_shape(name: str, variable: Variable, array: Shaped, fix: str, source: str) -> None:
-    if tuple(np.shape(array)) != variable.shape:
-        got = f"{getattr(array, 'dtype', type(array).__name__)}{list(np.shape(array))}"
-        raise ShapeError(
-            f'cannot load "{name}": the model has {describe_shape(variable)}, {source} has {got}.\n'
-            f"{fix or 'Was it saved by a model of another size?'}"
-        )
