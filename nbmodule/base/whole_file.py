@@ -95,7 +95,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     unfinished: Path | None = None
     in_place = False
     try:
-        result = _make_folders(target.parent)
+        target.parent.mkdir(parents=True, exist_ok=True)
         remove_abandoned(target.parent, _prefix(target))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
@@ -109,8 +109,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             _sync(descriptor)
         os.replace(unfinished, target)
         in_place = True
-        for folder in (target.parent, *result):
-            _sync_folder(folder)
+        _sync_folder(target.parent)
     except OSError as error:
         if isinstance(error, NbModuleError):
             raise
@@ -138,17 +137,6 @@ def _explained(
     explained.errno, explained.strerror = error.errno, error.strerror
     explained.filename = os.fspath(path)
     return explained
-
-
-def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and those above it; gives those in which a new name now stands."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for new in reversed(missing):
-        new.mkdir(exist_ok=True)
-    return [new.parent for new in missing]
 
 
 def _prefix(target: Path) -> str:
