@@ -395,7 +395,6 @@ def test_what_belongs_to_a_whole_model_is_set_as_one_act(what):
             assert found == set(map(bool, compiled()))
 
 
-
 BLOCKS = {
     "patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}),
     "track": nb.track,
