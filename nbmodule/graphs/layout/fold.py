@@ -9,6 +9,7 @@ without submodules.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -96,7 +97,7 @@ class _Builder:
         parts = self.fold_long(self.fold_runs(parts, leaves), leaves)
         if group.index == ROOT:
             for operation in ("input", "output", WRITTEN):
-                parts = self.fold_ends(parts, operation)
+                parts = self.fold_ends(parts, operation, leaves)
         owned = (group.name, group.call, group.phase)
         return self.assemble(
             parts, owned, leaves, group.kind, group.count, group.title, group.index
@@ -104,7 +105,8 @@ class _Builder:
 
     def leaf(self, node: Node) -> _Part:
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
-        record = Record._make((*_content(node), _positions(exits, self.sides)))
+        sides = tuple(value.output for value in exits if value in self.sides)
+        record = Record._make((*_content(node), sides))
         record = self.records.setdefault(record, record)
         is_pill = node.kind in PILLS
         name = _short_name(node.name) if is_pill else node.title
@@ -127,33 +129,24 @@ class _Builder:
     ) -> _Part:
         """Wire the children up, and take the form of that structure if there is one already."""
         key = -2 - len(self.steps) if key is None else key
-        makers: dict[Ref, Wire] = {}
+        makers: dict[Ref, tuple[int, int]] = {}
         for i, part in enumerate(parts):
             if part.key is not None:
                 self.steps[part.key] = (key, i)
-            makers |= {value: Wire(i, slot) for slot, value in enumerate(part.exits)}
+            makers |= {value: (i, slot) for slot, value in enumerate(part.exits)}
         entries: dict[Ref, int] = {}
 
-        def wire(value: Ref) -> Wire:
-            maker = makers.get(value)
-            return maker or Wire(OUTSIDE, entries.setdefault(value, len(entries)))
+        def wire(value: Ref, is_saved: bool = False) -> Wire:
+            maker = makers.get(value) or (OUTSIDE, entries.setdefault(value, len(entries)))
+            return Wire(*maker, value in self.sides, is_saved)
 
         wires = tuple(tuple(map(wire, part.entries)) for part in parts)
         leaving = [v for part in parts if part.kind not in PILLS for v in part.exits if leaves(v)]
         is_forward = identity[2] == "forward"
-        saved = [value for value in leaving if is_forward and self.is_saved(value, key)]
+        exits = tuple(wire(v, is_forward and self.is_saved(v, key)) for v in leaving)
+        values = tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries)
+        structure = (kind, count, title, wires, exits, values)
         children = tuple(part.child for part in parts)
-        structure = (
-            kind,
-            count,
-            title,
-            wires,
-            tuple(makers[value] for value in leaving),
-            tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries),
-            tuple(_positions(part.entries, self.sides) for part in parts),
-            _positions(leaving, self.sides),
-            _positions(leaving, saved),
-        )
         shape = (*structure, *((id(child.content), *child[1:]) for child in children))
         if shape not in self.forms:
             self.forms[shape] = Form(len(self.forms), children, *structure)
@@ -170,91 +163,97 @@ class _Builder:
             and self.forward_tops.get(value, depth) >= depth > 0
         )
 
+    def gather(
+        self,
+        members: Sequence[_Part],
+        readers: Counter[Ref],
+        name: str,
+        kind: str,
+        leaves: Leaves,
+        count: int | None = None,
+        title: str = "",
+    ) -> _Part:
+        """Put some parts of a group into one child.
+
+        Args:
+            members: The parts, of which the last decides the phase.
+            readers: How often the parts of the whole group read each value.
+            name: Of the child.
+            kind: Of its form.
+            count: How many a run has.
+            title: Class name of the members.
+            leaves: Whether a value is read outside of the whole group.
+        """
+        inside = _readers(members)
+        identity = (name, 0, members[-1].child.phase)
+        return self.assemble(
+            members, identity, lambda v: readers[v] > inside[v] or leaves(v), kind, count, title
+        )
+
     def fold_runs(self, parts: list[_Part], leaves: Leaves) -> list[_Part]:
         """Put runs of equal neighbors into one child each."""
-        children = [part.child for part in parts]
+        children, readers = [part.child for part in parts], _readers(parts)
         result: list[_Part] = []
         start = 0
         while start < len(parts):
             period, repeats = longest_run(children, start)
-            end = start + max(period * repeats, 1)
-            members = parts[start:end]
+            members = parts[start : start + max(period * repeats, 1)]
+            start += len(members)
             if period:
-                members = [self.run(members, period, repeats, parts, leaves)]
+                names = [part.child.name for part in members]
+                name = ", ".join([run_name(names[::period]), *names[1:period]])
+                title = members[0].child.form.title if period == 1 else ""
+                members = [self.gather(members, readers, name, "run", leaves, repeats, title)]
             result += members
-            start = end
         return result
 
-    def run(
-        self, members: list[_Part], period: int, repeats: int, parts: list[_Part], leaves: Leaves
-    ) -> _Part:
-        first = members[0].child
-        name = run_name([part.child.name for part in members[::period]])
-        name = ", ".join([name, *(part.child.name for part in members[1:period])])
-        title = first.form.title if period == 1 else ""
-        leaves = _read_by(_without(parts, members), leaves)
-        return self.assemble(members, (name, 0, first.phase), leaves, "run", repeats, title)
-
-    def fold_ends(self, parts: list[_Part], operation: str) -> list[_Part]:
+    def fold_ends(self, parts: list[_Part], operation: str, leaves: Leaves) -> list[_Part]:
         """Put inputs, or outputs, into one child where there are too many to stand side by side."""
-        ends = [
-            part
-            for part in parts
-            if part.kind in ("input", "output") and part.child.record.operation == operation
-        ]
+        others: list[_Part] = []
+        ends: list[_Part] = []
+        for part in parts:
+            is_end = part.kind in ("input", "output") and part.child.record.operation == operation
+            (ends if is_end else others).append(part)
         if len(ends) <= MOST_ENDS:
             return parts
         name = operation if operation == WRITTEN else f"{operation}s"
-        remaining = _without(parts, ends)
-        folded = self.assemble(ends, (name, 0, "forward"), lambda _: True, "ends", len(ends))
-        return [folded, *remaining] if operation == "input" else [*remaining, folded]
+        folded = self.gather(ends, _readers(parts), name, "ends", leaves, len(ends))
+        return [folded, *others] if operation == "input" else [*others, folded]
 
-    def fold_long(self, parts: list[_Part], leaves: Leaves, first: int = 1) -> list[_Part]:
-        """Put stretches of a long program that has no submodules into one child each, so that it
-        can be read at all.
-
-        Args:
-            parts: Children of one group, or of a stretch that is itself too long.
-            leaves: Whether a value is read outside of these parts.
-            first: Number of the first step.
+    def fold_long(self, parts: list[_Part], leaves: Leaves) -> list[_Part]:
+        """Put stretches of a long program that has no submodules into one child each, and stretches
+        of stretches, so that it can be read at all.
         """
         steps = [part for part in parts if part.kind not in ENDS]
         if len(steps) <= LONGEST_PROGRAM:
             return parts
-        length = max(SHORTEST_STRETCH, -(-len(steps) // STRETCHES))
         pills = [part for part in parts if part.kind in PILLS]
         inputs = [part for part in parts if part.kind == "input"]
         outputs = [part for part in parts if part.kind == "output"]
-        folded = []
-        for start in range(0, len(steps), length):
-            end = min(start + length, len(steps))
-            inside = steps[start:end]
-            out = _read_by([*steps[:start], *steps[end:], *outputs], leaves)
-            members = self.fold_long([*_readable(pills, inside), *inside], out, first + start)
-            name = f"steps {first + start:,}…{first + end - 1:,}"
-            identity = (name, 0, inside[0].child.phase)
-            folded.append(self.assemble(members, identity, out, "part"))
-        return [*_readable(pills, outputs), *inputs, *folded, *outputs]
+        total, span = len(steps), 1  # of one step now, in steps of the program
+        while len(steps) > LONGEST_PROGRAM:
+            readers = _readers([*steps, *outputs])
+            length = max(SHORTEST_STRETCH, -(-len(steps) // STRETCHES))
+            length = min(length, LONGEST_PROGRAM)
+            folded = []
+            for start in range(0, len(steps), length):
+                inside = steps[start : start + length]
+                last = min((start + length) * span, total)
+                members = [*_readable(pills, inside), *inside]
+                name = f"steps {start * span + 1:,}…{last:,}"
+                folded.append(self.gather(members, readers, name, "part", leaves))
+            steps, span = folded, span * length
+        return [*_readable(pills, outputs), *inputs, *steps, *outputs]
 
 
-def _positions(values: Sequence[Ref], chosen: frozenset[Ref] | Sequence[Ref]) -> tuple[int, ...]:
-    return tuple(i for i, value in enumerate(values) if value in chosen)
-
-
-def _without(parts: Sequence[_Part], members: Sequence[_Part]) -> list[_Part]:
-    left_out = set(map(id, members))
-    return [part for part in parts if id(part) not in left_out]
-
-
-def _read_by(others: Sequence[_Part], leaves: Leaves) -> Leaves:
-    """Return True if a value is read by other parts of the same group, or outside of it."""
-    read = {value for part in others for value in part.entries}
-    return lambda value: value in read or leaves(value)
+def _readers(parts: Sequence[_Part]) -> Counter[Ref]:
+    """Count how often parts read each value."""
+    return Counter(value for part in parts for value in part.entries)
 
 
 def _readable(pills: Sequence[_Part], readers: Sequence[_Part]) -> list[_Part]:
     """The variables that some parts read."""
-    read = {value for part in readers for value in part.entries}
+    read = _readers(readers)
     return [pill for pill in pills if pill.exits[0] in read]
 
 

@@ -66,10 +66,17 @@ class Child(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """The source of a value: a child's exit slot, or (`OUTSIDE`) an entry slot of the form."""
+    """The source of a value: a child's exit slot, or (`OUTSIDE`) an entry slot of the form.
+
+    Attributes:
+        is_side: Whether the value is a side road.
+        is_saved: Of a wire to an exit slot: whether only the backward pass reads the value.
+    """
 
     child: int
     slot: int
+    is_side: bool = False
+    is_saved: bool = False
 
 
 class Label(NamedTuple):
@@ -107,9 +114,6 @@ class Form:
         exits: Which children's exit slots are read outside.
         entry_values: Shape and dtype of what comes in.
         variables: Number of variables and constants inside, at any depth.
-        side_entries: For each child, those of its entry slots that are fed by a side road.
-        side_exits: The exit slots that are side roads.
-        saved_exits: The exit slots that only the backward pass reads.
         has_submodules: Whether a submodule is called inside, at any depth.
     """
 
@@ -121,9 +125,6 @@ class Form:
     wires: tuple[tuple[Wire, ...], ...]
     exits: tuple[Wire, ...]
     entry_values: tuple[Value, ...]
-    side_entries: tuple[tuple[int, ...], ...] = ()
-    side_exits: tuple[int, ...] = ()
-    saved_exits: tuple[int, ...] = ()
     flops: int = field(init=False)
     bytes: int = field(init=False)
     operations: int = field(init=False)

@@ -299,7 +299,7 @@ def _stack(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing, outer: boo
         frame.rows.append((y, y + height))
         y += height + gap
     y -= gap if plan.rows else 0.0
-    leaves = len(plan.form.side_exits) < len(plan.form.exits)
+    leaves = not all(wire.is_side for wire in plan.form.exits)
     bottom = EDGE_ROOM if leaves else PAD
     frame.height = _round(y + (bottom if outer else 0.0))
 

@@ -129,8 +129,8 @@ def exit_text(child: Child) -> str:
     values: Sequence[Value]
     saved = 0
     if isinstance(item, Form):
-        main = [i for i in range(len(item.exits)) if i not in item.side_exits]
-        forward = [i for i in main if i not in item.saved_exits]
+        main = [i for i, wire in enumerate(item.exits) if not wire.is_side]
+        forward = [i for i in main if not item.exits[i].is_saved]
         saved = len(main) - len(forward) if forward else 0
         values = [item.exit_value(i) for i in forward or main]
     else:

@@ -86,24 +86,24 @@ def plans_below(root: Form) -> list[FormRows]:
             return known[key]
         plan = known[key] = FormRows(len(known), form, bundles)
         lay_out(plan)
-        for child, wires, aside in zip(form.children, form.wires, form.side_entries, strict=True):
+        for child, wires in zip(form.children, form.wires, strict=True):
             inner = child.content
             is_form = isinstance(inner, Form)
-            plan.inner.append(plan_of(inner, _bundles(plan, wires, aside)) if is_form else None)
+            plan.inner.append(plan_of(inner, _bundles(plan, wires)) if is_form else None)
         return plan
 
     plan_of(root, ())
     return list(known.values())
 
 
-def _bundles(plan: FormRows, wires: Sequence[Wire], aside: Sequence[int]) -> tuple[int, ...]:
+def _bundles(plan: FormRows, wires: Sequence[Wire]) -> tuple[int, ...]:
     """Number the sources of a child's entry slots in the order in which they first come; `ASIDE`
     for side roads.
     """
     numbers: dict[int, int] = {}
     return tuple(
-        ASIDE if i in aside else numbers.setdefault(plan.source_of(wire), len(numbers))
-        for i, wire in enumerate(wires)
+        ASIDE if wire.is_side else numbers.setdefault(plan.source_of(wire), len(numbers))
+        for wire in wires
     )
 
 
@@ -112,13 +112,13 @@ def lay_out(plan: FormRows) -> None:
     form = plan.form
     readers: dict[int, dict[int, None]] = {}
     feeds: list[set[int]] = []
-    for child, (wires, aside) in enumerate(zip(form.wires, form.side_entries, strict=True)):
-        sources = dict.fromkeys(plan.source_of(w) for i, w in enumerate(wires) if i not in aside)
+    for child, wires in enumerate(form.wires):
+        sources = dict.fromkeys(plan.source_of(wire) for wire in wires if not wire.is_side)
         feeds.append(set(sources))
         for source in sources:
             readers.setdefault(source, {})[child] = None
-    for slot, wire in enumerate(form.exits):
-        if slot not in form.side_exits:
+    for wire in form.exits:
+        if not wire.is_side:
             readers.setdefault(wire.child, {})[EXIT] = None
     plan.sides = _sides(form, readers)
     pills_at_sides = {pill for pills in plan.sides for pill in pills}

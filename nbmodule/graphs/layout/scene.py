@@ -4,6 +4,7 @@ has to show.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -170,36 +171,44 @@ class PlacedGraph:
         return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels, sides)
 
     def open_at_first(
-        self, focus: Place = (), fewest: int = FEWEST, most: int = MOST
+        self,
+        focus: Place = (),
+        *,
+        fewest: float = FEWEST,
+        most: float = MOST,
+        depth: int | None = None,
     ) -> set[Place]:
         """Places to open, level by level, until at least `fewest` and at most `most` boxes are
         visible.
 
         A group that stands alone is opened too, and functions stay folded while there is anything
-        else to open.
+        else to open. With a `depth` that many levels are opened, functions too, as far as there is
+        room; a run of equal neighbors is no level of its own.
         """
         plan = self.at(focus).plan
         opened: set[Place] = set()
         boxes = _count(plan)
         for with_functions in (False, True):
-            level = [(focus, plan)]
+            level = [(focus, plan, math.inf if depth is None else depth)]
             while level:
                 nested = [
-                    ((*at, i), inner)
-                    for at, outer in level
+                    ((*at, i), inner, levels - (inner.form.kind != "run"))
+                    for at, outer, levels in level
                     for i, inner in enumerate(outer.inner)
-                    if inner is not None and (with_functions or not inner.form.is_function)
+                    if inner is not None and levels > 0
+                    if with_functions or depth is not None or not inner.form.is_function
                 ]
-                if boxes >= fewest and (len(nested) != 1 or with_functions):
+                is_enough = boxes >= fewest and (len(nested) != 1 or with_functions)
+                if depth is None and is_enough:
                     break
                 level = []
-                for at, inner in nested:
+                for at, inner, levels in nested:
                     more = boxes - 1 + _count(inner)
                     if at not in opened and (more <= most or (boxes < 2 and not opened)):
                         opened.add(at)
                         boxes = more
                     if at in opened:
-                        level.append((at, inner))
+                        level.append((at, inner, levels))
         return opened
 
     def walk(self, place: Place = ()) -> Iterator[tuple[Place, Child, str]]:
@@ -271,15 +280,15 @@ def _lines(root: _Open, stub: float) -> tuple[list[EdgeLine], list[EdgeLine], li
         for child, wires in enumerate(at.form.wires):
             if child in at.inner:
                 continue
-            target, asides = at.boxes[child], at.form.side_entries[child]
-            for slot, wire in enumerate(wires):
-                is_aside = slot in asides
-                found = _straight(at, wire, target) if is_aside else _entry(at, child, slot, stub)
+            target = at.boxes[child]
+            for wire in wires:
+                is_side = wire.is_side
+                found = _straight(at, wire, target) if is_side else _entry(at, child, wire, stub)
                 if found.source is None:
                     ends += [found.posts] if found.posts else []
                     continue
                 new = EdgeLine(found.source, target, found.posts)
-                road = sides if is_aside else lines
+                road = sides if is_side else lines
                 line = road.setdefault((found.source.place, target.place), new)
                 line.slots[found.slot] = found.source.child.content.exit_value(found.slot)
     return list(lines.values()), list(sides.values()), ends
@@ -313,11 +322,11 @@ class _Found(NamedTuple):
     posts: list[Post]
 
 
-def _entry(at: _Open, child: int, slot: int, stub: float) -> _Found:
-    """Follow an entry slot of a visible box up to the visible box that feeds it; the line runs
-    straight down below its source as far as `stub`.
+def _entry(at: _Open, child: int, wire: Wire, stub: float) -> _Found:
+    """Follow a wire of a visible box up to the visible box that feeds it; the line runs straight
+    down below its source as far as `stub`.
     """
-    wire, box, row = at.form.wires[child][slot], at.boxes[child], at.plan.row_of[child]
+    box, row = at.boxes[child], at.plan.row_of[child]
     if wire.child in at.plan.sides[child]:
         return _Found(at.boxes[wire.child], wire.slot, [])
     end = (box.x + box.width / 2, at.y + at.frame.rows[row][0], box.y)
@@ -362,8 +371,8 @@ def _leaving(root: _Open, stub: float) -> list[list[Post]]:
     """Lines that leave the group that fills the picture."""
     bottom, rows = root.y + root.frame.height, len(root.frame.rows)
     ends = []
-    for slot, wire in enumerate(root.form.exits):
-        if slot not in root.form.side_exits:
+    for wire in root.form.exits:
+        if not wire.is_side:
             end = (root.x + root.frame.exits[wire.child], bottom, bottom + ROOM)
             ends.append(_follow(root, wire, rows, [end], stub).posts)
     return ends

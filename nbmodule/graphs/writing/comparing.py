@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from nbmodule.base.format import printable_repr
 from nbmodule.base.sockets import Displayed
 from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form
+from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form, Wire
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title
 from nbmodule.graphs.layout.scene import Place, child_path
 from nbmodule.graphs.model import Computation
@@ -166,9 +166,10 @@ def _name(child: Child) -> tuple:
     return (child.name, category, child.call if isinstance(value, Form) else 0, child.phase)
 
 
-def _fed(form: Form, i: int, wires: Sequence[tuple[int, int]]) -> str:
+def _fed(form: Form, i: int, wires: Sequence[Wire]) -> str:
     """A child with the names of what feeds it."""
-    names = (form.children[child].name if child != OUTSIDE else "outside" for child, _ in wires)
+    feeds = (wire.child for wire in wires)
+    names = (form.children[at].name if at != OUTSIDE else "outside" for at in feeds)
     return f"{_words(form.children[i])} of {', '.join(names)}"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from nbmodule.base.format import count_noun
-from nbmodule.graphs.layout.forms import Form, Record
+from nbmodule.graphs.layout.forms import Form, Record, Wire
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title, node_note
 from nbmodule.graphs.layout.ranks import FormRows
 from nbmodule.graphs.model import Computation, Source
@@ -146,6 +146,7 @@ class _Writer:
     def facts(self, form: Form) -> dict[str, Any]:
         """Return the text of a folded box."""
         exits = [self.values[form.exit_value(i)] for i in range(len(form.exits))]
+        sides = [i for i, wire in enumerate(form.exits) if wire.is_side]
         return {
             "k": self.texts[form.kind],
             "n": form.count,
@@ -156,7 +157,7 @@ class _Writer:
             "v": form.variables,
             "o": exits,
             **({"u": 1} if form.is_function else {}),
-            **({"z": list(form.side_exits)} if form.side_exits else {}),
+            **({"z": sides} if sides else {}),
         }
 
     def form(self, plan: FormRows) -> dict[str, Any]:
@@ -181,9 +182,9 @@ class _Writer:
             "l": labels,
             "q": _sparse([child.call for child in form.children]),
             "p": _sparse(phases),
-            "w": [[x for wire in wires for x in wire] for wires in form.wires],
-            "x": [x for wire in form.exits for x in wire],
-            "y": _flat_pairs(form.side_entries),
+            "w": list(map(_ends, form.wires)),
+            "x": _ends(form.exits),
+            "y": _flat_pairs([[i for i, w in enumerate(ws) if w.is_side] for ws in form.wires]),
             "s": [_short(x) for size in sizes for x in (size.width, size.title, size.label)],
         }
 
@@ -234,6 +235,11 @@ def spelled(positions: Sequence[int]) -> str:
 def _flat_pairs(lists: Sequence[Sequence[int]]) -> list[int]:
     """The position of each list with each of its items, one after the other."""
     return [x for i, items in enumerate(lists) for item in items for x in (i, item)]
+
+
+def _ends(wires: Sequence[Wire]) -> list[int]:
+    """The child and the slot at the upper end of each wire, one after the other."""
+    return [x for wire in wires for x in wire[:2]]
 
 
 def _sparse(column: list[int]) -> list[int] | int:

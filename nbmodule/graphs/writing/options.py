@@ -15,7 +15,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import Forms
 from nbmodule.graphs.layout.frames import Spacing
-from nbmodule.graphs.layout.scene import FEWEST, MOST, Place, PlacedGraph, Scene, ways_to
+from nbmodule.graphs.layout.scene import MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group
 from nbmodule.graphs.writing.look import (
     Returns,
@@ -197,10 +197,9 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
     picture = PlacedGraph(forms, spacing)
     focus, highlight = places_of(graph, forms, options)
     _check_paths(graph, options)
-    if options.depth is None:
-        opened = picture.open_at_first(focus, FEWEST, min(MOST, most or MOST))
-    else:
-        opened = _open_levels(picture, focus, options.depth, most)
+    limits = (MOST, most) if options.depth is None else (math.inf, most)
+    room = min(limit for limit in limits if limit is not None)
+    opened = picture.open_at_first(focus, most=room, depth=options.depth)
     for location in (*highlight, *ways_to_failure(graph, forms)):
         opened |= ways_to(location)
     return Drawing(forms, picture, frozenset(opened), focus, highlight, options)
@@ -220,24 +219,6 @@ def ways_to_failure(graph: Computation, forms: Forms) -> list[Place]:
     """
     groups = [node.group for node in graph.nodes if node.kind == "failure"]
     return [(*location, 0) for location in map(forms.place, groups) if location]
-
-
-def _open_levels(picture: PlacedGraph, focus: Place, depth: int, most: int | None) -> set[Place]:
-    """Open so many levels of groups, outer ones first; a run of equal neighbors is no level of its
-    own.
-    """
-    opened: set[Place] = set()
-    levels = {focus: 0}
-    boxes = len(picture.scene((), focus).boxes)
-    for location, child, _ in sorted(picture.walk(focus), key=lambda row: len(row[0])):
-        parent, inside = location[:-1], len(child.form.children)
-        levels[location] = levels[parent] + (child.form.kind != "run")
-        is_visible = parent == focus or parent in opened
-        fits = most is None or boxes + inside <= most
-        if is_visible and fits and levels[parent] < depth:
-            opened.add(location)
-            boxes += inside
-    return opened
 
 
 def _place(graph: Computation, forms: Forms, target: str | int | Group, purpose: str) -> Place:
