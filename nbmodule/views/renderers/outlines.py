@@ -4,7 +4,6 @@ are one line.
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Sequence
 from itertools import groupby, pairwise
 from operator import attrgetter
@@ -230,32 +229,18 @@ def comparison_outline(table: ComparisonTable) -> Outline:
     return out
 
 
-def _without(steps: Sequence[str], at: int) -> tuple[str, str]:
-    """Return the parts before and after one step of a path."""
-    return ".".join(steps[:at]), ".".join(steps[at + 1 :])
-
-
 def folded_paths(paths: Sequence[str]) -> list[str]:
-    """Join paths that differ in one number and follow each other.
+    """Join paths that differ in numbers alone, as the pattern that names them all.
 
     Example:
         >>> folded_paths(["1.blocks.0.drop", "1.blocks.1.drop", "1.blocks.2.drop", "head"])
-        ['1.blocks.0…2.drop', 'head']
+        ['*.blocks.*.drop × 3', 'head']
     """
-    parts = [path.split(".") for path in paths]
-    shared = collections.Counter(
-        _without(steps, at) for steps in parts for at, step in enumerate(steps) if step.isdigit()
-    )
-    families: dict[tuple[str, ...], list[str]] = {}
-    for path, steps in zip(paths, parts, strict=True):
-        counted = [at for at, step in enumerate(steps) if step.isdigit()]
-        if not counted:
-            families[(path,)] = []
-            continue
-        at = max(counted, key=lambda at: shared[_without(steps, at)])
-        families.setdefault(_without(steps, at), []).append(steps[at])
-    out = []
-    for family, numbers in families.items():
-        span = numbers[0] if len(numbers) == 1 else f"{numbers[0]}…{numbers[-1]}" if numbers else ""
-        out.append(".".join(filter(None, [family[0], span, *family[1:]])))
-    return out
+    families: dict[str, list[str]] = {}
+    for path in paths:
+        steps = ("*" if step.isdigit() else step for step in path.split("."))
+        families.setdefault(".".join(steps), []).append(path)
+    return [
+        f"{family} × {len(members)}" if len(members) > 1 else members[0]
+        for family, members in families.items()
+    ]
