@@ -11,7 +11,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.views import mimebundle
 from nbmodule.views.builders.registry import record_for
-from nbmodule.views.comm import live_views, retention
+from nbmodule.views.comm import live_views, retention, sources
 from nbmodule.views.comm.live_views import Views
 from nbmodule.views.comm.sources import LiveSource, register_source
 from nbmodule.views.renderers.payload import payload_of
@@ -174,7 +174,7 @@ def test_two_trees_are_looked_into_side_by_side(desk):
 
 
 def test_more_rows_than_a_view_may_hold_come_when_asked_for(desk, monkeypatch):
-    monkeypatch.setitem(live_views.MOST_ROWS, type(record_for([1])), 10)
+    monkeypatch.setitem(sources.MOST_ROWS, type(record_for([1])), 10)
     key = show(desk, list(range(25)))
     assert ask(desk, key, "hello")["left"] == 15
     assert "z" in ask(desk, key, "whole")["data"]

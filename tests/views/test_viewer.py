@@ -46,7 +46,7 @@ def open_joined(open_html):
         page.locator(".nbm-body > *").first.wait_for()
         if answer is None:
             source = source_for(value, record, False)
-            answer = lambda asked: live_views.answer(source, asked["kind"], asked)
+            answer = lambda asked: source.answer(asked["kind"], asked)
         page.page.expose_function("answerOf", lambda asked: json.loads(json.dumps(answer(asked))))
         page.page.evaluate(KERNEL, base64.b64encode(live_views._script().encode()).decode())
         page.locator(".nbm-kernel").wait_for(state="attached")

@@ -9,8 +9,17 @@ import pytest
 import nbmodule as nb
 from nbmodule.views.comm.sources import Gone, source_for
 from nbmodule.views.display.show import html_of
-from nbmodule.views.panels.intervention_views import ACTS, answered, sweep_record, what_if_record
+from nbmodule.views.panels.intervention_views import (
+    ACTS,
+    WhatIfSource,
+    sweep_record,
+    what_if_record,
+)
 from nbmodule.views.renderers.payload import payload_of
+
+
+def answered(what_if, kind, message):
+    return WhatIfSource(what_if).answer(kind, message)
 
 
 @pytest.fixture
@@ -93,11 +102,11 @@ def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
         ("edit", {"method": "insert", "path": "", "by": "Tanh", "after": True}, "in no list"),
         ("edit", {"method": "set", "path": "0", "name": "in_features", "value": "x"}, "another"),
         ("sweep", {"over": "layers"}, "no metric to display"),
+        ("unknown", {}, "'unknown', which is not known"),
     ):
         with pytest.raises(nb.NbModuleError, match=said):
             answered(found, kind, message)
     assert not found.tried and not found.edited and len(model) == 3
-    assert answered(found, "unknown", {}) is None
 
 
 def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
@@ -109,7 +118,7 @@ def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
     source.answer("add", {"path": "0", "what": "zero"})
     assert view.what_if.tried[0].where == "0"
     assert payload_of(view.record)["parts"]["what if"]["tried"]
-    assert view.result.changes["0"] == 1.0 and source.answer("unknown", {}) is None
+    assert view.result.changes["0"] == 1.0
     assert view.what_if.run.noun == f"output {int(np.asarray(model(x))[0].argmax())}"
     gone = source_for(found := nb.what_if(model, x), what_if_record(found), False)
     del found

@@ -81,19 +81,19 @@ def picture_of(
     names = tuple(plain(label, 40) for label in labels)
     if kind == "bars":
         return _bars(x, names, about.text, limits)
-    plane = _tiles_of(x, kind, tiles, example)
-    count = plane.values.shape[0]
+    values, axes, notes = _tiles_of(x, kind, tiles, example)
+    count = len(values)
     picture = Picture(
         "channels" if kind == "kernels" else kind,
         labels=names,
         of=about.text,
         about=f"{about.text} as {count_noun(count, 'tile')}",
-        notes=tuple(plane.notes),
-        axes=plane.axes,
-        lengths=tuple(about.shape[axis] for axis in plane.axes),
+        notes=tuple(notes),
+        axes=axes,
+        lengths=tuple(about.shape[axis] for axis in axes),
     )
     side = side or (LARGEST_TILE if count == 1 else LARGEST_SMALL_TILE)
-    return draw_tiles(plane.values, side, picture, limits=limits or (None, None), exact=exact)
+    return draw_tiles(values, side, picture, limits=limits or (None, None), exact=exact)
 
 
 def text_picture(of: str, reason: str) -> Picture:
@@ -125,21 +125,30 @@ def _window(shape: tuple[int, ...]) -> int | None:
 
 
 # -- tiles --
-class _Tiles(NamedTuple):
-    """An array as `[tile, row, column]`.
+def planes_of(x: Any, axes: Sequence[int], at: Sequence[int]) -> Any:
+    """Return an array as `[tile, row, column]`.
 
-    Attributes:
-        axes: Which axes of the array the rows, the columns and the tiles are.
-        notes: The omitted entries.
+    Args:
+        x: The array, of two and more axes.
+        axes: Which of them the rows, the columns and the tiles are; of several for tiles, these lie
+            in rows of the last.
+        at: For each axis the index, of which those of the other axes count.
+
+    Example:
+        >>> planes_of(np.arange(24).reshape(2, 3, 4), (2, 1), (1, 0, 0)).tolist()
+        [[[12, 16, 20], [13, 17, 21], [14, 18, 22], [15, 19, 23]]]
     """
+    part = x[tuple(slice(None) if axis in axes else k for axis, k in enumerate(at))]
+    order = (*axes[2:], *axes[:2])
+    turned = part.transpose([sorted(axes).index(axis) for axis in order])
+    return turned.reshape(-1, *turned.shape[-2:])
 
-    values: Any
-    axes: tuple[int, ...]
-    notes: list[str]
 
-
-def _tiles_of(x: Any, layout: str, most: int, example: int) -> _Tiles:
-    shape, last, notes = tuple(x.shape), x.ndim - 1, []
+def _tiles_of(
+    x: Any, layout: str, most: int, example: int
+) -> tuple[Any, tuple[int, ...], list[str]]:
+    """Choose the axes of a picture; return its tiles, the axes, and what it leaves out."""
+    last, notes = x.ndim - 1, []
     if x.ndim < 2:
         rows = int(x.size**0.5) if x.size > MOST_BARS else 1
         while x.size % rows:  # the nearest rectangle that holds exactly all elements
@@ -147,34 +156,27 @@ def _tiles_of(x: Any, layout: str, most: int, example: int) -> _Tiles:
         columns = x.size // rows
         if rows > 1:
             notes.append(f"folded into {count_noun(rows, 'row')} of {columns}")
-        return _Tiles(x.reshape(1, rows, columns), (0,)[: x.ndim], notes)
+        return x.reshape(1, rows, columns), (0,)[: x.ndim], notes
+    axes: tuple[int, ...] = (last - 2, last - 1, last)
     if x.ndim == 2:
-        return _Tiles(x[None], (0, 1), notes)
-    if x.ndim > 4 and layout != "heatmap":
-        x, axes = x.reshape(-1, *shape[-2:]), (last - 1, last, *range(last - 1))
+        axes = (0, 1)
+    elif x.ndim > 4 and layout != "heatmap":
+        axes = (last - 1, last, *range(last - 1))
         most = max(most, FIRST_OF_MANY)
     elif layout in ("heads", "heatmap"):
         axes = (last - 1, last, last - 2)
-        x = _one_example(x, example, notes)
         most = most if layout == "heads" else 1
-    elif layout == "kernels":
-        axes = (1, 2, 0, 3) if _window(shape) == 1 else (0, 1, 2, 3)  # channels out first, or last
-        x = x.transpose(axes).reshape(*(shape[k] for k in axes[:2]), -1).transpose(2, 0, 1)
-    else:
-        axes = (last - 2, last - 1, last)
-        x = _one_example(x, example, notes).transpose(2, 0, 1)
-    if x.shape[0] > most:
-        notes.append(f"{x.shape[0] - most} more")
-    return _Tiles(x[:most], axes, notes)
-
-
-def _one_example(x: Any, example: int, notes: list[str]) -> Any:
-    while x.ndim > 3:
-        count, k = x.shape[0], min(example, x.shape[0] - 1)
-        if count > 1:
-            notes.append(f"first of {count}" if k == 0 else f"sample {k} of {count}")
-        x, example = x[k], 0
-    return x
+    elif layout == "kernels":  # channels out first, or last
+        axes = (1, 2, 0, 3) if _window(x.shape) == 1 else (0, 1, 2, 3)
+    at = [0] * x.ndim
+    count = x.shape[0]
+    if 0 not in axes and count > 1:
+        at[0] = min(example, count - 1)
+        notes.append(f"sample {at[0]} of {count}" if at[0] else f"first of {count}")
+    tiles = planes_of(x, axes, at)
+    if len(tiles) > most:
+        notes.append(f"{len(tiles) - most} more")
+    return tiles[:most], axes, notes
 
 
 def draw_tiles(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from nbmodule.base.format import describe_shape
@@ -89,9 +89,7 @@ def module_tree(module: CoreModule) -> ModuleTree:
     ensure_built(module)
     all_variables = plan_of(module).variables
     modes = {child.training for child in module.modules()}
-    names = {id(part): name for name, part in module.named_modules()}
-    rows = list(_Rows(names, plan_of(module).places).below(module, ""))
-    parameters, buffers = _total({variable: _trained(variable) for variable in all_variables})
+    rows, (parameters, buffers) = list(_rows(module)), _total(all_variables)
     tree = ModuleTree(
         type(module).__name__,
         rows,
@@ -113,87 +111,76 @@ def _suspects(module: CoreModule, rows: list[ModuleRow]) -> list[Finding]:
     return [*frozen_findings(rows, places), *equal_findings(variables)]
 
 
-class _Rows:
-    """The rows below a model. What a module holds is put together from what its children hold, so
-    that each is looked into once.
+def _rows(model: CoreModule) -> Iterator[ModuleRow]:
+    """Yield a row for each module and list below a model.
 
     A module that is held in several places is looked into where it has its name, under which calls,
     graphs and variables show it.
     """
+    places = plan_of(model).places
+    names = {model: "", **{module: at.name for module, at in plan_of(model).modules.items()}}
+    known: dict[CoreModule, set[Variable]] = {}
 
-    def __init__(self, names: dict[int, str], places: Mapping[Variable, Any]) -> None:
-        self.names, self.places = names, places
-        self.held: dict[int, dict[Variable, int]] = {}
+    def held_by(module: CoreModule) -> set[Variable]:
+        """Return the variables of a module and of all below; each is looked into once."""
+        if module not in known:
+            known[module] = set(_own(module))
+            for _, child in defined_children(module):
+                known[module] |= held_by(child)
+        return known[module]
 
-    def below(self, module: object, prefix: str) -> Iterator[ModuleRow]:
+    def below(holder: CoreModule, prefix: str) -> Iterator[ModuleRow]:
         listed: set[str] = set()
-        children = list(defined_children(module))
+        children = list(defined_children(holder))
         for name, child in children:
             steps = name.split(".")
             for level in range(1, len(steps)):
                 group = ".".join(steps[:level])
                 if group not in listed:
                     listed.add(group)
-                    inside = [x for name_, x in children if name_.startswith(f"{group}.")]
-                    variables: dict[Variable, int] = {}
-                    for part in inside:
-                        variables |= self.variables(part)
+                    inside = [held_by(x) for other, x in children if other.startswith(f"{group}.")]
                     count = f"{len(inside)} modules"
-                    yield ModuleRow(prefix + group, count, "", *_total(variables), "list")
-            yield from self.of(child, prefix + name)
+                    total = _total(set().union(*inside))
+                    yield ModuleRow(prefix + group, count, "", *total, "list")
+            path = prefix + name
+            row = _module_row(child, path, _total(held_by(child)))
+            if names[child] != path:
+                shared = names[child] or "the model itself"
+                yield row._replace(shared_with=shared)
+                continue
+            tied = (places[v].name for v, own in _own(child).items() if v in places)
+            tied = (first for first in tied if first.rpartition(".")[0] != path)
+            yield row._replace(shared_with=next(tied, None))
+            yield from below(child, f"{path}.")
 
-    def of(self, module: CoreModule, path: str) -> Iterator[ModuleRow]:
-        cls, code = type(module), source_of(type(module))
-        doc = vars(cls).get("__doc__")  # what a class inherits says what another one does
-        brief = getattr(module, "brief", module.extra_repr)
-        inputs, returned = first_shapes(module)
-        row = ModuleRow(
-            path,
-            cls.__name__,
-            brief(),
-            *_total(self.variables(module)),
-            input_shapes=inputs,
-            output_shapes=returned,
-            training=module.training,
-            built=module._nbm.built,
-            doc=inspect.cleandoc(doc).partition("\n")[0] if doc else None,
-            source=None if code is None else code.place,
-            variables=_own_variables(module),
-            arguments=module.extra_repr(),
-        )
-        if (name_of_module := self.names.get(id(module), path)) != path:
-            yield row._replace(shared_with=name_of_module or "the model itself")
-            return
-        yield row._replace(shared_with=self.first_tied(module, path))
-        yield from self.below(module, f"{path}.")
-
-    def first_tied(self, module: CoreModule, path: str) -> str | None:
-        """Return the path of the first variable of a module that another module holds before it."""
-        for variable, name in _own(module).items():
-            location = self.places.get(variable)
-            if location is not None and location.name != f"{path}.{name}":
-                return location.name
-        return None
-
-    def variables(self, module: CoreModule) -> dict[Variable, int]:
-        """Return the variables of a module and of those below, once each, with their number of
-        trained values.
-        """
-        sizes = self.held.get(id(module))
-        if sizes is None:
-            sizes = self.held[id(module)] = {v: _trained(v) for v in _own(module)}
-            for _, child in defined_children(module):
-                sizes.update(self.variables(child))
-        return sizes
+    return below(model, "")
 
 
-def _total(sizes: dict[Variable, int]) -> tuple[int, int]:
-    """Number of trained values, and of buffers."""
-    return sum(sizes.values()), sum(isinstance(variable, Buffer) for variable in sizes)
+def _module_row(module: CoreModule, path: str, total: tuple[int, int]) -> ModuleRow:
+    cls, code = type(module), source_of(type(module))
+    doc = vars(cls).get("__doc__")  # what a class inherits says what another one does
+    brief = getattr(module, "brief", module.extra_repr)
+    inputs, returned = first_shapes(module)
+    return ModuleRow(
+        path,
+        cls.__name__,
+        brief(),
+        *total,
+        input_shapes=inputs,
+        output_shapes=returned,
+        training=module.training,
+        built=module._nbm.built,
+        doc=inspect.cleandoc(doc).partition("\n")[0] if doc else None,
+        source=None if code is None else code.place,
+        variables=_own_variables(module),
+        arguments=module.extra_repr(),
+    )
 
 
-def _trained(variable: Variable) -> int:
-    return variable.size if isinstance(variable, Parameter) else 0
+def _total(held: Iterable[Variable]) -> tuple[int, int]:
+    """Count trained values and buffers."""
+    trained = sum(variable.size for variable in held if isinstance(variable, Parameter))
+    return trained, sum(isinstance(variable, Buffer) for variable in held)
 
 
 def _devices(all_variables: Any) -> str:

@@ -7,7 +7,6 @@ larger pixels.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import jax
@@ -16,7 +15,13 @@ from jax import Array
 
 from nbmodule.base.format import format_count, format_number
 from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.pictures import FIRST_TILES, LARGEST_SMALL_TILE, draw_tiles, picture_of
+from nbmodule.views.arrays.pictures import (
+    FIRST_TILES,
+    LARGEST_SMALL_TILE,
+    draw_tiles,
+    picture_of,
+    planes_of,
+)
 from nbmodule.views.arrays.scales import SCALES
 from nbmodule.views.arrays.values import exact_text, metadata_of, readable_numbers, statistics_of
 from nbmodule.views.records.records import Picture
@@ -62,20 +67,20 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         data["st"] = statistics_payload(statistics_of([x])[0])
     if len(shape) < 2 or 0 in shape:
         return data | {"picture": picture_payload(picture_of(x, weights=True, exact=EXACT))}
-    down, across, tiles = _axes(shape, message)
-    at = _index(shape, message)
-    count = min(int(message.get("count") or FIRST_TILES), MOST_TILES)
-    planes, total = _planes(x, down, across, tiles, at, count)
+    axes, at = _axes(shape, message), _index(shape, message)
+    tiles = axes[2:]
+    planes = planes_of(x, axes, at)
+    most = min(int(message.get("count") or FIRST_TILES), MOST_TILES)
     window = _window(message.get("window"), planes.shape[1:])
-    part = planes[:, window[0] : window[1], window[2] : window[3]]
-    axes = (down, across, *tiles)
+    part = planes[:most, window[0] : window[1], window[2] : window[3]]
     count, rows, columns = part.shape
+    more = len(planes) - count
     words = f" as {count} tiles" if tiles else " as a tile"
     picture = Picture(
         "channels" if tiles else "heatmap",
         of=about.text,
         about=f"{about.text}, {rows} × {columns} of it{words}",
-        notes=(f"{total - count} more",) if total > count else (),
+        notes=(f"{more} more",) if more else (),
         axes=axes,
         lengths=tuple(shape[axis] for axis in axes),
     )
@@ -89,7 +94,7 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         exact=EXACT,
     )
     return data | {
-        "axes": [down, across],
+        "axes": list(axes[:2]),
         "tiles": list(tiles),
         "at": at,
         "window": window,
@@ -119,10 +124,10 @@ def cell_payload(x: Any, message: dict[str, Any]) -> dict[str, Any]:
         first, last = (int(k) for k in message["window"][2:])
         part = x[max(first, 0) : max(last, 1)] if shape else x
     else:
-        down, across, _ = _axes(shape, message | {"tiles": []})
-        planes, _ = _planes(x, down, across, (), _index(shape, message), 1)
-        first, last, left, right = _window(message.get("window"), planes.shape[1:])
-        part = planes[0, first:last, left:right]
+        axes = _axes(shape, message | {"tiles": []})
+        (plane,) = planes_of(x, axes, _index(shape, message))
+        first, last, left, right = _window(message.get("window"), plane.shape)
+        part = plane[first:last, left:right]
     values = np.asarray(jax.device_get(part))
     if values.size == 1:
         return {"text": exact_text(values.reshape(-1)[0])}
@@ -144,32 +149,20 @@ def _scale(message: dict[str, Any]) -> str:
     return scale
 
 
-def _axes(shape: tuple[int, ...], message: dict[str, Any]) -> tuple[int, int, tuple[int, ...]]:
-    down = int(message.get("down", len(shape) - 2))
-    across = int(message.get("across", len(shape) - 1))
-    tiles = tuple(int(axis) for axis in message.get("tiles") or ())
-    chosen = (down, across, *tiles)
+def _axes(shape: tuple[int, ...], message: dict[str, Any]) -> tuple[int, ...]:
+    """The axes that are down, across and tiles."""
+    sides = (message.get("down", len(shape) - 2), message.get("across", len(shape) - 1))
+    chosen = tuple(map(int, (*sides, *(message.get("tiles") or ()))))
     if len({*chosen}) < len(chosen) or not all(0 <= axis < len(shape) for axis in chosen):
         raise ArgumentError(
             f"axes {', '.join(map(str, chosen))}: expected different axes of {list(shape)}"
         )
-    return down, across, tiles
+    return chosen
 
 
 def _index(shape: tuple[int, ...], message: dict[str, Any]) -> list[int]:
     index = message.get("at") or [0] * len(shape)
     return [min(max(int(k), 0), n - 1) for k, n in zip(index, shape, strict=True)]
-
-
-def _planes(
-    x: Any, down: int, across: int, tiles: tuple[int, ...], at: list[int], count: int
-) -> tuple[Any, int]:
-    """The array as `[tile, row, column]`, the first tiles alone, and how many there are."""
-    axes = (*tiles, down, across)
-    part = x[tuple(slice(None) if axis in axes else k for axis, k in enumerate(at))]
-    turned = part.transpose([sorted(axes).index(axis) for axis in axes])
-    total = math.prod(turned.shape[:-2])
-    return turned.reshape(total, *turned.shape[-2:])[:count], total
 
 
 def _window(window: Any, shape: tuple[int, ...]) -> list[int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,28 +21,16 @@ from typing import Any
 
 from nbmodule.base.format import plain
 from nbmodule.base.notebook import running_cell_id, running_execution, running_kernel, running_shell
-from nbmodule.errors import ArgumentError
-from nbmodule.views.arrays.values import metadata_of, statistics_of
-from nbmodule.views.comm.array_slices import cell_payload, slice_payload
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.comm.retention import keep_view
-from nbmodule.views.comm.sources import Gone, LiveSource, source_for
+from nbmodule.views.comm.sources import Gone, LiveSource, left_out, source_for
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
-from nbmodule.views.renderers.columns import statistics_payload
-from nbmodule.views.renderers.html import packed_data
-from nbmodule.views.renderers.payload import MOST_ROWS, fitted, payload_of
 
 # Seconds after which the widget is opened: when the cell is over, so that its import holds up no
 # output.
 AFTER = 0.05
 SETTLE_AFTER = 0.5
-# Rows whose statistics one question may ask for.
-MOST_MEASURED = 500
-
-
-def _left_out(record: ViewRecord) -> int:
-    return max(0, len(getattr(record, "rows", ())) - MOST_ROWS.get(type(record), sys.maxsize))
 
 
 class Views:
@@ -60,7 +47,7 @@ class Views:
         """Take a view up; gives the key under which the page will ask, or None where it has nothing
         to ask.
         """
-        source = source_for(value, record, _left_out(record) > 0)
+        source = source_for(value, record, left_out(record) > 0)
         if source is None:
             return None
         cell, run = running_cell_id() or "", running_execution()
@@ -72,7 +59,7 @@ class Views:
             self._cells[cell] = (run, keys)
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
         key = next(key for n in count() if (key := f"{digest}-{n}") not in self._views)
-        source.left, source.made = _left_out(record), time.monotonic()
+        source.left, source.made = left_out(record), time.monotonic()
         self._views[key] = source
         keys.append(key)
         if source.nbytes:
@@ -121,7 +108,7 @@ class Views:
         try:
             if source is None:
                 raise Gone("the cell has run again since: see its new output")
-            self.send(head | answer(source, kind, message))
+            self.send(head | source.answer(kind, message))
         except Gone as gone:
             self.send(head | {"error": str(gone)})
         except Exception as error:  # noqa: BLE001 - a view shows what went wrong, in its place
@@ -145,54 +132,6 @@ class Views:
             if source.is_open and not source.is_reported and source.has_changed():
                 source.is_reported = True
                 self.send({"kind": "changed", "view": key})
-
-
-def answer(source: LiveSource, kind: str, message: dict[str, Any]) -> dict[str, Any]:
-    """Answer one question about a view.
-
-    Args:
-        source: The displayed value.
-        kind: `measure` (statistics of `rows`), `parts` (names of the arrays of `row`), `slice` (a
-            picture of `part` of `row`), `cell` (one cell of it, exactly), `refresh` and `whole`
-            (the data of the view as they are now, or with all rows), or what the source knows.
-        message: What the page sent.
-
-    Raises:
-        Gone: what was shown is no longer there.
-        ArgumentError: there is no such question.
-    """
-    if kind == "measure":  # of the first array of each row, all read together
-        rows = [int(row) for row in message["rows"]][:MOST_MEASURED]
-        arrays = {row: parts[0][1] for row in rows if (parts := source.parts(row))}
-        found = zip(arrays, statistics_of([*arrays.values()]), strict=True)
-        return {"st": {row: statistics_payload(stats) for row, stats in found}}
-    if kind == "parts":
-        parts = source.parts(int(message["row"]))
-        return {
-            "parts": [plain(name) for name, _ in parts],
-            "of": [metadata_of(x).text for _, x in parts],
-        }
-    if kind == "slice":
-        return slice_payload(_part(source, message), message)
-    if kind == "cell":
-        return cell_payload(_part(source, message), message)
-    if kind in ("refresh", "whole"):
-        record = source.record()
-        if record is None:
-            raise Gone("it cannot have changed")
-        if kind == "refresh":
-            source.renew()
-            source.is_reported, source.left = False, _left_out(record)
-            record = fitted(record)
-        return {"data": packed_data(payload_of(record))}
-    data = source.answer(kind, message)
-    if data is None:
-        raise ArgumentError(f"a page asked for {kind!r}, which is not known")
-    return data
-
-
-def _part(source: LiveSource, message: dict[str, Any]) -> Any:
-    return source.parts(int(message["row"]))[int(message.get("part", 0))][1]
 
 
 @functools.cache

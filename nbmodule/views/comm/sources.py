@@ -8,6 +8,7 @@ all views.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from nbmodule.base.format import plain
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.compare import Comparison
 from nbmodule.calls.differences import Difference
@@ -24,8 +26,9 @@ from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.variable import Variable, weak_value
+from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
-from nbmodule.views.arrays.values import is_array_like
+from nbmodule.views.arrays.values import is_array_like, metadata_of, statistics_of
 from nbmodule.views.builders.modules import module_of, parameters_of, variable_card, variable_tree
 from nbmodule.views.builders.tracked import (
     call_table,
@@ -35,20 +38,36 @@ from nbmodule.views.builders.tracked import (
     recorder_record,
     shown_calls,
 )
+from nbmodule.views.comm.array_slices import cell_payload, slice_payload
 from nbmodule.views.comm.retention import moved_to_host
 from nbmodule.views.records.records import ViewRecord
+from nbmodule.views.renderers.columns import statistics_payload
 from nbmodule.views.renderers.html import packed_data
-from nbmodule.views.renderers.payload import fitted, payload_of
+from nbmodule.views.renderers.payload import MOST_ROWS, fitted, payload_of
+
+# Rows whose statistics one question may ask for.
+MOST_MEASURED = 500
 
 
 class Gone(Exception):
     """The value that a view showed is no longer there; the text says what to do."""
 
 
+def left_out(record: ViewRecord) -> int:
+    """Count the rows of a record that a view has no room for."""
+    return max(0, len(getattr(record, "rows", ())) - MOST_ROWS.get(type(record), sys.maxsize))
+
+
+def drawn(record: ViewRecord) -> dict[str, Any]:
+    """Answer by a record to draw."""
+    return {"data": packed_data(payload_of(record))}
+
+
 class LiveSource:
     """One displayed value.
 
-    A row is counted as in its record; the parts of a row are its arrays, each with a name.
+    A row is counted as in its record; the parts of a row are its arrays, each with a name. A method
+    `ask_kind` takes the message of a page that asks for `kind`, and returns what answers it.
 
     Attributes:
         nbytes: Of the arrays that only this view holds.
@@ -84,9 +103,58 @@ class LiveSource:
     def settle(self) -> None:
         """Move what is held to host memory."""
 
-    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        """Answer what only this kind of value is asked; None for an unknown question."""
-        return None
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any]:
+        """Answer a question of a page.
+
+        Raises:
+            Gone: What was shown is no longer there.
+            ArgumentError: There is no such question.
+        """
+        ask = getattr(self, f"ask_{kind}", None)
+        if ask is None:
+            raise ArgumentError(f"a page asked for {kind!r}, which is not known")
+        return ask(message)
+
+    def ask_measure(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return statistics of the first array of each of `rows`, all read together."""
+        rows = [int(row) for row in message["rows"]][:MOST_MEASURED]
+        arrays = {row: parts[0][1] for row in rows if (parts := self.parts(row))}
+        found = zip(arrays, statistics_of([*arrays.values()]), strict=True)
+        return {"st": {row: statistics_payload(stats) for row, stats in found}}
+
+    def ask_parts(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the names of the arrays of `row`."""
+        parts = self.parts(int(message["row"]))
+        types = [metadata_of(x).text for _, x in parts]
+        return {"parts": [plain(name) for name, _ in parts], "of": types}
+
+    def ask_slice(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a picture of `part` of `row`."""
+        return slice_payload(self._part(message), message)
+
+    def ask_cell(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return one cell of such a picture, exactly."""
+        return cell_payload(self._part(message), message)
+
+    def _part(self, message: dict[str, Any]) -> Any:
+        return self.parts(int(message["row"]))[int(message.get("part", 0))][1]
+
+    def ask_refresh(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of the view as they are now."""
+        record = self._record_now()
+        self.renew()
+        self.is_reported, self.left = False, left_out(record)
+        return drawn(fitted(record))
+
+    def ask_whole(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of the view as they are now, with all rows."""
+        return drawn(self._record_now())
+
+    def _record_now(self) -> ViewRecord:
+        record = self.record()
+        if record is None:
+            raise Gone("it cannot have changed")
+        return record
 
     def hear(self, message: dict[str, Any]) -> None:
         """Take a message that is no question: what a view says in a language of its own."""
@@ -273,23 +341,17 @@ class CallsSource(WeakSource):
         whole = {"return": call.returns, "input": call.inputs, "gradient": call.gradient}
         return [part for name, tree in whole.items() for part in _numbered(name, tree)]
 
-    def at(self, step: int) -> ViewRecord:
-        """Return the record of the calls of one step."""
-        self.step = step
-        value = self.value()
-        if isinstance(value, Recorder):
-            return recorded_table(value, step)
-        return call_table(self._calls())
-
     def record(self) -> ViewRecord:
         self.step = None
         value = self.value()
         return recorder_record(value) if isinstance(value, Recorder) else call_table(value)
 
-    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        if kind != "step":
-            return None
-        return {"data": packed_data(payload_of(fitted(self.at(int(message["step"])))))}
+    def ask_step(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of the calls of one step, which are asked for from then on."""
+        self.step = step = int(message["step"])
+        value, calls = self.value(), self._calls()
+        is_recorded = isinstance(value, Recorder)
+        return drawn(fitted(recorded_table(value, step) if is_recorded else call_table(calls)))
 
 
 class ReturnsSource(WeakSource):

@@ -157,7 +157,7 @@ def _add_pictures(returns: dict[str, list[dict[str, Any]]], values: Any) -> None
 
 
 @lines_of.register(GraphRecord)
-def _text(record: GraphRecord, width: int, color: bool) -> list[str]:
+def _text(record: GraphRecord, width: int, color: bool, limit: int | None) -> list[str]:
     return record.outline()
 
 
@@ -224,7 +224,7 @@ def _change(change: Any) -> list[Any]:
 
 
 @lines_of.register(GraphPair)
-def _(pair: GraphPair, width: int, color: bool) -> list[str]:
+def _(pair: GraphPair, width: int, color: bool, limit: int | None) -> list[str]:
     return [plain(str(change), width) for change in pair.comparison.changes]
 
 

@@ -27,15 +27,12 @@ from nbmodule.views.builders.modules import Lines
 from nbmodule.views.builders.registry import record_for, register_record
 from nbmodule.views.builders.tracked import call_table, pictures_at
 from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
-from nbmodule.views.comm.sources import Gone, WeakSource, register_source
+from nbmodule.views.comm.sources import Gone, register_source
 from nbmodule.views.panels.graph_view import GraphRecord
 from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
 from nbmodule.views.panels.intervention_views import (
-    ACTS,
-    SETTLE,
     InterventionRecord,
-    answered,
-    settled,
+    TrySource,
     untried_record,
     what_if_record,
 )
@@ -56,11 +53,7 @@ PICTURE_BYTES = 60_000
 
 @dataclass(frozen=True)
 class Panel(ViewRecord):
-    """The parts of an inspection; one that cannot be made is a note that says why.
-
-    Attributes:
-        most: Lines of text that each part may have.
-    """
+    """The parts of an inspection; one that cannot be made is a note that says why."""
 
     name: str
     modules: ModuleTree | Note
@@ -69,11 +62,6 @@ class Panel(ViewRecord):
     what_if: InterventionRecord | None = None
     sources: Mapping[str, Lines] = field(default_factory=dict)
     root: str = "view"
-    most: int | None = None
-
-    def within(self, lines: int) -> Panel:
-        """The same, each part with its share of the lines of a text."""
-        return dataclasses.replace(self, most=lines // 4 - 2)
 
     def parts(self) -> Iterator[tuple[str, Any]]:
         """The parts with their names, in the order of reading."""
@@ -154,10 +142,11 @@ def _code(lines: Lines) -> list[Any]:
 
 
 @lines_of.register(Panel)
-def _text(panel: Panel, width: int, color: bool) -> list[str]:
+def _text(panel: Panel, width: int, color: bool, limit: int | None) -> list[str]:
     lines: list[str] = []
+    share = None if limit is None else limit // 4 - 2
     for name, part in panel.parts():
-        body = text_of(part, width=width, limit=panel.most, color=color).split("\n")
+        body = text_of(part, width=width, limit=share, color=color).split("\n")
         lines += ["", f"{name}: {body[0]}" if body[0] != name else f"{name}:", *body[1:]]
     return lines
 
@@ -426,18 +415,7 @@ def _in_host_memory(calls: Calls, room: int = BUDGET) -> tuple[Calls, int]:
     return kept, total
 
 
-def _pictured(view: Inspection, message: dict[str, Any]) -> dict[str, Any]:
-    """The pictures of one call at the step that a page asks for."""
-    recorder = view.recorder
-    if recorder is None:
-        raise Gone("the recorder is gone: run the cell again")
-    step, path, index = (message.get(name) for name in ("step", "path", "call"))
-    if not (isinstance(step, int) and isinstance(path, str) and isinstance(index, int)):
-        return {"pictures": []}
-    return {"pictures": list(map(picture_payload, pictures_at(recorder, step, path, index)))}
-
-
-class _Source(WeakSource):
+class _Source(TrySource):
     """Brings what is selected in a page to the object, and the other way round."""
 
     noun = "panel"
@@ -446,13 +424,18 @@ class _Source(WeakSource):
         if (view := self._value()) is not None:
             view.hear(message)
 
-    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        view = self.value()
-        if kind == SETTLE:
-            return settled(view)
-        if kind == "snapshot":
-            return _pictured(view, message)
-        return answered(view.what_if, kind, message) if kind in ACTS else None
+    def what_if(self) -> WhatIf:
+        return self.value().what_if
+
+    def ask_snapshot(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return the pictures of one call at the step that a page asks for."""
+        recorder = self.value().recorder
+        if recorder is None:
+            raise Gone("the recorder is gone: run the cell again")
+        step, path, index = (message.get(name) for name in ("step", "path", "call"))
+        if not (isinstance(step, int) and isinstance(path, str) and isinstance(index, int)):
+            return {"pictures": []}
+        return {"pictures": list(map(picture_payload, pictures_at(recorder, step, path, index)))}
 
     def joined(self, tell: Callable[[dict[str, Any]], None]) -> None:
         if (view := self._value()) is not None:

@@ -33,10 +33,10 @@ from nbmodule.interventions.values import KINDS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, separate_keys
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.builders.registry import register_record
-from nbmodule.views.comm.sources import WeakSource, register_source
+from nbmodule.views.comm.sources import WeakSource, drawn, register_source
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload
-from nbmodule.views.renderers.html import Markup, packed_data, tag
+from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.payload import common, payload_of
 from nbmodule.views.renderers.plain_text import lines_of
 from nbmodule.views.renderers.static import body_of
@@ -339,7 +339,7 @@ def counts_of(module: object, x: Array) -> tuple[int, int, int, int]:
 
 # -- forms --
 @lines_of.register(InterventionRecord)
-def _lines(record: InterventionRecord, width: int, color: bool) -> list[str]:
+def _lines(record: InterventionRecord, width: int, color: bool, limit: int | None) -> list[str]:
     return [line[: max(width, 20)] for line in record.text[1:]]
 
 
@@ -359,13 +359,34 @@ register_record(WhatIf, what_if_record)
 
 
 # -- requests of the page --
-# The request of a page after the last change of a slider.
-SETTLE = "settle"
 DEFAULTS = {"scale": 0.5, "noise": 0.1}
 
 
-class WhatIfSource(WeakSource):
-    """Applies the requests of a page to a what-if."""
+class TrySource(WeakSource):
+    """Applies the requests of a page to the what-if of a value."""
+
+    def what_if(self) -> WhatIf:
+        """Return the what-if."""
+        return self.value()
+
+    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any]:
+        if kind not in ACTS:
+            return super().answer(kind, message)
+        what_if = self.what_if()
+        ACTS[kind](what_if, message)
+        return drawn(what_if_record(what_if))
+
+    def ask_settle(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The hand has left the picture: the output that is saved with the notebook becomes what
+        was tried last.
+        """
+        from nbmodule.views.display.show import renew
+
+        return {"renewed": renew(self.value())}
+
+
+class WhatIfSource(TrySource):
+    """A what-if."""
 
     noun = "what-if"
 
@@ -375,28 +396,6 @@ class WhatIfSource(WeakSource):
 
     def record(self) -> InterventionRecord:
         return what_if_record(self.value())
-
-    def answer(self, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-        what_if = self.value()
-        return settled(what_if) if kind == SETTLE else answered(what_if, kind, message)
-
-
-def settled(value: object) -> dict[str, Any]:
-    """The hand has left the picture: the output that is saved with the notebook becomes what was
-    tried last.
-    """
-    from nbmodule.views.display.show import renew
-
-    return {"renewed": renew(value)}
-
-
-def answered(what_if: WhatIf, kind: str, message: dict[str, Any]) -> dict[str, Any] | None:
-    """Do what a page asks; None for an unknown question."""
-    act = ACTS.get(kind)
-    if act is None:
-        return None
-    act(what_if, message)
-    return {"data": packed_data(payload_of(what_if_record(what_if)))}
 
 
 def _add(what_if: WhatIf, message: dict[str, Any]) -> None:

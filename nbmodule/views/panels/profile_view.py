@@ -60,7 +60,7 @@ def _(tree: ProfileTree) -> dict[str, Any]:
 
 
 @lines_of.register(ProfileTree)
-def _text(tree: ProfileTree, width: int, color: bool) -> list[str]:
+def _text(tree: ProfileTree, width: int, color: bool, limit: int | None) -> list[str]:
     lines = [head_line("profile", "")]
     for row in tree.rows:
         if row.share >= 0.001:

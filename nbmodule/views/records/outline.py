@@ -194,18 +194,23 @@ def group_neighbors(
         >>> folded.label[:3], folded.members, folded.display(0)
         (['blocks', '0', 'w'], {0: (12, '0…11')}, 'blocks 0…11')
     """
-    ends, out = tree.ends(), Outline()
-    shape = _structures(tree, signature)
+    shape, out = _structures(tree, signature), Outline()
 
-    def add_level(start: int, stop: int, depth: int) -> None:
-        """Copy the lines from `start` to `stop`, siblings at `depth` and what is below them."""
-        line = _siblings(start, stop, ends)
+    def add(line: list[int], depth: int, is_whole: bool = False) -> None:
+        """Copy siblings; a group of all of them is that of the line above if there is one."""
         at = 0
         while at < len(line):
             count, period = count_alike(line, at)
             if period:
-                out.append(depth, "", -1)
-                add_members(line[at : at + count], period, depth)
+                has_own = not is_whole or count < len(line)
+                if has_own:
+                    out.append(depth, "", -1)
+                run, group = line[at : at + count], len(out) - 1
+                out.members[group] = (count, f"{tree.label[run[0]]}…{tree.label[run[-1]]}")
+                if period > 1:
+                    out.period[group] = period
+                for i in run:
+                    copy(i, depth + has_own)
             else:
                 copy(line[at], depth)
             at += count
@@ -214,40 +219,23 @@ def group_neighbors(
         """Count the neighbors from here on that are a group, and the length of their pattern; 1 and
         0: no group.
         """
-        if not leaves and ends[line[at]] == line[at] + 1:
-            return 1, 0
-        for period in range(1, longest + 1):
-            count = period
-            while (
-                at + count < len(line)
-                and shape[line[at + count]] == shape[line[at + count - period]]
-            ):
-                count += 1
-            count -= count % period
-            if count >= period * (SMALLEST_GROUP if period == 1 else SMALLEST_PATTERN):
-                return count, period
+        if leaves or tree.children(line[at]):
+            for period in range(1, longest + 1):
+                end = at + period
+                while end < len(line) and shape[line[end]] == shape[line[end - period]]:
+                    end += 1
+                count = (end - at) // period * period
+                if count >= period * (SMALLEST_GROUP if period == 1 else SMALLEST_PATTERN):
+                    return count, period
         return 1, 0
 
     def copy(i: int, depth: int) -> None:
         if i in tree.joined:
             out.joined[len(out)] = tree.joined[i]
         out.append(depth, tree.label[i], tree.row[i])
-        line = tree.children(i)
-        count, period = count_alike(line, 0) if line else (0, 0)
-        if period and count == len(line):
-            add_members(line, period, depth)
-        else:
-            add_level(i + 1, ends[i], depth + 1)
+        add(tree.children(i), depth + 1, is_whole=True)
 
-    def add_members(run: list[int], period: int, depth: int) -> None:
-        group = len(out) - 1
-        out.members[group] = (len(run), f"{tree.label[run[0]]}…{tree.label[run[-1]]}")
-        if period > 1:
-            out.period[group] = period
-        for j in run:
-            copy(j, depth + 1)
-
-    add_level(0, len(tree), 0)
+    add(tree.children(), 0)
     return out
 
 

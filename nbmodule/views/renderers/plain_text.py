@@ -121,13 +121,10 @@ def body_lines(
 ) -> list[str]:
     """Write what stands between title and findings, and notes, in at most `limit` lines."""
     rows, cut = getattr(record, "rows", ()), 0
-    within = getattr(record, "within", None)
-    if limit is not None and within is not None:  # it shares the lines out among its parts
-        record = within(limit)
     if limit is not None and len(rows) > MOST_GROUPED:  # too many to be laid out and grouped
         cut = len(rows) - limit
         record = dataclasses.replace(record, rows=rows[:limit])  # type: ignore
-    lines = lines_of(record, width, color)
+    lines = lines_of(record, width, color, limit)
     if limit is None or (len(lines) <= limit and not cut):
         return lines
     more = max(len(lines) - limit + 1, 0) + cut
@@ -161,8 +158,10 @@ def capped_text_of(record: ViewRecord) -> str:
 
 
 @functools.singledispatch
-def lines_of(record: object, width: int, color: bool) -> list[str]:
-    """Write the lines below the title; each kind of record registers its own."""
+def lines_of(record: object, width: int, color: bool, limit: int | None) -> list[str]:
+    """Write the lines below the title, of which the first `limit` are shown; each kind of record
+    registers its own.
+    """
     raise TypeError(f"{type(record).__name__} has no text.")
 
 
@@ -291,7 +290,7 @@ def head_line(view: str, *names: str, **titles: str) -> Line:
 
 @lines_of.register(ModuleTree)
 @lines_of.register(VariableTree)
-def _tree(tree: ModuleTree | VariableTree, width: int, color: bool) -> list[str]:
+def _tree(tree: ModuleTree | VariableTree, width: int, color: bool, limit: int | None) -> list[str]:
     view, outline, lines = tree_text(tree)
     if not lines and isinstance(tree, ModuleTree):
         return [f"   {plain(v)}" for v in tree.variables]
@@ -380,7 +379,7 @@ def number_badges(stats: Statistics | None, *, zeros: bool = True) -> list[str]:
 
 
 @lines_of.register(CallTable)
-def _calls(table: CallTable, width: int, color: bool) -> list[str]:
+def _calls(table: CallTable, width: int, color: bool, limit: int | None) -> list[str]:
     rows = table.rows
     outline = call_outline(rows, grouped=len(rows) > MOST_LINES)
     shown = line_rows(rows, outline)
@@ -402,7 +401,7 @@ def _calls(table: CallTable, width: int, color: bool) -> list[str]:
 
 
 @lines_of.register(DifferenceTree)
-def _differences(tree: DifferenceTree, width: int, color: bool) -> list[str]:
+def _differences(tree: DifferenceTree, width: int, color: bool, limit: int | None) -> list[str]:
     lines = [head_line("difference", "path", a=plain(tree.a), b=plain(tree.b))]
     for row in tree.rows:
         if row.status == "same":
@@ -419,7 +418,7 @@ _SIGNS = {"changed": "~", "missing": "−", "unexpected": "+", "shape": "≠", "
 
 
 @lines_of.register(HistoryRecord)
-def _history(history: HistoryRecord, width: int, color: bool) -> list[str]:
+def _history(history: HistoryRecord, width: int, color: bool, limit: int | None) -> list[str]:
     lines = []
     for series in history.series:
         if not series.values:
@@ -468,7 +467,7 @@ def heights(values: tuple[float, ...]) -> str:
 
 
 @lines_of.register(ArrayCard)
-def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
+def _array(card: ArrayCard, width: int, color: bool, limit: int | None) -> list[str]:
     shown, stats = card.picture, card.statistics
     if shown is not None and card.shape is None:
         texts = shown.notes if shown.kind == "text" else (shown.about,)
@@ -485,7 +484,7 @@ def _array(card: ArrayCard, width: int, color: bool) -> list[str]:
 
 
 @lines_of.register(Note)
-def _note(note: Note, _: int, color: bool) -> list[str]:
+def _note(note: Note, width: int, color: bool, limit: int | None) -> list[str]:
     red = "red" if note.is_error else ""
     return [paint(plain(line, 2000), red, color) for line in note.text.splitlines()]
 
@@ -496,7 +495,7 @@ CELLS = {"": "▒", "module": "█", "tap": "█", "inside": "▓", "input": "�
 
 
 @lines_of.register(ComparisonTable)
-def _comparison(table: ComparisonTable, width: int, color: bool) -> list[str]:
+def _comparison(table: ComparisonTable, width: int, color: bool, limit: int | None) -> list[str]:
     outline = comparison_outline(table)
     lines = [head_line("comparison", "call")]
     top = (i for i, depth in enumerate(outline.depth) if not depth)
@@ -545,7 +544,7 @@ def fault_strip(table: ComparisonTable, width: int) -> str:
 
 # -- tables --
 @lines_of.register(DataTable)
-def _table(table: DataTable, width: int, color: bool) -> list[str]:
+def _table(table: DataTable, width: int, color: bool, limit: int | None) -> list[str]:
     if not table.lines:
         return [plain(table.empty)]
     columns = [column for column in table.columns if column.leaves != LEAVES_FIRST]
