@@ -16,31 +16,30 @@ def flops(fn, *shapes) -> int:
     return trace_graph(fn, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)).flops
 
 
-def test_a_matrix_product_is_two_operations_for_each_term():
-    assert flops(lambda a, b: a @ b, (6, 8), (8, 5)) == 2 * 6 * 8 * 5
+def convolution(x, k, groups=1):
+    return lax.conv_general_dilated(
+        x,
+        k,
+        (1, 1),
+        "VALID",
+        dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        feature_group_count=groups,
+    )
 
 
-def test_a_convolution_counts_kernel_and_channels():
-    def conv(x, k):
-        return lax.conv_general_dilated(
-            x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
-        )
-
-    assert flops(conv, (2, 10, 10, 3), (3, 3, 3, 16)) == 2 * (2 * 8 * 8 * 16) * (3 * 3 * 3)
-
-
-def test_a_grouped_convolution_counts_only_its_own_channels():
-    def conv(x, k):
-        return lax.conv_general_dilated(
-            x, k, (1, 1), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=4
-        )
-
-    assert flops(conv, (1, 6, 6, 4), (3, 3, 1, 8)) == 2 * (4 * 4 * 8) * 9
-
-
-def test_elementwise_operations_count_their_results_and_reductions_what_they_read():
-    assert flops(jnp.tanh, (6, 8)) == 48
-    assert flops(lambda x: x.sum(0), (6, 8)) == 48
+@pytest.mark.parametrize(
+    ("fn", "shapes", "count"),
+    [
+        (lambda a, b: a @ b, [(6, 8), (8, 5)], 2 * 6 * 8 * 5),
+        (convolution, [(2, 10, 10, 3), (3, 3, 3, 16)], 2 * (2 * 8 * 8 * 16) * (3 * 3 * 3)),
+        (lambda x, k: convolution(x, k, 4), [(1, 6, 6, 4), (3, 3, 1, 8)], 2 * (4 * 4 * 8) * 9),
+        (jnp.tanh, [(6, 8)], 48),
+        (lambda x: x.sum(0), [(6, 8)], 48),
+    ],
+    ids=["product", "convolution", "grouped", "elementwise", "reduction"],
+)
+def test_an_operation_counts_its_terms_by_hand(fn, shapes, count):
+    assert flops(fn, *shapes) == count
 
 
 def test_decompositions_have_the_leading_term_of_the_textbook():

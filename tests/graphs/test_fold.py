@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from random_programs import programs
 
 from nbmodule.graphs import trace_graph
 from nbmodule.graphs.graph import read_graph
@@ -141,31 +141,10 @@ def edges_of(form: Form, at: tuple = ()):
     return sorted(walk(form, []))
 
 
-OPERATIONS = {"sin": jnp.sin, "add": jnp.add, "mul": jnp.multiply, "exp": jnp.exp}
-
-
 @settings(max_examples=30, deadline=None)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(sorted(OPERATIONS)),
-            st.integers(0, 9),
-            st.integers(0, 9),
-            st.integers(0, 3),
-        ),
-        max_size=25,
-    )
-)
-def test_wires_hold_exactly_the_edges_of_the_graph(steps):
-    def model(x):
-        values = [x]
-        for name, a, b, depth in steps:
-            with jax.named_scope(f"g{depth}"), jax.named_scope("inner" if depth > 1 else "own"):
-                chosen = [values[a % len(values)], values[b % len(values)]]
-                values.append(OPERATIONS[name](*chosen[: 2 if name in ("add", "mul") else 1]))
-        return sum(values)
-
-    graph = trace_graph(model, X)
+@given(programs)
+def test_wires_hold_exactly_the_edges_of_the_graph(program):
+    graph = trace_graph(program, X)
     expected = sorted(
         (graph.nodes[e.source].operation, e.output, graph.nodes[e.target].operation)
         for e in graph.edges

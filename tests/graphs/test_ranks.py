@@ -5,49 +5,19 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from hypothesis import given, settings
-from hypothesis import strategies as st
+from random_programs import programs
 
 import nbmodule as nb
-from nbmodule.graphs import Ref, Value, trace_graph
+from nbmodule.graphs import trace_graph
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.ranks import EXIT, WIDEST, FormRows, plans_below
-from nbmodule.graphs.model import Computation, Group, Node
-from nbmodule.graphs.reading.trace import add_totals
+from nbmodule.graphs.model import Computation
 
 X = jnp.ones(3)
-VALUE = Value((2, 3), "float32")
-
-
-def flat_graph(reads: list[list[int]]) -> Computation:
-    """A graph of one input and one operation for each list of what it reads."""
-    nodes = [Node(0, "input", "input", "", "", 0, "forward", -1, (), (VALUE,), "x")]
-    for i, sources in enumerate(reads, 1):
-        inputs = tuple(Ref(s % i) for s in sources)
-        nodes.append(Node(i, "op", "operation", str(i), "", 0, "forward", -1, inputs, (VALUE,)))
-    last = len(nodes)
-    nodes.append(
-        Node(
-            last, "output", "output", "", "", 0, "forward", -1, (Ref(last - 1),), (VALUE,), "output"
-        )
-    )
-    graph = Computation(
-        nodes,
-        [],
-        Group(-1, "g", "graph", "", 0, "forward", -1, items=list(range(len(nodes)))),
-        (0,),
-        (last,),
-    )
-    add_totals(graph)
-    return graph
 
 
 def plans_of(graph: Computation) -> list[FormRows]:
     return plans_below(fold(graph, connected_only=False).root)
-
-
-graphs = st.lists(
-    st.lists(st.integers(0, 10_000), min_size=1, max_size=3), min_size=1, max_size=60
-).map(flat_graph)
 
 
 def check(plan) -> None:
@@ -70,9 +40,9 @@ def check(plan) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(graphs)
-def test_every_edge_runs_downward_and_past_rows_in_a_lane_of_its_own(graph):
-    for plan in plans_of(graph):
+@given(programs)
+def test_every_edge_runs_downward_and_past_rows_in_a_lane_of_its_own(program):
+    for plan in plans_of(trace_graph(program, X)):
         check(plan)
 
 

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_programs import programs
 
 import nbmodule as nb
 from nbmodule.graphs import trace_graph
@@ -17,36 +18,6 @@ from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import PlacedGraph, Scene
 
 X = jnp.ones((2, 3))
-OPERATIONS = {
-    "sin": (jnp.sin, 1),
-    "tanh": (jnp.tanh, 1),
-    "add": (jnp.add, 2),
-    "where": (lambda a, b: jnp.where(a > 0, a, b), 2),
-}
-
-
-def random_model(steps):
-    def model(x):
-        values = [x]
-        for name, a, b, depth in steps:
-            with jax.named_scope(f"group{depth}"), jax.named_scope("inner" if depth > 1 else "own"):
-                fn, count = OPERATIONS[name]
-                values.append(fn(*[values[a % len(values)], values[b % len(values)]][:count]))
-        return sum(values)
-
-    return model
-
-
-steps = st.lists(
-    st.tuples(
-        st.sampled_from(sorted(OPERATIONS)),
-        st.integers(0, 40),
-        st.integers(0, 40),
-        st.integers(0, 3),
-    ),
-    min_size=1,
-    max_size=25,
-)
 
 
 def everything(picture: PlacedGraph) -> set:
@@ -95,9 +66,9 @@ def check(scene: Scene) -> None:
 
 
 @settings(max_examples=25, deadline=None)
-@given(steps, st.booleans())
+@given(programs, st.booleans())
 def test_boxes_never_overlap_and_lines_never_cross_a_box(program, labels):
-    picture = PlacedGraph(fold(trace_graph(random_model(program), X)), Spacing(labels))
+    picture = PlacedGraph(fold(trace_graph(program, X)), Spacing(labels))
 
     check(picture.scene(()))
     check(picture.scene(everything(picture)))

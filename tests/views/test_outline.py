@@ -16,24 +16,12 @@ keys = st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4).map(tup
 
 
 @given(keys)
-def test_every_leaf_has_exactly_one_line(leaves):
-    tree = outline_of_keys(leaves)
-    assert sorted(r for r in tree.row if r >= 0) == list(range(len(leaves)))
-
-
-@given(keys)
-def test_a_line_is_at_most_one_level_below_the_line_before(leaves):
-    depth = outline_of_keys(leaves).depth
-    assert not depth or depth[0] == 0
-    assert all(b <= a + 1 for a, b in pairwise(depth))
-
-
-@given(keys)
-def test_grouping_loses_no_row(leaves):
+def test_every_leaf_has_one_line_also_in_groups_and_no_level_is_left_out(leaves):
     tree = outline_of_keys(leaves)
     grouped = group_neighbors(tree, [None] * len(tree))
-    assert sorted(r for r in grouped.row if r >= 0) == sorted(r for r in tree.row if r >= 0)
-    assert all(b <= a + 1 for a, b in pairwise(grouped.depth))
+    for lines in (tree, grouped):
+        assert sorted(r for r in lines.row if r >= 0) == list(range(len(leaves)))
+        assert all(b <= a + 1 for a, b in pairwise([-1, *lines.depth]))
 
 
 def test_a_branch_whose_leaves_come_apart_is_one_branch():

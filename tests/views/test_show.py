@@ -57,13 +57,6 @@ def test_a_failing_leaf_leaves_the_others():
     assert "repr raised RuntimeError" in text
 
 
-def test_steps_are_spelled_as_python_and_an_array_in_two_places_is_marked():
-    x = jnp.ones(3)
-    record = record_for({"a": [x], "b": {"c": x}})
-    assert record.spelled["a"] == "['a']" and record.spelled["0"] == "[0]"
-    assert [row.shared_with for row in record.rows] == [None, "a.0"]
-
-
 def test_a_tree_inside_a_compiled_function_is_shown():
     seen = []
     jax.jit(lambda x: seen.append(mimebundle({"x": x})["text/plain"]) or x)(jnp.ones(3))

@@ -18,8 +18,8 @@ def run_name(names: Sequence[str]) -> str:
 
     >>> run_name(["blocks.0", "blocks.1", "blocks.2"])
     'blocks 0…2'
-    >>> run_name(["norm", "norm", "norm"])
-    'norm'
+    >>> run_name(["norm", "norm", "norm"]), run_name(["v9_w", "v10_w", "v11_w"])
+    ('norm', 'v 9…11_w')
     """
     if len(set(names)) == 1:
         return names[0]
