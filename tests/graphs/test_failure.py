@@ -81,7 +81,7 @@ def test_an_error_before_any_operation_leaves_the_inputs():
     assert graph.failure.shapes == (("x", f"{FLOAT}[2, 4]"), ("W", f"{FLOAT}[3, 5]"))
 
 
-def test_attributes_and_items_of_the_failing_line_have_their_shapes():
+def test_attributes_of_the_failing_line_have_their_shapes():
     class Layer:
         def __init__(self):
             self.weight = W

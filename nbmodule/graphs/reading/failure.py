@@ -198,7 +198,7 @@ def _arrays_in_line(frame: FrameType, summary: traceback.FrameSummary) -> list[N
         return []
     results: dict[str, Any] = {}
     for node in ast.walk(tree):
-        if isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)):
+        if isinstance(node, (ast.Name, ast.Attribute)):
             value = _look_up(node, frame)
             if isinstance(getattr(value, "shape", None), tuple) and hasattr(value, "dtype"):
                 results.setdefault(ast.unparse(node), value)
@@ -206,16 +206,9 @@ def _arrays_in_line(frame: FrameType, summary: traceback.FrameSummary) -> list[N
 
 
 def _look_up(node: ast.expr, frame: FrameType) -> Any:
-    """The value of a name, attribute or item, without running any code of the user's."""
+    """The value of a name or an attribute, without running any code of the user's."""
     if isinstance(node, ast.Name):
         return frame.f_locals.get(node.id, frame.f_globals.get(node.id))
     if isinstance(node, ast.Attribute):
         return inspect.getattr_static(_look_up(node.value, frame), node.attr, None)
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        holder = _look_up(node.value, frame)
-        if type(holder) in (dict, list, tuple):
-            try:
-                return holder[node.slice.value]
-            except (LookupError, TypeError):
-                return None
     return None
