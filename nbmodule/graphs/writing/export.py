@@ -163,7 +163,7 @@ def write_graph(graph: Computation, path: str | os.PathLike[str], **options: obj
         ".txt": lambda graph: outline(graph, options=graph.options) + "\n",
     }
     ending = target.suffix.lower()
-    if ending not in (*writers, *ENDINGS):
+    if ending not in ENDINGS:
         ending_found = f'"{target.suffix}"' if target.suffix else "no ending"
         raise ArgumentError(
             f'cannot save the graph as "{target}": expected an ending of {", ".join(ENDINGS)}, '

@@ -112,19 +112,23 @@ def with_labels(record: ViewRecord, labels: Sequence[str]) -> ViewRecord:
         ('cat', 'dog')
     """
     names = tuple(plain(name, 40) for name in labels)
-    labeled = mapped_pictures(record, lambda picture: _labeled(picture, names))
-    if not names or labeled is not record:
-        return labeled
+    has_fitted = False
+
+    def labeled(picture: Picture) -> Picture:
+        nonlocal has_fitted
+        is_reduced = any(note.startswith("mean of") for note in picture.notes)
+        sizes = picture.shape if picture.kind == "bars" else picture.shape[1:]
+        if picture.kind == "text" or is_reduced or len(names) not in sizes:
+            return picture
+        has_fitted = True
+        return picture._replace(labels=names)
+
+    record = mapped_pictures(record, labeled)
+    if has_fitted or not names:
+        return record
     count = count_noun(len(names), "label")
     note = f"{count} given, but no picture has as many bars, rows or columns"
     return dataclasses.replace(record, notes=(*record.notes, note))
-
-
-def _labeled(picture: Picture, names: tuple[str, ...]) -> Picture:
-    is_reduced = any(note.startswith("mean of") for note in picture.notes)
-    sizes = picture.shape if picture.kind == "bars" else picture.shape[1:]
-    fits = picture.kind != "text" and not is_reduced and len(names) in sizes
-    return picture._replace(labels=names) if fits else picture
 
 
 def with_colors(record: ViewRecord, color: Mapping[str, float]) -> ViewRecord:

@@ -20,7 +20,7 @@ import numpy as np
 from nbmodule.base.format import count_noun, cut_middle, format_seconds, plain
 from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import ArgumentError, ArgumentTypeError, MissingDependencyError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views.arrays.scales import FIRST, LAST
 from nbmodule.views.builders.registry import record_for
 from nbmodule.views.panels.inspection import Panel
@@ -108,12 +108,7 @@ def plot(
 @functools.cache
 def figure_class() -> Any:
     """The class of our figures: one that a notebook shows although no backend was chosen."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            "plot() draws with matplotlib, which is not installed: `pip install matplotlib`"
-        ) from None
+    from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
         """A figure that displays itself as PNG."""

@@ -265,19 +265,19 @@ class Inspection(Shown):
         """The call that is selected: a path, a path with the number of the call, a position or a
         call may be assigned.
         """
-        if self._selected is None or self._selected[0] not in self.calls.paths:
-            return None
-        return self.calls[self._selected]
+        path, number = self._selected or (None, 0)
+        same = [call for call in self.calls if call.path == path]
+        return same[min(number, len(same) - 1)] if same else None
 
     @selected.setter
     def selected(self, which: object) -> None:
         self._selected = None if which is None else self._place(which)
-        if self._send is not None:
-            self._tell_selected(self._send)
+        self._tell_selected()
 
-    def _tell_selected(self, send: Callable[[dict[str, Any]], None]) -> None:
+    def _tell_selected(self) -> None:
         path, number = self._selected or (None, 0)
-        send({"type": "mark", "path": path, "call": number})
+        if self._send is not None:
+            self._send({"type": "mark", "path": path, "call": number})
 
     def _place(self, which: Any) -> tuple[str, int]:
         """The path of a call, and how many calls of that path came before it."""
@@ -301,18 +301,10 @@ class Inspection(Shown):
         """
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "joined" and self._selected is not None:
-            if self._send is not None:
-                self._tell_selected(self._send)
-            return
-        if kind not in ("select", "joined"):
-            return
-        path, number = message.get("path"), message.get("call")
-        if path is None:
-            self._selected = None
-        elif isinstance(path, str):
-            last = max(sum(call.path == path for call in self.calls) - 1, 0)
-            number = number if isinstance(number, int) else 0
-            self._selected = path, min(max(number, 0), last)
+            self._tell_selected()
+        elif kind in ("select", "joined"):
+            path, number = message.get("path"), int(message.get("call") or 0)
+            self._selected = None if path is None else (str(path), max(number, 0))
 
     def tell(self, send: Callable[[dict[str, Any]], None] | None) -> None:
         """Say where messages to the pages go that show this; None where no page listens."""

@@ -532,18 +532,11 @@ class Note(ViewRecord):
 
 
 def mapped_pictures(record: Any, fn: Callable[[Picture], Picture | None]) -> Any:
-    """Return a record with other pictures: `fn(picture)`, or none where that is None.
-
-    The record itself is returned where nothing changes.
-    """
+    """Return a record with other pictures: `fn(picture)`, or none where that is None."""
     if isinstance(getattr(record, "picture", None), Picture):
-        new = fn(record.picture)
-        return record if new is record.picture else replace(record, picture=new)
-    rows, is_same = list(getattr(record, "rows", ())), True
+        return replace(record, picture=fn(record.picture))
+    rows = list(getattr(record, "rows", ()))
     for i, row in enumerate(rows):
-        old = getattr(row, "pictures", ())
-        new = tuple(filter(None, map(fn, old)))
-        if len(new) != len(old) or any(a is not b for a, b in zip(old, new, strict=True)):
-            is_same = False
-            rows[i] = row._replace(pictures=new)
-    return record if is_same else replace(record, rows=rows)
+        if old := getattr(row, "pictures", ()):
+            rows[i] = row._replace(pictures=tuple(filter(None, map(fn, old))))
+    return replace(record, rows=rows) if rows else record
