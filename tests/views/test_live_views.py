@@ -44,14 +44,10 @@ class Line:
 
 @pytest.fixture
 def desk(monkeypatch):
-    """Live views in cell 'a' of a notebook; `desk.run = 2` runs the cell again."""
-    monkeypatch.setattr(live_views, "running_cell_id", lambda: desk.cell)
-    monkeypatch.setattr(retention, "running_cell_id", lambda: desk.cell)
-    monkeypatch.setattr(live_views, "running_execution", lambda: desk.run)
+    """Live views in cell 'a' of a notebook."""
+    monkeypatch.setattr(retention, "running_cell_id", lambda: "a")
     monkeypatch.setattr(live_views, "link_class", lambda script: Line)
-    desk = Views(SimpleNamespace(io_loop=Loop()))
-    desk.cell, desk.run = "a", 1
-    return desk
+    return Views(SimpleNamespace(io_loop=Loop()))
 
 
 def show(desk, value):
@@ -70,7 +66,7 @@ def test_the_same_notebook_gives_the_same_keys_and_a_cell_that_runs_again_lets_g
     keys = [show(desk, np.ones(3)), show(desk, np.ones(3))]
     assert keys[0] != keys[1]
     other = show(desk, np.zeros(3))
-    desk.run = 2
+    retention.free_cell("a")
     assert [show(desk, np.ones(3)), show(desk, np.ones(3))] == keys
     assert "has run again" in ask(desk, other, "slice", row=0)["error"]
 

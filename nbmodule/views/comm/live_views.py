@@ -20,9 +20,9 @@ from itertools import count
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.base.notebook import running_cell_id, running_execution, running_kernel, running_shell
+from nbmodule.base.notebook import running_cell_id, running_kernel, running_shell
 from nbmodule.views.comm.link import link_class, needs_second_output
-from nbmodule.views.comm.retention import keep_view
+from nbmodule.views.comm.retention import at_rerun, keep_view
 from nbmodule.views.comm.sources import Gone, LiveSource, left_out, source_for
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
@@ -39,7 +39,6 @@ class Views:
     def __init__(self, kernel: object) -> None:
         self._loop: Any = getattr(kernel, "io_loop", None)
         self._views: dict[str, LiveSource] = {}
-        self._cells: dict[str, tuple[Any, list[str]]] = {}
         self._link: Any = None
         self._is_asked = False
 
@@ -50,18 +49,11 @@ class Views:
         source = source_for(value, record, left_out(record) > 0)
         if source is None:
             return None
-        cell, run = running_cell_id() or "", running_execution()
-        last, keys = self._cells.get(cell, (None, []))
-        if last != run:
-            for old in keys:
-                self._views.pop(old, None)
-            keys = []
-            self._cells[cell] = (run, keys)
         digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
         key = next(key for n in count() if (key := f"{digest}-{n}") not in self._views)
         source.left, source.made = left_out(record), time.monotonic()
         self._views[key] = source
-        keys.append(key)
+        at_rerun(functools.partial(self._views.pop, key, None))
         if source.nbytes:
             name = plain(getattr(record, "name", type(value).__name__))
             keep_view(source, lambda _: name)

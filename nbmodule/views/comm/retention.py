@@ -24,10 +24,12 @@ from nbmodule.calls.memory import hold
 BUDGET = 256_000_000
 
 
-_views: list[tuple[weakref.ref[Any], str | None]] = []
+_views: list[weakref.ref[Any]] = []
+# By cell: what is to be done when it runs again.
+_ends: dict[str, list[Callable[[], object]]] = {}
 
 
-def keep_view(view: object, what: Callable[[Any], str]) -> None:
+def keep_view(view: Any, what: Callable[[Any], str]) -> None:
     """List a view in `nb.memory`, free it when its cell runs again, and free the oldest where all
     hold too much.
 
@@ -36,11 +38,9 @@ def keep_view(view: object, what: Callable[[Any], str]) -> None:
         what: `what(view)` says which one.
     """
     hold(view, "view", what)
-    _views.append((weakref.ref(view), running_cell_id()))
-    if (shell := running_shell()) is not None:
-        _listen(shell)
-    _views[:] = [entry for entry in _views if entry[0]() is not None]
-    alive = [view_ for ref, _ in _views if (view_ := ref()) is not None]
+    at_rerun(functools.partial(_clear, weakref.ref(view)))
+    _views[:] = [ref for ref in _views if ref() is not None] + [weakref.ref(view)]
+    alive = [view_ for ref in _views if (view_ := ref()) is not None]
     total = sum(view_.nbytes for view_ in alive)
     for oldest in alive[:-1]:
         if total <= BUDGET:
@@ -49,13 +49,25 @@ def keep_view(view: object, what: Callable[[Any], str]) -> None:
         oldest.clear()
 
 
+def _clear(ref: weakref.ref[Any]) -> None:
+    view = ref()
+    if view is not None:
+        view.clear()
+
+
+def at_rerun(end: Callable[[], object]) -> None:
+    """Call a function when the cell that runs now begins to run again."""
+    cell, shell = running_cell_id(), running_shell()
+    if cell is not None:
+        _ends.setdefault(cell, []).append(end)
+    if shell is not None:
+        _listen(shell)
+
+
 def free_cell(cell: str) -> None:
     """Let go of what the views of a cell hold, as when it runs again."""
-    for ref, where in list(_views):
-        view = ref()
-        if where == cell and view is not None:
-            view.clear()
-    _views[:] = [entry for entry in _views if entry[1] != cell and entry[0]() is not None]
+    for end in _ends.pop(cell, ()):
+        end()
 
 
 @functools.cache

@@ -98,10 +98,7 @@ def renew(value: object) -> bool:
     if value not in _outputs:
         return False
     handle, key = _outputs[value]
-    record = _record(value, value)
-    html, _ = _html(record, None, key)
-    bundle = {"text/plain": _guarded(record, capped_text_of), "text/html": str(html)}
-    handle.update(bundle, raw=True)
+    handle.update(_bundle(value, value, "static", key)[0], raw=True)
     return True
 
 
@@ -130,18 +127,20 @@ def mimebundle(value: object) -> dict[str, str]:
     return _bundle(value, value, chosen_form())[0]
 
 
-def _bundle(value: object, shown: object, form: str) -> tuple[dict[str, str], str | None]:
+def _bundle(
+    value: object, shown: object, form: str, key: str | None = None
+) -> tuple[dict[str, str], str | None]:
     """Give the forms of a value that is shown as it is, or by its record, and the key under which
-    a page in a live notebook asks the kernel.
+    a page in a live notebook asks the kernel: that of an earlier output, or a new one.
     """
     if shown is value and form != "text" and hasattr(type(value), "_draws_itself"):
         return cast("Any", value)._repr_mimebundle_(), None
     # A hundred thousand new rows would set the collector off again and again.
     with collector_paused():
         record = _record(shown, value)
-        bundle, key = {"text/plain": _guarded(record, capped_text_of)}, None
+        bundle = {"text/plain": _guarded(record, capped_text_of)}
         if form != "text":
-            html, key = _html(record, value if form == "auto" else None)
+            html, key = _html(record, value if form == "auto" else None, key)
             # A plain `str`: marimo writes a class derived from it as an empty object.
             bundle["text/html"] = str(html)
     return bundle, key
@@ -181,7 +180,7 @@ def html_of(value: object) -> str:
     return _bundle(value, value, "static")[0]["text/html"]
 
 
-def _html(record: ViewRecord, value: object, key: str | None = None) -> tuple[str, str | None]:
+def _html(record: ViewRecord, value: object, key: str | None) -> tuple[str, str | None]:
     """Write the HTML of a record, and give the key under which a page asks about the value."""
     try:
         whole, record = record, fitted(record)
