@@ -66,12 +66,17 @@ class _Builder:
         self.tops = _tops(graph, nodes, self.paths)
         self.forward_tops = _tops(graph, [n for n in nodes if n.phase == "forward"], self.paths)
         self.sides = side_roads(graph, nodes)
-        homes = _homes(nodes)
-        self.shared = _shared(graph, homes)
+        pills = {n.index for n in nodes if n.kind in PILLS}
+        reads = {(ref.node, n.group) for n in nodes for ref in n.refs if ref.node in pills}
+        reads |= {(pill, ROOT) for pill in pills - {pill for pill, _ in reads}}
         self.pills: dict[int, list[int]] = {}
-        for node, groups in homes.items():
-            for group in groups:
-                self.pills.setdefault(group, []).append(node)
+        """For each group the variables and constants that its operations read."""
+        for pill, group in sorted(reads):
+            self.pills.setdefault(group, []).append(pill)
+        phases = Counter((pill, graph.group(group).phase) for pill, group in reads)
+        several = sorted({pill for (pill, _), count in phases.items() if count > 1})
+        self.shared = {pill: number for number, pill in enumerate(several, 1)}
+        """Numbers of those that are read in more than one place in the same pass."""
         self.forms: dict[tuple, Form] = {}
         self.records: dict[Record, Record] = {}  # equal ones are one object
         self.steps: dict[int, tuple[int, int]] = {}
@@ -291,28 +296,6 @@ def _short_name(name: str) -> str:
     while len(words) > 1 and words[-1].isdigit():
         words.pop()
     return words[-1]
-
-
-def _homes(nodes: Sequence[Node]) -> dict[int, dict[int, None]]:
-    """For each variable and constant the groups in which it is drawn: all those with an operation
-    that reads it.
-    """
-    homes: dict[int, dict[int, None]] = {n.index: {} for n in nodes if n.kind in PILLS}
-    for node in nodes:
-        for ref in node.refs:
-            if ref.node in homes:
-                homes[ref.node][node.group] = None
-    return {node: groups or {ROOT: None} for node, groups in homes.items()}
-
-
-def _shared(graph: Computation, homes: dict[int, dict[int, None]]) -> dict[int, int]:
-    """Number the variables that are read in more than one place in the same pass."""
-    numbers: dict[int, int] = {}
-    for node, groups in homes.items():
-        phases = [graph.group(group).phase for group in groups]
-        if len(phases) > len(set(phases)):
-            numbers[node] = len(numbers) + 1
-    return numbers
 
 
 def side_roads(graph: Computation, nodes: Sequence[Node]) -> frozenset[Ref]:
