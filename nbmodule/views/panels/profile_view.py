@@ -12,12 +12,9 @@ from nbmodule.views.builders.registry import register_record
 from nbmodule.views.records.outline import Outline, open_at_first
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import PROFILE, cells_of, columns_of
-from nbmodule.views.renderers.payload import common, payload_of
+from nbmodule.views.renderers.payload import MOST_ROWS, common, payload_of
 from nbmodule.views.renderers.plain_text import head_line, lines_of, table_lines
 from nbmodule.views.renderers.text_layout import Line
-
-# Rows of one view; the cheapest are left out.
-MOST_ROWS = 4000
 
 
 @dataclass(frozen=True)
@@ -35,14 +32,8 @@ class ProfileTree(ViewRecord):
 
 def profile_tree(profile: Profile) -> ProfileTree:
     """Make the record of a profile."""
-    rows = list(profile)[1:]
-    notes = profile.notes
-    if len(rows) > MOST_ROWS:
-        least = sorted((row.share for row in rows), reverse=True)[MOST_ROWS - 1]
-        largest = [row for row in rows if row.share >= least][:MOST_ROWS]
-        notes = (*notes, f"{len(rows) - len(largest):,} rows of the least time left out")
-        rows = largest
-    return ProfileTree(rows, profile.best, title=tuple(profile.facts), notes=notes)
+    facts = tuple(profile.facts)
+    return ProfileTree(profile[1:], profile.best, title=facts, notes=profile.notes)
 
 
 @payload_of.register
@@ -69,4 +60,5 @@ def _text(tree: ProfileTree, width: int, color: bool, limit: int | None) -> list
     return table_lines("profile", lines, width, color)
 
 
+MOST_ROWS[ProfileTree] = 4000
 register_record(Profile, profile_tree)
