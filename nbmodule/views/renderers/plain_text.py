@@ -24,7 +24,6 @@ from nbmodule.base.format import (
     is_better_when_higher,
     plain,
     spark,
-    width_of,
 )
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import NOT_CAPTURED
@@ -110,7 +109,7 @@ def text_of(
     """
     width = width or terminal_width()
     color = is_terminal() if color is None else color
-    head = [paint("  ".join(title_of(record)), "bold", color), *bar_of(record, width)]
+    head = [paint("  ".join(title_of(record)), "bold", color), *bar_of(record)]
     body = body_lines(record, width, None if limit is None else limit - len(head), color)
     return "\n".join([*head, *body, *(plain(note, 2000) for note in record.notes)])
 
@@ -133,22 +132,15 @@ def body_lines(
     ]
 
 
-def bar_of(record: ViewRecord, width: int) -> list[str]:
-    """The findings as lines of text; none where nothing is wrong.
+def bar_of(record: ViewRecord) -> list[str]:
+    """The findings as text, a line each; none where nothing is wrong.
 
     Example:
         >>> rows = [ModuleRow("a", "ReLU", training=True), ModuleRow("b", "ReLU", training=False)]
-        >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"), 80)
+        >>> bar_of(ModuleTree("Net", rows, mode="mixed train/eval"))
         ['● train and eval mixed: b in eval']
     """
-    lines: list[str] = []
-    for one in findings_of(record)[:MOST_SAID]:
-        finding = f"{SIGNS[one.kind]} {one.text}"
-        if lines and width_of(lines[-1]) + 3 + width_of(finding) <= width:
-            lines[-1] += f"   {finding}"
-        else:
-            lines.append(finding)
-    return lines
+    return [f"{SIGNS[one.kind]} {one.text}" for one in findings_of(record)[:MOST_SAID]]
 
 
 def capped_text_of(record: ViewRecord) -> str:

@@ -46,7 +46,7 @@ def plain_form_of(record: Any) -> Markup:
     if len(getattr(record, "rows", ())) > MOST_GROUPED:
         record = dataclasses.replace(record, rows=record.rows[: MOST_ROWS + 1])
     head = tag("div", tag("b", title[0]), *[f" · {fact}" for fact in title[1:]])
-    bar = [tag("div", line, style="white-space:pre-wrap") for line in bar_of(record, WIDTH)]
+    bar = [tag("div", line, style="white-space:pre-wrap") for line in bar_of(record)]
     notes = (tag("div", plain(note, 2000)) for note in record.notes)
     return tag("div", head, *bar, body_of(record), *notes)
 
