@@ -77,17 +77,20 @@ def quantize(
         return Coded(with_marks(code, bad), "classes", ends, names)
     if not finite.size:
         return Coded(with_marks(np.full(values.shape, FIRST), bad), "positive")
-    if scale == "range":
-        return _linear(values, bad, finite, low, high)
     if scale == "log":
         return _logarithmic(values, bad, finite, high)
+    if scale == "range":
+        lowest = float(finite.min()) if low is None else low
+        highest = float(finite.max()) if high is None else high
+        return _linear(values, bad, np.array([lowest]), np.array([highest]), scale, extremes)
     if scale == "tiles":
         ends = [most_of(tile[wrong == 0]) for tile, wrong in zip(values, bad, strict=True)]
     else:
         ends = [high or most_of(finite)]
-    is_signed = (low is not None and low < 0) or bool((finite < 0).any())
     rounded = np.array([float(f"{end:.4g}") for end in ends])
-    return _around_zero(values, bad, rounded, extremes, is_signed)
+    is_signed = rounded.any() and ((low is not None and low < 0) or bool((finite < 0).any()))
+    name = "signed" if is_signed else "positive"
+    return _linear(values, bad, -rounded if is_signed else 0 * rounded, rounded, name, extremes)
 
 
 def most_of(finite: np.ndarray) -> float:
@@ -104,39 +107,26 @@ def with_marks(code: np.ndarray, bad: np.ndarray) -> bytes:
     return np.where(bad > 0, bad - 1, code.astype(np.uint8)).astype(np.uint8).tobytes()
 
 
-def _around_zero(
+def _linear(
     values: np.ndarray,
     bad: np.ndarray,
-    ends: np.ndarray,
+    low: np.ndarray,
+    high: np.ndarray,
+    scale: str,
     extremes: Collection[int],
-    is_signed: bool,
 ) -> Coded:
-    """Put zero in the middle, or at the start where nothing is negative.
-
-    `ends` has one end for all tiles, or one for each.
+    """Equal steps of color for equal differences; `low` and `high` have one end for all tiles, or
+    one for each.
     """
-    end = np.broadcast_to(ends[:, None, None], values.shape)
-    high = float(ends.max())
-    if high == 0:
-        return Coded(with_marks(np.full(values.shape, FIRST), bad), "positive")
-    zero, reach = ((FIRST + LAST) / 2, (LAST - FIRST) / 2) if is_signed else (FIRST, LAST - FIRST)
-    share = np.clip(values.astype(np.float64) / np.where(end == 0, 1.0, end), -1, 1)
-    beyond = (np.abs(values) > end * 1.0005) & (bad == 0)
+    bottom, top = (end.astype(np.longdouble)[:, None, None] for end in (low, high))
+    span = np.where(top > bottom, top - bottom, 1)  # of doubles it may be larger than they are
+    share = (values.astype(np.longdouble) - bottom) / span
+    beyond = (np.abs(share - 0.5) > 0.5005) & (bad == 0)
     clipped = int(beyond.sum()) - sum(bool(beyond.flat[k]) for k in extremes)
-    data = with_marks(np.rint(zero + reach * share), bad)
-    limits = (-high if is_signed else 0.0, high)
-    several = tuple(ends.tolist()) if ends.size > 1 else ()
-    return Coded(data, "signed" if is_signed else "positive", limits, (), clipped, several)
-
-
-def _linear(
-    values: np.ndarray, bad: np.ndarray, finite: np.ndarray, low: float | None, high: float | None
-) -> Coded:
-    low = float(finite.min()) if low is None else low
-    high = float(finite.max()) if high is None else high
-    with np.errstate(over="ignore"):
-        share = np.clip((values.astype(np.float64) - low) / ((high - low) or 1.0), 0, 1)
-    return Coded(with_marks(np.rint(FIRST + (LAST - FIRST) * share), bad), "range", (low, high))
+    data = with_marks(np.rint(FIRST + (LAST - FIRST) * np.clip(share, 0, 1)), bad)
+    limits = (float(low.min()), float(high.max()))
+    several = tuple(high.tolist()) if high.size > 1 else ()
+    return Coded(data, scale, limits, (), clipped, several)
 
 
 def _logarithmic(
