@@ -52,7 +52,7 @@ SUBPACKAGES: dict[str, list[set[str]]] = {
         {"compiled"},
         {"call"},
     ],
-    "graphs": [{"model"}, {"lookup"}, {"layout"}, {"reading"}, {"writing"}, {"graph"}],
+    "graphs": [{"model"}, {"layout"}, {"writing"}, {"graph"}, {"reading"}],
     "interop": [
         {"frameworks"},
         {"traced_calls"},

@@ -2,8 +2,9 @@
 Graphviz.
 """
 
-from nbmodule.graphs.graph import Graph, read_graph, trace_graph
+from nbmodule.graphs.graph import Graph
 from nbmodule.graphs.model import Edge, Failure, Group, Literal, Node, Ref, Source, Value
+from nbmodule.graphs.reading.trace import read_graph, trace_graph
 from nbmodule.graphs.writing.data import data
 from nbmodule.graphs.writing.export import to_dot, to_svg, write_graph
 from nbmodule.graphs.writing.options import Options

@@ -1,18 +1,14 @@
-"""`Graph`, a computation that can be searched, drawn and saved, and the functions that trace
-one.
-"""
+"""`Graph`, a computation that can be searched, drawn and saved."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from nbmodule.base.sockets import Displayed
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.graphs.model import Computation
-from nbmodule.graphs.reading.trace import trace
 from nbmodule.graphs.writing import export
 from nbmodule.graphs.writing.comparing import GraphComparison, compare_graphs
 from nbmodule.graphs.writing.options import chosen, prepare
@@ -109,66 +105,3 @@ class Graph(Displayed, Computation):
 
     def __repr__(self) -> str:
         return outline(self, lines=_LINES, options=self.options)
-
-
-def trace_graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
-    """Give the computation graph of a function for these arguments, without running it.
-
-    Args:
-        fn: Any function that JAX can trace; compiled, differentiated or vectorized ones too.
-        args: Example arguments. Arrays (or `jax.ShapeDtypeStruct`) are inputs, everything else is
-            fixed.
-        kwargs: Likewise.
-
-    Returns:
-        The graph. If the function fails while it is traced, `failure` tells where and why, and the
-        graph ends there.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> graph = trace_graph(lambda a, b: jnp.tanh(a @ b), jnp.ones((2, 3)), jnp.ones((3, 4)))
-        >>> graph.nodes[2].operation, graph.nodes[2].shape, graph.nodes[2].flops
-        ('dot_general', (2, 4), 48)
-    """
-    return read_graph(fn, args, kwargs)
-
-
-def read_graph(
-    fn: Callable[..., Any],
-    args: Sequence[Any] = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    variables: int = 0,
-    names: Sequence[str] = (),
-    titles: Mapping[str, str] | None = None,
-    aliases: Mapping[str, str] | None = None,
-    written: bool = False,
-) -> Graph:
-    """The same as `trace_graph`, for callers that know what the arguments are.
-
-    Args:
-        fn: A pure function.
-        args: Its positional arguments.
-        kwargs: Its keyword arguments.
-        variables: How many of the first positional arguments hold variables; their arrays become
-            nodes of the kind `variable`, drawn beside the operation that reads them.
-        names: Names of the first arrays, in the order of the leaves that are arrays; others keep
-            the name that the parameter gives.
-        titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
-        aliases: The one path of a submodule, for each other path that calls may take to it.
-        written: The function gives a pair: its results, and a dict of what it writes into variables
-            by name. What is written stands among the outputs as `written: Bn.running_mean`.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> graph = read_graph(
-        ...     lambda w, x: x @ w,
-        ...     [jnp.ones((3, 4)), jnp.ones((2, 3))],
-        ...     variables=1,
-        ...     names=["head.w"],
-        ... )
-        >>> [(node.kind, node.name) for node in graph.nodes[:2]]
-        [('variable', 'head.w'), ('input', 'x')]
-    """
-    labels = names, titles or {}, aliases or {}
-    return Graph(**vars(trace(fn, tuple(args), dict(kwargs or {}), variables, *labels, written)))

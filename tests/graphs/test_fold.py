@@ -7,8 +7,7 @@ import jax.numpy as jnp
 from hypothesis import given, settings
 from random_programs import programs
 
-from nbmodule.graphs import trace_graph
-from nbmodule.graphs.graph import read_graph
+from nbmodule.graphs import read_graph, trace_graph
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record
 

@@ -67,7 +67,7 @@ def test_inputs_are_above_and_outputs_below():
 
 
 def test_a_variable_of_one_reader_stands_beside_it():
-    from nbmodule.graphs.graph import read_graph
+    from nbmodule.graphs import read_graph
 
     plan = plans_of(read_graph(lambda w, x: jnp.sin(x) * w, [X, X], variables=1))[0]
     names = [child.name for child in plan.form.children]

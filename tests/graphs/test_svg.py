@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.graphs import to_svg, trace_graph
-from nbmodule.graphs.graph import read_graph
+from nbmodule.graphs import read_graph, to_svg, trace_graph
 
 X = jnp.ones((2, 3), "float32")
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import pytest
 from jax import lax
 
-from nbmodule.graphs import data, outline, to_dot, to_svg, trace_graph
-from nbmodule.graphs.graph import read_graph
+from nbmodule.graphs import data, outline, read_graph, to_dot, to_svg, trace_graph
 
 from jax_settings import FLOAT
 

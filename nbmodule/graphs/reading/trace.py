@@ -12,21 +12,71 @@ import jax
 
 from nbmodule.base.paths import entry_text
 from nbmodule.base.trees import separated
+from nbmodule.graphs.graph import Graph
 from nbmodule.graphs.model import WRITTEN, Computation, Literal, Ref, Value, total_cost
 from nbmodule.graphs.reading.jaxpr import Reader, shape_and_dtype, wraps_one_call
 
 
-def trace(
+def trace_graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
+    """Give the computation graph of a function for these arguments, without running it.
+
+    Args:
+        fn: Any function that JAX can trace; compiled, differentiated or vectorized ones too.
+        args: Example arguments. Arrays (or `jax.ShapeDtypeStruct`) are inputs, everything else is
+            fixed.
+        kwargs: Likewise.
+
+    Returns:
+        The graph. If the function fails while it is traced, `failure` tells where and why, and the
+        graph ends there.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> graph = trace_graph(lambda a, b: jnp.tanh(a @ b), jnp.ones((2, 3)), jnp.ones((3, 4)))
+        >>> graph.nodes[2].operation, graph.nodes[2].shape, graph.nodes[2].flops
+        ('dot_general', (2, 4), 48)
+    """
+    return read_graph(fn, args, kwargs)
+
+
+def read_graph(
     fn: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    variables: int,
-    names: Sequence[str],
-    titles: Mapping[str, str],
-    aliases: Mapping[str, str],
-    written: bool,
-) -> Computation:
-    """Read a function into records; see `nbmodule.graphs.graph.read_graph`."""
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    variables: int = 0,
+    names: Sequence[str] = (),
+    titles: Mapping[str, str] | None = None,
+    aliases: Mapping[str, str] | None = None,
+    written: bool = False,
+) -> Graph:
+    """The same as `trace_graph`, for callers that know what the arguments are.
+
+    Args:
+        fn: A pure function.
+        args: Its positional arguments.
+        kwargs: Its keyword arguments.
+        variables: How many of the first positional arguments hold variables; their arrays become
+            nodes of the kind `variable`, drawn beside the operation that reads them.
+        names: Names of the first arrays, in the order of the leaves that are arrays; others keep
+            the name that the parameter gives.
+        titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
+        aliases: The one path of a submodule, for each other path that calls may take to it.
+        written: The function gives a pair: its results, and a dict of what it writes into variables
+            by name. What is written stands among the outputs as `written: Bn.running_mean`.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> graph = read_graph(
+        ...     lambda w, x: x @ w,
+        ...     [jnp.ones((3, 4)), jnp.ones((2, 3))],
+        ...     variables=1,
+        ...     names=["head.w"],
+        ... )
+        >>> [(node.kind, node.name) for node in graph.nodes[:2]]
+        [('variable', 'head.w'), ('input', 'x')]
+    """
+    args, kwargs = tuple(args), dict(kwargs or {})
     arrays, joined = separated((args, kwargs), is_array)
     count = len(separated(args[:variables], is_array)[0])
     labels = [*names, *input_names(fn, args, kwargs)[len(names) :]]
@@ -36,7 +86,7 @@ def trace(
         return fn(*args, **kwargs)
 
     reader = Reader()
-    reader.aliases, reader.root.name = aliases, _name(fn)
+    reader.aliases, reader.root.name = aliases or {}, _name(fn)
     failure = structure = None
     try:
         closed, shape = jax.make_jaxpr(call, return_shape=True)(*arrays)
@@ -58,20 +108,20 @@ def trace(
         words = [*output_names(structure), *(f"{WRITTEN}: {name}" for name in sorted(effects))]
         inputs, results = _read(reader, _unwrapped(closed), labels, count)
         ends = _add_outputs(reader, words, results)
-    graph = Computation(
+    graph = Graph(
         reader.nodes,
         reader.groups,
         reader.root,
         tuple(ref.node for ref in inputs),
         tuple(ends),
         failure,
-        aliases=aliases,
+        aliases=aliases or {},
         _constants={ref.node: value for ref, value in reader.constants.values()},
         _result=structure,
     )
     for group in (*graph.groups, graph.root):
         if group.kind in ("scope", "graph"):
-            group.title = titles.get(group.path, "")
+            group.title = (titles or {}).get(group.path, "")
     mark_dead(graph, {*graph.outputs, *reader.effects}, keep_all=failure is not None)
     add_totals(graph)
     return graph
