@@ -134,6 +134,11 @@ def spell(place) -> str:
     return "/".join(map(str, place))
 
 
+def written(line) -> list:
+    ends = spell(line.source.place), spell(line.target.place)
+    return [*ends, list(map(list, line.posts)), line.bytes, len(line.slots)]
+
+
 @pytest.mark.node
 def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path):
     gpt, x = make_gpt(layers=3, width=16, heads=2)
@@ -151,49 +156,22 @@ def test_the_browser_places_every_box_and_line_as_python_does(make_gpt, tmp_path
         drawing = prepare(graph, Options(**options))
         for opened in (drawing.opened, {place for place, _, _ in drawing.picture.walk()}):
             scene = drawing.picture.scene(opened, drawing.focus)
-            cases.append(
-                {
-                    "data": data(graph, **options),
-                    "opened": [*map(spell, opened)],
-                    "focus": spell(drawing.focus),
-                }
-            )
+            places = {"opened": [*map(spell, opened)], "focus": spell(drawing.focus)}
+            cases.append({"data": data(graph, **options), **places})
             expected.append(scene)
     (tmp_path / "cases.json").write_text(json.dumps(cases))
-    modules = [
-        str(ROOT / "nbmodule" / "views" / "frontend" / f"graph_{name}.js")
-        for name in ("forms", "place", "scene")
-    ]
-    command = [
-        "node",
-        "--input-type=module",
-        "--eval",
-        SCRIPT,
-        "--",
-        str(tmp_path / "cases.json"),
-        *modules,
-    ]
+    frontend = ROOT / "nbmodule" / "views" / "frontend"
+    modules = [frontend / f"graph_{name}.js" for name in ("forms", "place", "scene")]
+    command = ["node", "--input-type=module", "--eval", SCRIPT, "--", tmp_path / "cases.json"]
+    command += modules
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert not done.returncode, done.stderr
 
     for found, scene in zip(json.loads(done.stdout), expected, strict=True):
         boxes = [[spell(b.place), b.x, b.y, b.width, b.height, b.path] for b in scene.boxes]
-        lines, sides = (
-            [
-                [
-                    spell(a.source.place),
-                    spell(a.target.place),
-                    [list(p) for p in a.posts],
-                    a.bytes,
-                    len(a.slots),
-                ]
-                for a in roads
-            ]
-            for roads in (scene.lines, scene.sides)
-        )
         assert sorted(found["boxes"]) == sorted(boxes)
-        assert sorted(found["lines"]) == sorted(lines)
-        assert sorted(found["sides"]) == sorted(sides)
+        assert sorted(found["lines"]) == sorted(map(written, scene.lines))
+        assert sorted(found["sides"]) == sorted(map(written, scene.sides))
         assert sorted(found["ends"]) == sorted([list(post) for post in end] for end in scene.ends)
 
 

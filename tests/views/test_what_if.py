@@ -224,18 +224,8 @@ def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(
     notebook_names.update(number=3, _7=norm)
     found = nb.what_if(model, x)
     parts = drawn(found)["parts"]
-    assert parts[:10] == [
-        "ReLU",
-        "GELU",
-        "SiLU",
-        "Tanh",
-        "Sigmoid",
-        "Identity",
-        "LayerNorm",
-        "RMSNorm",
-        "Dropout",
-        "Linear",
-    ]
+    first = "ReLU GELU SiLU Tanh Sigmoid Identity LayerNorm RMSNorm Dropout Linear"
+    assert parts[:10] == first.split()
     assert parts[-4:] == ["norm", "linear", "Gate", "Narrow"]
     drawn_before = nb.Linear(2, 2)
     acts = [

@@ -143,7 +143,7 @@ def three_pictures(b: np.ndarray, a: np.ndarray, path: str) -> tuple[Picture, ..
     if not 2 <= a.size <= PICTURED_ELEMENTS or a.dtype.kind not in "fiub":
         return ()
     difference_array = a.astype(np.float64) - b.astype(np.float64)
-    limits, finer = _limits(a, b), _limits(difference_array)
+    limits, finer = shared_limits(a, b), shared_limits(difference_array)
     if limits is None:
         return tuple(picture_for(x, path) for x in (b, a, difference_array))
     drawn = [picture_for(x, path, limits=limits) for x in (b, a)]
@@ -155,8 +155,10 @@ def three_pictures(b: np.ndarray, a: np.ndarray, path: str) -> tuple[Picture, ..
     return (*drawn, last._replace(notes=(note, *last.notes)))
 
 
-def _limits(*arrays: np.ndarray) -> tuple[float, float] | None:
-    """The ends of one scale for all; None where there is nothing to scale."""
+def shared_limits(*arrays: np.ndarray) -> tuple[float, float] | None:
+    """Return the ends of one scale for all, so that the same color is the same number; None where
+    there is nothing to scale.
+    """
     if any(x.dtype.kind not in "f" for x in arrays):
         return None
     finite = [x[np.isfinite(x)] for x in arrays]

@@ -32,6 +32,7 @@ from nbmodule.interventions.targets import heads_of, names_of
 from nbmodule.interventions.values import KINDS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, separate_keys
 from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.builders.comparisons import shared_limits
 from nbmodule.views.builders.registry import register_record
 from nbmodule.views.comm.sources import WeakSource, drawn, register_source
 from nbmodule.views.records.records import ViewRecord
@@ -257,7 +258,7 @@ def what_if_record(what_if: WhatIf) -> InterventionRecord:
     title.append(f"{len(what_if.tried)} tried" if is_changed else "nothing is changed")
     outputs = {"before": result.before, "after": result.after, "difference": result.difference}
     outputs = {name: _shown(x) for name, x in outputs.items() if is_changed or name == "before"}
-    limits = _limits(list(outputs.values()))
+    limits = shared_limits(*outputs.values())
     count = result.before.shape[0] if result.before.ndim > 2 else 1
     returns = list(what_if.current.before.returns.items())[:MOST_PLACES]
     swept, attributed = what_if.swept, what_if.attributed
@@ -296,13 +297,6 @@ def _tried(entry: Any) -> list[Any]:
     at = entry.setting
     words = map(plain, (entry.where, at.where, at.words))
     return [*words, at.kind, number(at.number), entry.on]
-
-
-def _limits(arrays: list[np.ndarray]) -> tuple[float, float] | None:
-    """One scale for all three pictures, so that the same color is the same number."""
-    finite = [np.abs(x[np.isfinite(x)]) for x in arrays if np.issubdtype(x.dtype, np.floating)]
-    largest = max((float(x.max()) for x in finite if x.size), default=0.0)
-    return (-largest, largest) if largest else None
 
 
 def _shown(x: np.ndarray) -> np.ndarray:
