@@ -184,10 +184,8 @@ def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today(returned
     call = returned("head", [-1.25, 1.75, *[float("nan")] * 3])
     call.seconds = 0.002
     found = data(trace_graph(model, X), values=[call])
-    found["files"] = ["model.py" for _ in found["files"]]
-    found["sources"] = [
-        ["model.py:1", function, 0, file, 1] for _, function, _, file, _ in found["sources"]
-    ]
+    sources = found["records"]["src"]
+    sources[:] = [code and ["model.py:1", code[1], "", "model.py", 1] for code in sources]
     text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
     if os.environ.get("NBMODULE_WRITE_FIXTURES"):
         FIXTURE.write_text(text)

@@ -1,8 +1,8 @@
 """A graph as the page receives it: columns of plain JSON, each structure stored once however often
 it occurs.
 
-Python folds, orders and measures; the page only places what is open and draws it. Strings and
-values stand in tables and are named by their position there.
+Python folds, orders and measures; the page only places what is open and draws it. Strings stand
+in a table and are named by their position there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nbmodule.base.format import count_noun
 from nbmodule.graphs.layout.forms import Form, Record, Wire
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title, node_note
 from nbmodule.graphs.layout.ranks import FormRows
-from nbmodule.graphs.model import Computation, Source
+from nbmodule.graphs.model import Computation, Source, Value
 from nbmodule.graphs.writing.options import Drawing, chosen, prepare
 from nbmodule.graphs.writing.outline import headline
 
@@ -54,8 +54,7 @@ def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict
 class _Writer:
     def __init__(self, drawing: Drawing, budget: int) -> None:
         self.drawing = drawing
-        tables = (_numbered() for _ in range(5))
-        self.texts, self.values, self.files, self.sources, self.records = tables
+        self.texts, self.records = _numbered(), _numbered()
         self.plans = self._plans(budget)
         self.numbers = {plan.number: i for i, plan in enumerate(self.plans)}
         self.sent = {plan.form: plan for plan in self.plans}
@@ -89,7 +88,7 @@ class _Writer:
         plans = [self.plan(plan) for plan in self.plans]
         forms = [self.form(plan) for plan in self.sent.values()]
         forms += [self.facts(form) for form in self.stubs()]
-        records, sources = self.record_columns(), self.source_columns()  # they add to the tables
+        records = self.record_columns()  # which adds to the tables
         by_path = dict(options.color) if isinstance(options.color, Mapping) else None
         return {
             "view": "graph",
@@ -99,10 +98,6 @@ class _Writer:
             "plans": plans,
             "records": records,
             "texts": list(self.texts),
-            "values": [str(v) for v in self.values],
-            "bytes": [v.bytes for v in self.values],
-            "files": list(self.files),
-            "sources": sources,
             "labels": [label.name for label in drawing.forms.labels],
             "aliases": dict(drawing.forms.aliases),
             "shared": {
@@ -145,7 +140,7 @@ class _Writer:
 
     def facts(self, form: Form) -> dict[str, Any]:
         """Return the text of a folded box."""
-        exits = [self.values[form.exit_value(i)] for i in range(len(form.exits))]
+        exits = [form.exit_value(i) for i in range(len(form.exits))]
         sides = [i for i, wire in enumerate(form.exits) if wire.is_side]
         return {
             "k": self.texts[form.kind],
@@ -155,7 +150,7 @@ class _Writer:
             "f": form.flops,
             "b": form.bytes,
             "v": form.variables,
-            "o": exits,
+            "o": _values(exits),
             **({"u": 1} if form.is_function else {}),
             **({"z": sides} if sides else {}),
         }
@@ -207,20 +202,20 @@ class _Writer:
             "op": [self.texts[r.operation] for r in records],
             "kind": [self.texts[r.kind] for r in records],
             "par": [self.texts[r.parameters] for r in records],
-            "out": [[self.values[v] for v in r.outputs] for r in records],
-            "src": [-1 if r.source is None else self.sources[r.source] for r in records],
+            "out": [_values(r.outputs) for r in records],
+            "src": [_code(r.source) for r in records],
             "f": [r.flops for r in records],
             "b": [r.bytes for r in records],
-            "side": {i: list(r.side) for i, r in enumerate(records) if r.side},
             "dead": [i for i, r in enumerate(records) if r.dead],
         }
 
-    def source_columns(self) -> list[list[Any]]:
-        sources: Sequence[Source] = list(self.sources)
-        return [
-            [s.place, self.texts[s.function], self.texts[s.code], self.files[s.file], s.line]
-            for s in sources
-        ]
+
+def _values(values: Sequence[Value]) -> list[list[Any]]:
+    return [[str(value), value.bytes] for value in values]
+
+
+def _code(source: Source | None) -> list[Any] | None:
+    return source and [source.place, source.function, source.code, source.file, source.line]
 
 
 def spelled(positions: Sequence[int]) -> str:

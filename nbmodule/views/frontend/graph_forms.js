@@ -6,7 +6,7 @@
  * @typedef {{ name: string, note: string, label: string, call: number, phase: string, form: number, record: number,
  *   kind: string, width: number, height: number, title: number, labelWidth: number, isFunction: boolean, key: string }} Child
  * @typedef {{ kind: string, count: number | null, note: string, facts: string, flops: number, bytes: number,
- *   variables: number, isFunction: boolean, out: number[], children: Child[], wires: number[][], exits: number[],
+ *   variables: number, isFunction: boolean, out: [string, number][], children: Child[], wires: number[][], exits: number[],
  *   sideEntries: Set<number>[], sideExits: Set<number> }} Form
  * @typedef {{ source: number, first: number, lane: number, targets: number[] }} Trunk
  * @typedef {{ number: number, index: number, form: Form, bundles: number[], rows: number[][], rowOf: number[],
@@ -45,15 +45,8 @@ export class Forms {
     const { op, kind, par, out, src, f, b } = this.data.records;
     return {
       operation: this.text(op[i]), kind: this.text(kind[i]), parameters: this.text(par[i]),
-      out: out[i], flops: f[i], bytes: b[i], dead: this.dead.has(i), source: this.source(src[i]),
+      out: out[i], flops: f[i], bytes: b[i], dead: this.dead.has(i), source: sourceOfCode(src[i]),
     };
-  }
-
-  /** @param {number} i */
-  source(i) {
-    if (i < 0) return null;
-    const [place, inside, code, file, line] = this.data.sources[i];
-    return { place, inside: this.text(inside), code: this.text(code), file: this.data.files[file], line };
   }
 
   /** @param {number} i */
@@ -129,9 +122,16 @@ export class Forms {
    */
   value(child, slot) {
     const out = child.form >= 0 ? this.form(child.form).out : this.data.records.out[child.record];
-    const i = out[slot];
-    return { text: this.data.values[i], bytes: this.data.bytes[i] };
+    const [text, bytes] = out[slot];
+    return { text, bytes };
   }
+}
+
+/** @param {[place: string, inside: string, code: string, file: string, line: number] | null} source */
+function sourceOfCode(source) {
+  if (!source) return null;
+  const [place, inside, code, file, line] = source;
+  return { place, inside, code, file, line };
 }
 
 /**

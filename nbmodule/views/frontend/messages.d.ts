@@ -168,12 +168,8 @@ export interface Returned {
 export interface GraphData extends Head {
   forms: FormData[];
   plans: PlanData[];
-  records: { op: number[]; kind: number[]; par: number[]; out: number[][]; src: number[]; f: number[]; b: number[]; dead: number[] };
+  records: { op: number[]; kind: number[]; par: number[]; out: [text: string, bytes: number][][]; src: ([place: string, inside: string, code: string, file: string, line: number] | null)[]; f: number[]; b: number[]; dead: number[] };
   texts: string[];
-  values: string[];
-  bytes: number[];
-  files: string[];
-  sources: [place: string, inside: number, code: number, file: number, line: number][];
   labels: string[];
   aliases: Record<string, string>;
   shared: Record<number, string>;
@@ -193,7 +189,7 @@ export interface GraphData extends Head {
 }
 
 interface FormData {
-  k: number; n: number | null; note: number; facts: number; f: number; b: number; v: number; o: number[]; u?: number;
+  k: number; n: number | null; note: number; facts: number; f: number; b: number; v: number; o: [text: string, bytes: number][]; u?: number;
   c?: number[]; m: number[]; t: number[]; l: number[]; s: number[]; q?: number[]; p?: number[]; w?: number[][];
   x?: number[]; y?: number[]; z?: number[];
 }
