@@ -1,8 +1,7 @@
 """A graph as the page receives it: columns of plain JSON, each structure stored once however often
 it occurs.
 
-Python folds, orders and measures; the page only places what is open and draws it. Strings stand
-in a table and are named by their position there.
+Python folds, orders and measures; the page only places what is open and draws it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from nbmodule.graphs.model import Computation, Source, Value
 from nbmodule.graphs.writing.options import Drawing, chosen, prepare
 from nbmodule.graphs.writing.outline import headline
 
-BUDGET = 250_000  # bytes of JSON; beyond it the innermost groups stay closed
-PER_CHILD = 60  # bytes that one child takes, about
+BUDGET = 250_000  # bytes, deflated; beyond it the innermost groups stay closed
+PER_CHILD = 60  # bytes that one child takes at most, deflated
 
 
 def _numbered() -> dict[Any, int]:
@@ -35,7 +34,7 @@ def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict
 
     Args:
         graph: What to draw.
-        budget: Size in bytes that the JSON may have, about; groups that do not fit are sent without
+        budget: Bytes that the JSON may have, deflated; groups that do not fit are sent without
             their inside.
         options: See `Options`.
 
@@ -54,7 +53,7 @@ def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict
 class _Writer:
     def __init__(self, drawing: Drawing, budget: int) -> None:
         self.drawing = drawing
-        self.texts, self.records = _numbered(), _numbered()
+        self.records = _numbered()
         self.plans = self._plans(budget)
         self.numbers = {plan.number: i for i, plan in enumerate(self.plans)}
         self.sent = {plan.form: plan for plan in self.plans}
@@ -88,7 +87,6 @@ class _Writer:
         plans = [self.plan(plan) for plan in self.plans]
         forms = [self.form(plan) for plan in self.sent.values()]
         forms += [self.facts(form) for form in self.stubs()]
-        records = self.record_columns()  # which adds to the tables
         by_path = dict(options.color) if isinstance(options.color, Mapping) else None
         return {
             "view": "graph",
@@ -96,8 +94,7 @@ class _Writer:
             "notes": self.notes(graph),
             "forms": forms,
             "plans": plans,
-            "records": records,
-            "texts": list(self.texts),
+            "records": self.record_columns(),
             "labels": [label.name for label in drawing.forms.labels],
             "aliases": dict(drawing.forms.aliases),
             "shared": {
@@ -143,10 +140,10 @@ class _Writer:
         exits = [form.exit_value(i) for i in range(len(form.exits))]
         sides = [i for i, wire in enumerate(form.exits) if wire.is_side]
         return {
-            "k": self.texts[form.kind],
+            "k": form.kind,
             "n": form.count,
-            "note": self.texts[group_note(form)],
-            "facts": self.texts[group_facts(form)],
+            "note": group_note(form),
+            "facts": group_facts(form),
             "f": form.flops,
             "b": form.bytes,
             "v": form.variables,
@@ -158,25 +155,23 @@ class _Writer:
     def form(self, plan: FormRows) -> dict[str, Any]:
         form = plan.form
         sizes = self.drawing.picture.placer.sizes(plan)
-        values, names, labels, notes, phases = [], [], [], [], []
+        values, notes = [], []
         for child in form.children:
             if isinstance(child.content, Form):
                 values.append(2 * self.forms[child.content] + 1)
-                notes.append(self.texts[group_title(child)])
+                notes.append(group_title(child))
             else:
                 values.append(2 * self.records[child.content])
-                notes.append(self.texts[node_note(child)])
-            names.append(self.texts[child.name])
-            labels.append(self.texts[exit_text(child)])
-            phases.append(self.texts[child.phase] if child.phase != "forward" else 0)
+                notes.append(node_note(child))
+        phases = [child.phase for child in form.children]
         return {
             **self.facts(form),
             "c": values,
-            "m": names,
+            "m": [child.name for child in form.children],
             "t": notes,
-            "l": labels,
+            "l": list(map(exit_text, form.children)),
             "q": _sparse([child.call for child in form.children]),
-            "p": _sparse(phases),
+            "p": phases if {*phases} - {"forward"} else 0,
             "w": list(map(_ends, form.wires)),
             "x": _ends(form.exits),
             "y": _flat_pairs([[i for i, w in enumerate(ws) if w.is_side] for ws in form.wires]),
@@ -199,9 +194,9 @@ class _Writer:
     def record_columns(self) -> dict[str, Any]:
         records: Sequence[Record] = list(self.records)
         return {
-            "op": [self.texts[r.operation] for r in records],
-            "kind": [self.texts[r.kind] for r in records],
-            "par": [self.texts[r.parameters] for r in records],
+            "op": [r.operation for r in records],
+            "kind": [r.kind for r in records],
+            "par": [r.parameters for r in records],
             "out": [_values(r.outputs) for r in records],
             "src": [_code(r.source) for r in records],
             "f": [r.flops for r in records],

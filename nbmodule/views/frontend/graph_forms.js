@@ -32,11 +32,6 @@ export class Forms {
     this.hasSides = data.forms.some((form) => form.y?.length);
   }
 
-  /** @param {number} i */
-  text(i) {
-    return this.data.texts[i];
-  }
-
   /**
    * Describe one operation.
    * @param {number} i
@@ -44,7 +39,7 @@ export class Forms {
   record(i) {
     const { op, kind, par, out, src, f, b } = this.data.records;
     return {
-      operation: this.text(op[i]), kind: this.text(kind[i]), parameters: this.text(par[i]),
+      operation: op[i], kind: kind[i], parameters: par[i],
       out: out[i], flops: f[i], bytes: b[i], dead: this.dead.has(i), source: sourceOfCode(src[i]),
     };
   }
@@ -64,20 +59,20 @@ export class Forms {
     const child = (thing, i) => {
       const isGroup = thing % 2 === 1;
       const at = thing >> 1;
-      const kind = this.text(isGroup ? this.data.forms[at].k : this.data.records.kind[at]);
-      const [call, phase] = [f.q ? f.q[i] : 0, f.p && f.p[i] ? this.text(f.p[i]) : "forward"];
-      const name = this.text(f.m[i]);
+      const kind = isGroup ? this.data.forms[at].k : this.data.records.kind[at];
+      const [call, phase] = [f.q ? f.q[i] : 0, f.p ? f.p[i] : "forward"];
+      const name = f.m[i];
       const stem = `${name}#${call}${phase === "forward" ? "" : phase}`;
       seen.set(stem, (seen.get(stem) ?? 0) + 1);
       return {
-        name, note: this.text(f.t[i]), label: this.text(f.l[i]), call, phase, kind,
+        name, note: f.t[i], label: f.l[i], call, phase, kind,
         isFunction: isGroup && Boolean(this.data.forms[at].u), form: isGroup ? at : -1, record: isGroup ? -1 : at, key: seen.get(stem) > 1 ? `${stem}~${seen.get(stem)}` : stem,
         width: f.s[3 * i], height: isGroup ? GROUP_HEIGHT : isPill(kind) ? PILL_HEIGHT : OP_HEIGHT,
         title: f.s[3 * i + 1], labelWidth: f.s[3 * i + 2],
       };
     };
     return {
-      kind: this.text(f.k), count: f.n, note: this.text(f.note), facts: this.text(f.facts), flops: f.f, bytes: f.b,
+      kind: f.k, count: f.n, note: f.note, facts: f.facts, flops: f.f, bytes: f.b,
       variables: f.v, isFunction: Boolean(f.u), out: f.o, children: (f.c ?? []).map(child), wires: f.w ?? [], exits: f.x ?? [],
       sideEntries: sideEntriesOf(f), sideExits: new Set(f.z ?? []),
     };

@@ -168,8 +168,7 @@ export interface Returned {
 export interface GraphData extends Head {
   forms: FormData[];
   plans: PlanData[];
-  records: { op: number[]; kind: number[]; par: number[]; out: [text: string, bytes: number][][]; src: ([place: string, inside: string, code: string, file: string, line: number] | null)[]; f: number[]; b: number[]; dead: number[] };
-  texts: string[];
+  records: { op: string[]; kind: string[]; par: string[]; out: [text: string, bytes: number][][]; src: ([place: string, inside: string, code: string, file: string, line: number] | null)[]; f: number[]; b: number[]; dead: number[] };
   labels: string[];
   aliases: Record<string, string>;
   shared: Record<number, string>;
@@ -189,8 +188,8 @@ export interface GraphData extends Head {
 }
 
 interface FormData {
-  k: number; n: number | null; note: number; facts: number; f: number; b: number; v: number; o: [text: string, bytes: number][]; u?: number;
-  c?: number[]; m: number[]; t: number[]; l: number[]; s: number[]; q?: number[]; p?: number[]; w?: number[][];
+  k: string; n: number | null; note: string; facts: string; f: number; b: number; v: number; o: [text: string, bytes: number][]; u?: number;
+  c?: number[]; m: string[]; t: string[]; l: string[]; s: number[]; q?: number[]; p?: string[]; w?: number[][];
   x?: number[]; y?: number[]; z?: number[];
 }
 
