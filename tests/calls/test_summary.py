@@ -52,9 +52,8 @@ def test_rows_stand_in_the_order_of_definition_and_blocks_that_are_alike_are_one
     assert [line.split("  ")[0] for line in lines[:2]] == ["module", "├─ stem"]
     assert [line[:25].rstrip() for line in lines[2:]] == [
         "├─ layers 0…11  12 × Sequ",
-        "│  └─ 0         Sequentia",
-        "│     ├─ 0      Linear",
-        "│     └─ 1      ReLU",
+        "│  ├─ 0         Linear",
+        "│  └─ 1         ReLU",
         "└─ head         Linear",
     ]
 

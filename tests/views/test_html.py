@@ -97,7 +97,7 @@ def test_names_with_markup_never_become_markup():
 
 def test_the_form_without_scripts_folds_and_says_everything(records):
     text = plain_form_of(records["modules"]())
-    assert (text.count("<details"), text.count("<details open")) == (3, 1)
+    assert (text.count("<details"), text.count("<details open")) == (2, 1)
     said = "12 × Block|BatchNorm2d|2 buffers|shared with decoder.out|built on first call"
     assert [word for word in said.split("|") if word not in text] == []
 

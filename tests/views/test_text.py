@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.base.format import width_of
 from nbmodule.live.run_data.series import Series
+from nbmodule.views.builders.registry import record_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import (
     CallTable,
@@ -118,12 +119,15 @@ def test_columns_stand_below_each_other(rows, width):
     assert len(places) <= 1
 
 
-def test_of_blocks_that_are_alike_the_first_is_written():
+def test_blocks_that_are_alike_are_written_once_with_the_numbers_of_all():
     nb.seed(0)
     model = nb.Sequential(nb.Embedding(9, 4), nb.TransformerEncoder(12, 4, 2), nb.Linear(4, 9))
     lines = mimebundle(model.v)["text/plain"].splitlines()
     assert len(lines) <= 30 and "more rows" not in lines[-1]
     assert sum("12 alike" in line for line in lines) == 1
-    weight = np.asarray(model[1].layers[0].linear1.weight.value)
-    (row,) = (line for line in lines if "float32[16, 4]" in line)
-    assert f"{weight.mean():.2g} ± {weight.std():.2g}" in row
+    assert any("float32[9, 4]" in line and "×" not in line for line in lines)
+    weights = np.stack([block.linear1.weight.value for block in model[1].layers])
+    row = next(line for line in lines if "12 × float32[16, 4]" in line)
+    assert f"{weights.mean():.2g} ± {weights.std():.2g}" in row
+    wide = text_of(record_for(model.v), width=120)
+    assert f"{weights.nbytes / 1024:.2f} KiB" in wide

@@ -72,28 +72,33 @@ def module_lines(tree: ModuleTree, outline: Outline) -> list[ModuleRow]:
     return rows
 
 
-def folded_lines(whole: Outline) -> Outline:
-    """The lines of an outline as text: of a group the first member, or the members of its pattern,
-    stand for all; one that has nothing below it is said by the group.
+def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
+    """The lines of an outline as text: what is within the first of a group stands for all.
 
     Returns:
-        The lines, each with the number of its line in `whole` as its row.
+        The lines, and for each the lines of `whole` that it covers.
     """
-    hidden: set[int] = set()
-    for i in whole.members:
-        members, period = whole.children(i), whole.period.get(i, 1)
-        is_said = period == 1 and not whole.children(members[0])
-        hidden.update(members if is_said else members[period:])
-    ends, out, i = whole.ends(), Outline(), 0
-    while i < len(whole):
-        if i in hidden:
+    ends, out, origins = whole.ends(), Outline(), []
+
+    def walk(start: int, stop: int, shift: int, offsets: list[int]) -> None:
+        i = start
+        while i < stop:
+            if i in whole.members:
+                out.members[len(out)] = (whole.members[i][0] * len(offsets), "")
+            out.append(whole.depth[i] - shift, whole.display(i), whole.row[i])
+            origins.append([i + offset for offset in offsets])
+            if i not in whole.members:
+                i += 1
+                continue
+            inside, pattern = whole.children(i), whole.pattern(i)
+            copies = [j - inside[0] + offset for j in inside[:: len(pattern)] for offset in offsets]
+            # the one member of a pattern has no line of its own, unless it is a group
+            hides = len(pattern) == 1 and pattern[0] not in whole.members
+            walk(pattern[0] + hides, ends[pattern[-1]], shift + hides, copies)
             i = ends[i]
-            continue
-        if i in whole.members:
-            out.members[len(out)] = (whole.members[i][0], "")
-        out.append(whole.depth[i], whole.display(i), i)
-        i += 1
-    return out
+
+    walk(0, len(whole), 0, [0])
+    return out, origins
 
 
 def difference_outline(tree: DifferenceTree) -> Outline:

@@ -27,6 +27,7 @@ from nbmodule.base.format import (
 )
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import NOT_CAPTURED
+from nbmodule.views.arrays.values import union_of
 from nbmodule.views.records.findings import SIGNS, findings_of
 from nbmodule.views.records.outline import MOST_GROUPED, SMALLEST_GROUP, Outline, visible
 from nbmodule.views.records.records import (
@@ -300,9 +301,10 @@ def _remark(words: Iterable[str]) -> str:
 @tree_text.register
 def _(tree: ModuleTree) -> tuple[str, Outline, list[Line]]:
     whole = module_outline(tree)
-    rows, outline = module_lines(tree, whole), folded_lines(whole)
+    rows = module_lines(tree, whole)
+    outline, origins = folded_lines(whole)
     lines = []
-    for label, i in zip(outline.label, outline.row, strict=True):
+    for label, (i, *_) in zip(outline.label, origins, strict=True):
         row = rows[i]
         color = "red" if row.error else "dim" if not row.parameters else ""
         cells = (plain(label), *cells_of("modules", row))
@@ -320,19 +322,31 @@ def module_badges(row: ModuleRow) -> list[str]:
 
 @tree_text.register
 def _(tree: VariableTree) -> tuple[str, Outline, list[Line]]:
-    outline = folded_lines(tree.lines)
+    outline, origins = folded_lines(tree.lines)
     lines = []
-    for k, (label, i) in enumerate(zip(outline.label, outline.row, strict=True)):
-        at, name = tree.lines.row[i], plain(label)
-        if at < 0:
-            alike = f"{outline.members[k][0]} alike" if k in outline.members else ""
-            lines.append(Line((name, alike)))
-            continue
-        row = tree.rows[at]
-        is_wrong = row.error or (row.statistics and row.statistics.nonfinite)
-        cells = (name, *cells_of("variables", row))
-        lines.append(Line(cells, _remark(variable_badges(row)), "red" if is_wrong else ""))
+    for i, copies in enumerate(origins):
+        members = [tree.rows[r] for j in copies if (r := tree.lines.row[j]) >= 0]
+        alike = f"{outline.members[i][0]} alike" if i in outline.members else ""
+        name = plain(outline.label[i])
+        lines.append(_variables_line(name, members) if members else Line((name, alike)))
     return "variables", outline, lines
+
+
+def _variables_line(name: str, alike: Sequence[VariableRow]) -> Line:
+    """Write variables of the same kind in modules that are alike as those of one array."""
+    row, given = alike[0], {}
+    if len(alike) > 1:
+        measured = [one.statistics for one in alike if one.statistics is not None]
+        given = {"type": f"{len(alike)} × {plain(format_array(row.shape, row.dtype))}"}
+        row = row._replace(
+            bytes=sum(one.bytes for one in alike if not one.shared_with),
+            statistics=union_of(measured) if len(measured) == len(alike) else None,
+            value=None,
+            shared_with=row.shared_with if len({one.shared_with for one in alike}) == 1 else None,
+        )
+    is_wrong = row.error or (row.statistics and row.statistics.nonfinite)
+    cells = (name, *cells_of("variables", row, **given))
+    return Line(cells, _remark(variable_badges(row)), "red" if is_wrong else "")
 
 
 def variable_badges(row: VariableRow) -> list[str]:
@@ -527,9 +541,9 @@ def _table(table: DataTable, width: int, color: bool, limit: int | None) -> list
         return [plain(table.empty)]
     columns = [column for column in table.columns if column.leaves != LEAVES_FIRST]
     lines = [Line((table.label, *(column.title for column in columns)), color="dim")]
-    shown = folded_lines(table.lines)
+    shown, origins = folded_lines(table.lines)
     leads = branches(shown) if any(shown.depth) else [""] * len(shown)
-    for lead, label, i in zip(leads, shown.label, shown.row, strict=True):
+    for lead, label, (i, *_) in zip(leads, shown.label, origins, strict=True):
         lines.append(Line((lead + plain(label), *(_cell(column, i) for column in columns))))
     right = frozenset(k for k, column in enumerate(columns, 1) if column.kind != "text")
     return align(lines, right, max(width, TABLE_WIDTH), color)
