@@ -10,10 +10,12 @@ grow, or go back where that code has a loop around them.
 
 from __future__ import annotations
 
-import dis
+import ast
+import inspect
 import itertools
 import os
 import sysconfig
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
@@ -47,6 +49,7 @@ _FUNCTIONAL, _KERNEL = (
     os.path.join(LAYERS, "functional") + os.sep,
     os.path.join(LAYERS, "kernel.py"),
 )
+_LOOPS = (ast.For, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 _NAMES = {"rewriting_take": "getitem"}  # said better than JAX does
 
 
@@ -86,9 +89,24 @@ def _kind(code: CodeType) -> str:
 
 @lru_cache(maxsize=4096)
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return first and last offset of each loop and comprehension of a code."""
-    jumps = (step for step in dis.get_instructions(code) if "JUMP_BACKWARD" in step.opname)
-    return tuple((step.argval, step.offset) for step in jumps)
+    """Return first and last offset of each loop and comprehension of a code, from its source.
+
+    Code without a source has no known loops: each of their iterations counts as a call.
+    """
+    try:
+        lines, start = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError):
+        return ()
+    offsets: dict[int, list[int]] = {}
+    for index, (line, *_) in enumerate(code.co_positions()):
+        offsets.setdefault(line or 0, []).append(2 * index)
+    loops = []
+    for node in ast.walk(tree):
+        if isinstance(node, _LOOPS):
+            inside = range(start - 1 + node.lineno, start + (node.end_lineno or node.lineno))
+            loops.append([offset for line in inside for offset in offsets.get(line, ())])
+    return tuple((min(loop), max(loop)) for loop in loops if loop)
 
 
 def _may_repeat(code: CodeType, first: int, last: int) -> bool:
