@@ -104,6 +104,8 @@ ctc_loss(X, jnp.array([[1, 2]]))
 ctc_loss(X, jnp.array([1]), jnp.array([2]))
     -> ShapeError: prediction_lengths must have shape \[\] \(one for each sequence\)
 ctc_loss(X, jnp.array([1]), blank=3) -> ArgumentError: blank must lie in -3 to 2, got 3
+accuracy(ones((3, 2)), zeros(4, "int32")) -> ShapeError: labels of shape \[3\].*got int.*\[4\]
+accuracy(ones(3), zeros(3, "int32")) -> ShapeError: For one score a position
 # convolution
 IMAGE, WEIGHT = jnp.ones((8, 8, 3)), jnp.ones((4, 3, 3, 3))
 conv2d(ones((8, 8, 2)), WEIGHT)
@@ -178,6 +180,8 @@ max_pool2d(IMAGE, 9)
 max_pool2d(IMAGE, 3, padding=2)
     -> ArgumentError: padding must be at most half the window, got 2 for .* \[3, 3\]
 max_pool2d(IMAGE, 0) -> ArgumentError: kernel_size must be at least 1, got 0
+max_pool2d(ones((4, 4, 1), bool), 2)
+    -> DtypeError: hold numbers, got bool\[4, 4, 1\]. Convert it first: x.astype\("uint8"\)
 avg_pool2d(IMAGE, 2, divisor_override=0) -> ArgumentError: divisor_override must not be zero
 adaptive_avg_pool2d(IMAGE, (1, 2, 3)) -> ArgumentError: output_size must be a number or 2 of them
 adaptive_avg_pool2d(IMAGE[:, :0], 1)
