@@ -39,17 +39,6 @@ def weights_of(shape: Any) -> np.ndarray:
     return np.random.default_rng(11).normal(size=tuple(shape))
 
 
-def randomize(layer: Any, seed: int = 5) -> Any:
-    """Fresh numbers for all parameters, so that no bias is zero and no gain is one."""
-    rng = np.random.default_rng(seed)
-    for name, variable in layer.named_parameters():
-        variable.value = (
-            rng.normal(size=variable.shape) * 0.4
-            + (1 if name.endswith("weight") and variable.ndim == 1 else 0)
-        ).astype("f")
-    return layer
-
-
 def is_floating(x: Any) -> bool:
     return x is not None and np.asarray(x).dtype.kind == "f"
 
@@ -85,82 +74,68 @@ def of_torch(fn: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, Any]:
     return outputs, [zero if g is None else g for zero, g in zip(zeros, gradients)]
 
 
-def agree(found: Any, wanted: Any, **options: Any) -> None:
+def agree(found: Any, wanted: Any, **tolerance: float) -> None:
     """Assert that arrays are those of torch, in shape and value."""
     for number, (mine, their) in enumerate(zip(found, wanted, strict=True)):
         assert mine.shape == tuple(their.shape)
-        close(mine, their.detach().numpy(), err_msg=str(number), **options)
+        close(mine, their.detach().numpy(), err_msg=str(number), **tolerance)
 
 
-@pytest.fixture
-def agrees_with_torch() -> Callable[..., None]:
-    """Compare a layer, and the gradients by its parameters and inputs, with a module of torch,
-    which computes in float64.
+def functions_agree(
+    fn: Any, theirs: Any, *arrays: Any, rtol: float = 1e-5, atol: float = 1e-5
+) -> None:
+    """Compare a function, and its gradients by all floating inputs, with one of torch.
 
-    Args:
-        layer: the layer; its parameters are given fresh numbers first.
-        theirs: a module of torch whose parameters are set from the layer's.
-        inputs: arrays; integers and None are handed on.
-        names: for each name in torch the name in the layer, where they differ.
-        call: how torch is called, where that is more than `theirs(*inputs)`.
-        ours: how the layer is called, where that is more than `layer(*inputs)`.
+    The gradient is that of the inner product of all floating outputs with random weights.
     """
-
-    def check(
-        layer: Any, theirs: Any, *inputs: Any, names: Mapping[str, str] | None = None, call: Any = None, ours: Any = None,
-    ) -> None:  # fmt: skip
-        randomize(layer)
-        pairs = load(theirs, layer, names)
-        theirs = theirs.double()
-        call = call or (lambda module, *xs: module(*xs))
-        found, (by_layer, *by_inputs) = of_ours(ours or (lambda m, *xs: m(*xs)), inputs, layer)
-        wanted, gradients = of_torch(lambda *xs: call(theirs, *xs), inputs)
-        parameters = {pairs[name]: x.grad for name, x in theirs.named_parameters()}
-        own = [name for name, _ in layer.named_parameters()]
-        by_parameters = [by_layer[chain_of(name)] for name in own]
-        gradients += [parameters[name] for name in own]
-        agree([*found, *by_inputs, *by_parameters], [*wanted, *gradients], rtol=1e-4, atol=1e-4)
-
-    return check
+    found, gradients = of_ours(fn, arrays)
+    wanted, by_torch = of_torch(theirs, arrays)
+    agree([*found, *gradients], [*wanted, *by_torch], rtol=rtol, atol=atol)
 
 
-def agree_by_state(
+def randomize(layer: Any) -> None:
+    """Draw all parameters, so that no bias is zero and no gain is one."""
+    rng = np.random.default_rng(5)
+    for name, variable in layer.named_parameters():
+        is_gain = name.endswith("weight") and variable.ndim == 1
+        variable.value = (rng.normal(size=variable.shape) * 0.4 + is_gain).astype("f")
+
+
+def state_for(theirs: Any, layer: Any, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The numbers of a layer for a module of torch; `names` gives ours where they differ."""
+    numbers = layer.to_torch()
+    return {name: numbers[(names or {}).get(name, name)] for name in theirs.state_dict()}
+
+
+def layers_agree(
     layer: Any,
     theirs: Any,
-    inputs: Sequence[Any],
-    ours: Any,
-    call: Callable[..., Any],
-    **options: Any,
+    *inputs: Any,
+    ours: Any = lambda layer, *inputs: layer(*inputs),
+    call: Any = lambda module, *inputs: module(*inputs),
+    names: Mapping[str, str] | None = None,
+    rtol: float = 1e-4,
+    atol: float = 1e-4,
 ) -> None:
-    """Compare a layer, and its gradients, with a module of torch that gets the numbers by
-    `to_torch`; `ours` and `call` say how both are called.
+    """Compare a layer, and the gradients by its parameters and inputs, with a module of torch.
+
+    Args:
+        layer: the layer; its parameters are drawn first.
+        theirs: a module of torch that gets the layer's numbers.
+        inputs: arrays; integers and None are handed on.
+        ours: how the layer is called.
+        call: how torch is called.
+        names: for each name in torch the name in the layer, where they differ.
     """
     randomize(layer)
-    theirs.load_state_dict(layer.to_torch())
+    theirs.load_state_dict(state_for(theirs, layer, names))
     theirs = theirs.double()
     found, (by_layer, *by_inputs) = of_ours(ours, inputs, layer)
     wanted, gradients = of_torch(lambda *xs: call(theirs, *xs), inputs)
     twin = copy.deepcopy(layer)
-    twin.load_state_dict({name: by_layer[chain_of(name)] for name, _ in layer.named_parameters()})
-    by_name, parameters = twin.to_torch(), dict(theirs.named_parameters())
+    by_name = {name: by_layer[chain_of(name)] for name, _ in layer.named_parameters()}
+    twin.load_state_dict({**layer.state_dict(), **by_name})
+    by_name, parameters = state_for(theirs, twin, names), dict(theirs.named_parameters())
     found = [*found, *by_inputs, *(by_name[name] for name in parameters)]
     wanted = [*wanted, *gradients, *(parameter.grad for parameter in parameters.values())]
-    agree(found, wanted, **options)
-
-
-def load(theirs: Any, layer: Any, names: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Set the parameters and buffers of a module of torch from a layer's; `names` as in
-    `agrees_with_torch`.
-    """
-    own = layer.state_dict()
-    tensors = theirs.state_dict()
-    pairs = {
-        name: (names or {}).get(name, name)
-        for name in tensors
-        if not name.endswith("num_batches_tracked")
-    }
-    for name, source in pairs.items():
-        assert own[source].shape == tuple(tensors[name].shape), name
-        tensors[name].copy_(pytest.importorskip("torch").tensor(np.array(own[source])))
-    assert set(pairs.values()) == set(own)
-    return pairs
+    agree(found, wanted, rtol=rtol, atol=atol)

@@ -4,18 +4,6 @@ import pytest
 
 import nbmodule as nb
 
-torch = pytest.importorskip("torch")
-
-
-@pytest.mark.parametrize(("count", "axis"), [(1, -1), (4, -1), (3, 1)])
-def test_prelu_agrees_with_torch(count, axis, draws, agrees_with_torch):
-    x = draws.normal(size=(5, 3, 4)).astype("f")
-
-    def call(module, x):
-        return module(x) if axis == 1 else module(x.movedim(-1, 1)).movedim(1, -1)
-
-    agrees_with_torch(nb.PReLU(count, axis=axis), torch.nn.PReLU(count), x, call=call)
-
 
 def test_the_slope_of_prelu_begins_at_a_quarter_and_is_trained():
     layer = nb.PReLU(3)

@@ -7,26 +7,27 @@ import nbmodule as nb
 from nbmodule.errors import ShapeError
 from nbmodule.nn.attention import MultiHeadAttention
 from nbmodule.nn.positions import RotaryPositionalEncoding
-from tests.nn.conftest import agree_by_state, close, is_floating
+from tests.nn.conftest import close, is_floating, layers_agree
 
 torch = pytest.importorskip("torch")
 
 E, H = 8, 2
 
 
-def agrees(ours, theirs, inputs, mask=None, key_mask=None):
+def agrees(ours, theirs, *inputs, mask=None, key_mask=None):
     masks = {
         "key_padding_mask": None if key_mask is None else torch.tensor(~key_mask),
         "average_attn_weights": False,
     }
     if mask is not None:
         masks["attn_mask"] = torch.tensor(mask.astype("f8") if is_floating(mask) else ~mask)
-    agree_by_state(
+    options = {"mask": mask, "key_mask": key_mask, "return_weights": True}
+    layers_agree(
         ours,
         theirs,
-        inputs,
-        lambda layer, *xs: layer(*xs, mask=mask, key_mask=key_mask, return_weights=True),
-        lambda module, *xs: module(*(xs if len(xs) == 3 else xs * 3), **masks),
+        *inputs,
+        ours=lambda layer, *xs: layer(*xs, **options),
+        call=lambda module, *xs: module(*(xs if len(xs) == 3 else xs * 3), **masks),
     )
 
 
@@ -34,24 +35,22 @@ def drawn(draws, *shape):
     return draws.normal(size=shape).astype("f")
 
 
-MASKS = {
-    "none": (None, None),
-    "causal": (np.tril(np.ones((5, 5), bool)), None),
-    "padding": (None, np.array([[True] * 5, [True, True, False, True, False]])),
-    "added": (np.random.default_rng(0).normal(size=(5, 5)).astype("f"), None),
-}
+PADDING = np.array([[True] * 5, [True, True, False, True, False]])
+ADDED = np.random.default_rng(0).normal(size=(5, 5)).astype("f")
 
 
-@pytest.mark.parametrize("mask", MASKS)
-def test_self_attention_agrees_with_torch(mask, draws):
+@pytest.mark.parametrize(
+    "masks", [{}, {"mask": np.tri(5, dtype=bool)}, {"key_mask": PADDING}, {"mask": ADDED}]
+)
+def test_self_attention_agrees_with_torch(masks, draws):
     theirs = torch.nn.MultiheadAttention(E, H, batch_first=True)
-    agrees(MultiHeadAttention(E, H), theirs, [drawn(draws, 2, 5, E)], *MASKS[mask])
+    agrees(MultiHeadAttention(E, H), theirs, drawn(draws, 2, 5, E), **masks)
 
 
 def test_cross_attention_with_keys_and_values_of_other_sizes_agrees_with_torch(draws):
     ours = MultiHeadAttention(E, H, key_features=3, value_features=6)
     theirs = torch.nn.MultiheadAttention(E, H, kdim=3, vdim=6, batch_first=True)
-    agrees(ours, theirs, [drawn(draws, 2, n, size) for n, size in ((5, E), (4, 3), (4, 6))])
+    agrees(ours, theirs, *(drawn(draws, 2, n, size) for n, size in ((5, E), (4, 3), (4, 6))))
 
 
 def test_padding_has_no_weight_and_a_query_that_sees_nothing_gets_the_bias(draws):

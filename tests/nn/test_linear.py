@@ -8,41 +8,11 @@ from tests.nn.conftest import close
 torch = pytest.importorskip("torch")
 
 
-@pytest.mark.parametrize("with_bias", [True, False])
-def test_linear_agrees_with_torch(with_bias, draws, agrees_with_torch):
-    x = draws.normal(size=(2, 5, 3)).astype("f")
-    agrees_with_torch(
-        nb.Linear(3, 4, with_bias=with_bias), torch.nn.Linear(3, 4, bias=with_bias), x
-    )
-
-
-def test_bilinear_agrees_with_torch(draws, agrees_with_torch):
-    x1, x2 = draws.normal(size=(2, 5, 3)).astype("f"), draws.normal(size=(2, 5, 4)).astype("f")
-    agrees_with_torch(nb.Bilinear(3, 4, 2), torch.nn.Bilinear(3, 4, 2), x1, x2)
-
-
-@pytest.mark.parametrize("padding_idx", [None, 2, -1])
-def test_embedding_agrees_with_torch(padding_idx, draws, agrees_with_torch):
-    indices = np.array([[1, 2, 9], [2, 2, 0]])
-    agrees_with_torch(
-        nb.Embedding(10, 4, padding_idx=padding_idx),
-        torch.nn.Embedding(10, 4, padding_idx=padding_idx),
-        indices,
-    )
-
-
 def test_the_padding_row_is_zero_at_first_and_only_it():
     rows = np.asarray(nb.Embedding(5, 3, padding_idx=-2, key=0).weight())
     plain = np.asarray(nb.Embedding(5, 3, key=0).weight())
     assert not rows[3].any()
     np.testing.assert_array_equal(np.delete(rows, 3, 0), np.delete(plain, 3, 0))
-
-
-@pytest.mark.parametrize(("start", "end"), [(1, -1), (0, -1), (0, 1), (-3, -2), (2, 2)])
-def test_flatten_agrees_with_torch(start, end, draws):
-    x = draws.normal(size=(2, 3, 4, 5)).astype("f")
-    wanted = torch.nn.Flatten(start, end)(torch.tensor(x))
-    np.testing.assert_array_equal(nb.Flatten(start, end)(x), wanted)
 
 
 def test_flatten_takes_an_empty_batch():

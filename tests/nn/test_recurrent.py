@@ -5,7 +5,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.nn.recurrent import GRU, LSTM, RNN
-from tests.nn.conftest import close, load
+from tests.nn.conftest import close
 
 torch = pytest.importorskip("torch")
 
@@ -17,41 +17,6 @@ def pair(kind, **options):
     names = {"with_bias": "bias", "dropout_rate": "dropout"}
     for_torch = {names.get(name, name): value for name, value in options.items()}
     return kind(3, 4, **options), KINDS[kind](3, 4, batch_first=True, **for_torch)
-
-
-def states(kind, draws, layers, batch=2):
-    made = [
-        draws.normal(size=(layers, batch, 4)).astype("f") for _ in range(2 if kind is LSTM else 1)
-    ]
-    return made
-
-
-def with_state(layer, x, *state):
-    return layer(x, state if len(state) > 1 else state[0])
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        (RNN, {}),
-        (LSTM, {"num_layers": 2, "bidirectional": True}),
-        (GRU, {"num_layers": 2, "bidirectional": True}),
-        (LSTM, {"bidirectional": True, "with_bias": False}),
-    ],
-)
-def test_values_and_gradients_agree_with_torch(kind, options, draws, agrees_with_torch):
-    ours, theirs = pair(kind, **options)
-    x = draws.normal(size=(2, 5, 3)).astype("f")
-    layers = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
-    agrees_with_torch(
-        ours, theirs, x, *states(kind, draws, layers), ours=with_state, call=with_state
-    )
-
-
-def test_the_nonlinearity_may_be_relu(draws, agrees_with_torch):
-    ours = RNN(3, 4, nonlinearity="relu")
-    theirs = torch.nn.RNN(3, 4, nonlinearity="relu", batch_first=True)
-    agrees_with_torch(ours, theirs, draws.normal(size=(2, 5, 3)).astype("f"))
 
 
 @kinds
@@ -66,7 +31,7 @@ def test_variables_have_the_names_and_shapes_of_torch(kind):
 
 def test_lengths_agree_with_packed_sequences_of_torch(draws):
     ours, theirs = pair(LSTM, num_layers=2, bidirectional=True)
-    load(theirs, ours)
+    theirs.load_state_dict(ours.to_torch())
     x, lengths = draws.normal(size=(3, 6, 3)).astype("f"), np.array([6, 2, 4])
     y, state = ours(x, lengths=lengths)
     packed = torch.nn.utils.rnn.pack_padded_sequence(

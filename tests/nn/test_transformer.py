@@ -13,7 +13,7 @@ from nbmodule.nn.transformer import (
     TransformerEncoder,
     TransformerEncoderLayer,
 )
-from tests.nn.conftest import agree_by_state
+from tests.nn.conftest import layers_agree
 
 from jax_settings import stop_listening
 
@@ -37,24 +37,25 @@ CAUSAL = np.tril(np.ones((5, 5), bool))
 def test_encoder_layer_agrees_with_torch(norm_first, draws):
     theirs = torch.nn.TransformerEncoderLayer(E, H, F, 0.0, norm_first=norm_first, batch_first=True)
     masks = {"src_key_padding_mask": torch.tensor(~PADDING), "src_mask": torch.tensor(~CAUSAL)}
-    agree_by_state(
+    layers_agree(
         TransformerEncoderLayer(E, H, F, dropout_rate=0.0, norm_first=norm_first),
         theirs,
-        [drawn(draws, 2, 5, E)],
-        lambda layer, x: layer(x, key_mask=PADDING, is_causal=True),
-        lambda module, x: module(x, **masks),
+        drawn(draws, 2, 5, E),
+        ours=lambda layer, x: layer(x, key_mask=PADDING, is_causal=True),
+        call=lambda module, x: module(x, **masks),
         **WITHIN,
     )
 
 
 def test_decoder_layer_agrees_with_torch(draws):
     masks = {"tgt_mask": torch.tensor(~CAUSAL), "memory_key_padding_mask": torch.tensor(~PADDING)}
-    agree_by_state(
+    layers_agree(
         TransformerDecoderLayer(E, H, F, dropout_rate=0.0, activation=nb.gelu),
         torch.nn.TransformerDecoderLayer(E, H, F, 0.0, "gelu", batch_first=True),
-        [drawn(draws, 2, 5, E), drawn(draws, 2, 5, E)],
-        lambda layer, x, memory: layer(x, memory, memory_key_mask=PADDING),
-        lambda module, x, memory: module(x, memory, **masks),
+        drawn(draws, 2, 5, E),
+        drawn(draws, 2, 5, E),
+        ours=lambda layer, x, memory: layer(x, memory, memory_key_mask=PADDING),
+        call=lambda module, x, memory: module(x, memory, **masks),
         **WITHIN,
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.nn.weight_normalization import SpectralNorm, WeightNorm
-from tests.nn.conftest import close
+from tests.nn.conftest import close, layers_agree
 
 torch = pytest.importorskip("torch")
 parametrizations = pytest.importorskip("torch.nn.utils.parametrizations")
@@ -107,14 +107,14 @@ def test_names_of_the_variables():
 
 
 @pytest.mark.parametrize("axis", [0, 1])
-def test_weight_norm_agrees_with_torch(axis, draws, agrees_with_torch):
+def test_weight_norm_agrees_with_torch(axis, draws):
     theirs = parametrizations.weight_norm(torch.nn.Linear(3, 4), dim=axis)
     names = {
         "bias": "layer.bias",
         "parametrizations.weight.original0": "scale",
         "parametrizations.weight.original1": "layer.weight",
     }
-    agrees_with_torch(
+    layers_agree(
         WeightNorm(nb.Linear(3, 4), axis=axis),
         theirs,
         draws.normal(size=(5, 3)).astype("f"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ShapeError
 from nbmodule.nn import functional as ours
-from tests.nn.conftest import close
+from tests.nn.conftest import close, functions_agree
 
 from jax_settings import COMPLEX, FLOAT, INT
 
@@ -46,11 +46,11 @@ def test_an_error_inside_a_transform_is_the_same_one_line():
 
 
 @pytest.mark.parametrize("norm_type", [2.0, 1.0, np.inf])
-def test_embedding_with_a_largest_norm_agrees_with_torch(norm_type, draws, agrees_with_torch):
+def test_embedding_with_a_largest_norm_agrees_with_torch(norm_type, draws):
     table, indices = draws.normal(size=(5, 3)).astype("f"), np.array([0, 2, 2, 3])
     table[3] *= 1e-3
     options = {"max_norm": 0.9, "norm_type": norm_type}
-    agrees_with_torch(
+    functions_agree(
         lambda w: ours.embedding(indices, w, **options),
         lambda w: F.embedding(torch.tensor(indices), w.clone(), **options),
         table,
@@ -92,7 +92,7 @@ def test_integer_targets_are_taken_as_numbers():
 
 
 @pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
-def test_the_gradient_of_an_infinite_error_is_that_of_torch(eager, agrees_with_torch):
+def test_the_gradient_of_an_infinite_error_is_that_of_torch(eager):
     x, zeros = np.array([np.inf, -np.inf, 0.1, 3.0], "f"), np.zeros(4, "f")
     given = torch.tensor(x, requires_grad=True)
     F.huber_loss(given, torch.tensor(zeros), delta=0.5, reduction="sum").backward()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nbmodule.nn import functional as ours
-from tests.nn.conftest import close
+from tests.nn.conftest import close, functions_agree
 
 torch = pytest.importorskip("torch")
 F = pytest.importorskip("torch.nn.functional")
@@ -250,7 +250,7 @@ def tensor(value):
 
 @pytest.mark.filterwarnings("ignore:reduction")  # of torch, which plans to change its mean
 @pytest.mark.parametrize(("name", "arrays", "options"), CASES, ids=lambda part: str(part)[:60])
-def test_values_and_gradients_are_those_of_torch(name, arrays, options, agrees_with_torch):
+def test_values_and_gradients_are_those_of_torch(name, arrays, options):
     draws = np.random.default_rng(7)
     arrays = [draws.normal(size=x).astype("f") if isinstance(x, tuple) else x for x in arrays]
     reductions = [{}]
@@ -258,7 +258,7 @@ def test_values_and_gradients_are_those_of_torch(name, arrays, options, agrees_w
         reductions = [{"reduction": reduction} for reduction in ("mean", "sum", "none")]
         reductions += [{"reduction": "batchmean"}] * (name == "kl_div")
     fn, other = OURS.get(name) or getattr(ours, name), theirs(name, options)
-    agrees_with_torch(
+    functions_agree(
         lambda *xs: [fn(*xs, **options, **more) for more in reductions],
         lambda *xs: [other(*xs, **more) for more in reductions],
         *arrays,
