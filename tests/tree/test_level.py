@@ -67,14 +67,6 @@ def test_a_level_that_was_filled_out_of_order_can_be_read_by_many_threads():
     assert len(seen) == 400
 
 
-def test_a_dict_is_adopted_with_its_plain_dicts_as_levels():
-    part = Container(w=1)
-    container = Container._from_dict({"v10": 1, "v2": {"c": 2}, "x": part})
-    assert list(container) == ["v2", "v10", "x"]
-    assert container.x is part
-    assert type(container.v2) is Container
-
-
 def test_containers_can_be_referenced_weakly_and_are_freed():
     container = Container(a=np.ones(2), b={"c": 1})
     reference = weakref.ref(container)
