@@ -21,58 +21,30 @@ import zlib
 from pathlib import Path
 
 import h5py
-import jax
-import ml_dtypes
 import numpy as np
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files import read, save, save_safetensors
+from nbmodule.files import read, save_safetensors
+from tests.files.make_fixture import FOLDER
 from tests.files.trees import equal
 
 MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
 
 
-def make_tree() -> dict:
-    """A small tree with a leaf of every sort."""
-    numbers = np.random.default_rng(0)
-    return {
-        "linear0": {
-            "w": numbers.standard_normal((16, 8)).astype(np.float32),
-            "b": np.zeros(8, np.float32),
-        },
-        "half": numbers.standard_normal(33).astype(ml_dtypes.bfloat16),
-        "nibbles": np.arange(-8, 8).astype(ml_dtypes.int4),
-        "flags": np.array([True, False, True]),
-        "empty": np.zeros((0, 3), np.int16),
-        "key": jax.random.key(1),
-        "count": 7,
-        "name": "adam",
-        "a/b": np.float64(2.5),
-        "level": {},
-    }
-
-
 def make_files(folder: Path) -> dict[str, bytes]:
     """Files to damage, by kind; those that begin with `indexed` have checksums."""
-    tree, buffers, files = make_tree(), {"bn": {"mean": np.ones(4, np.float32)}}, {}
-    path = folder / "made.h5"
-    for name, options in {
-        "plain": {},
-        "packed": {"packed": True},
-        "gzip": {"compression": 1},
-    }.items():
-        big = {"table": np.arange(4000, dtype=np.int32)} if name == "gzip" else {}
-        save(path, tree | big, buffers=buffers, metadata={"epoch": 1}, **options)
-        files[f"indexed {name}"] = path.read_bytes()
+    path, files = folder / "made.h5", {}
+    for name in ("plain", "packed", "gzip"):
+        files[f"indexed {name}"] = (FOLDER / f"format_1_{name}.h5").read_bytes()
+        path.write_bytes(files[f"indexed {name}"])
         with h5py.File(path, "r+"):
             pass
         files[f"plain {name}"] = path.read_bytes()
+    filters = {"compression": "gzip", "shuffle": True, "fletcher32": True}
     for version in ("earliest", "latest"):
         with h5py.File(path, "w", libver=version) as file:
             file["linear0/w"], file["linear0/b"] = np.ones((16, 8), np.float32), np.zeros(8)
-            file.create_dataset(
-                "packed", data=np.arange(4000), compression="gzip", shuffle=True, fletcher32=True
-            )
+            file.create_dataset("packed", data=np.arange(4000), **filters)
             file["text"], file["z"], file["same"] = "text", np.ones(3, complex), file["linear0/w"]
         files[f"foreign {version}"] = path.read_bytes()
     path = folder / "made.safetensors"
@@ -87,44 +59,34 @@ def damage(data: bytes, rng: random.Random) -> bytes:
     """Change a file as disks, networks and bad copies do, once or some times."""
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        at, length = rng.randrange(max(1, len(changed))), rng.choice((1, 2, 8, 64, 512, 4096))
-        match rng.randrange(9):
-            case 0 | 1:
+        length = rng.choice((1, 2, 8, 64, 512, 4096))
+        at, source = (rng.randrange(max(1, len(changed))) for _ in range(2))
+        part = changed[at : at + length]
+        match rng.choice(("bits", "bits", "cut", "zeros", "ones", "remove", "insert", "copy")):
+            case "bits":
                 for _ in range(rng.choice((1, 1, 3, 20))):
                     changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
-            case 2:
+            case "cut":
                 del changed[at:]
-            case 3:
-                other = rng.randrange(len(changed))
-                changed[at], changed[other] = changed[other], changed[at]
-            case 4:
-                changed[at : at + length] = bytes(len(changed[at : at + length]))
-            case 5:
-                changed[at : at + length] = b"\xff" * len(changed[at : at + length])
-            case 6:
+            case "zeros":
+                changed[at : at + length] = bytes(len(part))
+            case "ones":
+                changed[at : at + length] = b"\xff" * len(part)
+            case "remove":
                 del changed[at : at + length]
-            case 7:
+            case "insert":
                 changed[at:at] = rng.randbytes(length)
-            case _:
-                source = rng.randrange(len(changed))
-                changed[at : at + length] = changed[source : source + length][
-                    : len(changed[at : at + length])
-                ]
-        if not changed:
-            changed = bytearray(b"\0")
+            case "copy":
+                changed[at : at + length] = changed[source : source + length][: len(part)]
+        changed = changed or bytearray(1)
     return bytes(changed)
 
 
 INTEGERS = (0, 1, -1, 7, 1 << 20, 10**15, (1 << 63) - 1, 1 << 64, 10**400)
 VALUES = (*INTEGERS, 0.5, None, True, "x", [], {}, [[]], float("inf"))
 TEXTS = ("float64", "int4", "text", "none", "group", "", "a/" * 200, "__packed__/index")
-INDICES = (
-    b"[" * 100_000,
-    b'{"rows":[' + b"[]," * 100_000 + b"0]}",
-    b"\xff" * 100,
-    b"",
-    b"1" * 5000,
-)
+ROWS = b'{"rows":[' + b"[]," * 100_000 + b"0]}"
+INDICES = (b"[" * 100_000, ROWS, b"\xff" * 100, b"", b"1" * 5000)
 
 
 def damage_json(value, rng: random.Random):
@@ -133,9 +95,7 @@ def damage_json(value, rng: random.Random):
         key = rng.choice(list(value))
         new = {k: v for k, v in value.items() if k != key or rng.random() < 0.9}
         if rng.random() < 0.1:
-            new[rng.choice(list(value)) + rng.choice(("", "/x", "%2F", "/../..", "\0"))] = value[
-                key
-            ]
+            new[key + rng.choice(("", "/x", "%2F", "/../..", "\0"))] = value[key]
         elif key in new:
             new[key] = damage_json(value[key], rng)
         return new
@@ -147,25 +107,46 @@ def damage_json(value, rng: random.Random):
     return rng.choice(VALUES)
 
 
-def forge(data: bytes, rng: random.Random) -> bytes:
-    """Change the index of a file with an index, and make all of its checksums right again, as an attacker
-    would.
-    """
+def with_index(data: bytes, change) -> bytes:
+    """A file with another index, all of its checksums right, as an attacker would make it."""
     begin, length = struct.unpack("<QQ", data[-40:-24])
-    index = json.loads(data[begin : begin + length])
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        index["rows"] = damage_json(index["rows"], rng)
-    text = json.dumps(index).encode()
-    if rng.random() < 0.05:
-        text = rng.choice(INDICES)
+    text = change(json.loads(data[begin : begin + length]))
     head = struct.pack("<QQI", begin, len(text), zlib.crc32(text))
     return data[:begin] + text + head + struct.pack("<I", zlib.crc32(head)) + MAGIC
+
+
+def forge(data: bytes, rng: random.Random) -> bytes:
+    """Damage the index of a file behind its checksums."""
+
+    def change(index):
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            index["rows"] = damage_json(index["rows"], rng)
+        return rng.choice(INDICES) if rng.random() < 0.05 else json.dumps(index).encode()
+
+    return with_index(data, change)
 
 
 def load_all(path: Path):
     """Everything that a file holds."""
     contents = read(path)
     return {name: getattr(contents, name) for name in ("variables", "buffers", "metadata")}
+
+
+def outcome_of(path: Path, original) -> str:
+    """Whether a file loads equal or otherwise or is refused, and any other error."""
+    try:
+        outcome = "equal" if equal(load_all(path), original) else "other"
+    except FileFormatError:
+        outcome = "refused"
+    except Exception as error:  # noqa: BLE001  (anything else is what is looked for; the file is kept)
+        return f"{type(error).__name__}: {error}"[:200]
+    try:
+        read(path, mmap=True)
+    except FileFormatError:
+        pass
+    except Exception as error:  # noqa: BLE001
+        return f"mapped: {type(error).__name__}: {error}"[:200]
+    return outcome
 
 
 def main() -> None:
@@ -176,14 +157,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--kind", default="")
     options = parser.parse_args()
-    files = {
-        name: data for name, data in make_files(options.folder).items() if options.kind in name
-    }
-    path, rng, outcomes = (
-        options.folder / "damaged.h5",
-        random.Random(options.seed),
-        collections.Counter(),
-    )
+    made = make_files(options.folder)
+    files = {name: data for name, data in made.items() if options.kind in name}
+    path, rng = options.folder / "damaged.h5", random.Random(options.seed)
+    outcomes = collections.Counter[str]()
     originals, bad, slowest = {}, [], (0.0, "")
     for name, data in files.items():
         path.write_bytes(data)
@@ -192,34 +169,18 @@ def main() -> None:
     others = [name for name in files if not name.startswith("indexed")]
     for number in range(options.count):
         name = rng.choice(indexed if indexed and (not others or rng.random() < 0.7) else others)
-        forged = name in indexed and rng.random() < 0.3
-        changed = (forge if forged else damage)(files[name], rng)
+        is_forged = name in indexed and rng.random() < 0.3
+        changed = (forge if is_forged else damage)(files[name], rng)
         path.unlink(missing_ok=True)  # a map of the last one may be open
         path.write_bytes(changed)
         begin = time.process_time()
-        try:
-            found = load_all(path)
-            outcome = "equal" if equal(found, originals[name]) else "other"
-        except FileFormatError:
-            outcome = "refused"
-        except Exception as error:  # noqa: BLE001  (anything else is what is looked for; the file is kept)
-            outcome = f"{type(error).__name__}: {error}"[:200]
-        seconds = time.process_time() - begin
-        slowest = max(slowest, (seconds, f"{name} {number}"))
-        kind = "forged" if forged else name
+        outcome = outcome_of(path, originals[name])
+        slowest = max(slowest, (time.process_time() - begin, f"{name} {number}"))
+        kind = "forged" if is_forged else name
         outcomes[f"{kind}: {outcome}"] += 1
-        harmless = outcome in ("equal", "refused") or (
-            outcome == "other" and (forged or name not in indexed)
-        )
-        if not harmless:
+        may_differ = is_forged or name not in indexed
+        if outcome not in ("equal", "refused", *(["other"] if may_differ else [])):
             bad.append(f"{kind} {number}: {outcome}")
-            (options.folder / f"bad-{number}").write_bytes(changed)
-        try:
-            read(path, mmap=True)
-        except FileFormatError:
-            pass
-        except Exception as error:  # noqa: BLE001
-            bad.append(f"{kind} {number} mapped: {type(error).__name__}: {error}"[:200])
             (options.folder / f"bad-{number}").write_bytes(changed)
     # `ru_maxrss` of a process begins with that of the one it was forked from; the kernel's own mark
     # begins anew.

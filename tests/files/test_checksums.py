@@ -12,7 +12,7 @@ import pytest
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files import read, save
-from nbmodule.files.checksums import MAGIC
+from tests.files.damage_files import with_index
 
 
 def index_of(data: bytes) -> tuple[int, dict]:
@@ -20,15 +20,19 @@ def index_of(data: bytes) -> tuple[int, dict]:
     return begin, json.loads(data[begin : begin + length])
 
 
+def rewrite(path: Path, data: bytes) -> None:
+    path.unlink()  # its last map may be open
+    path.write_bytes(data)
+
+
 def forge(path: Path, change: Any) -> None:
     """Change the index of a file, and make its checksums right again."""
-    data = path.read_bytes()
-    begin, index = index_of(data)
-    text = change(index)
-    text = text if isinstance(text, bytes) else json.dumps(index).encode()
-    head = struct.pack("<QQI", begin, len(text), zlib.crc32(text))
-    path.unlink()
-    path.write_bytes(data[:begin] + text + head + struct.pack("<I", zlib.crc32(head)) + MAGIC)
+
+    def as_text(index: dict) -> bytes:
+        text = change(index)
+        return text if isinstance(text, bytes) else json.dumps(text or index).encode()
+
+    rewrite(path, with_index(path.read_bytes(), as_text))
 
 
 @pytest.fixture
@@ -55,30 +59,21 @@ def test_the_index_says_where_each_array_lies_and_its_checksum(path):
     assert row["crc"] == zlib.crc32(np.arange(6.0).tobytes())
 
 
-@pytest.mark.parametrize("at", [-40, -32, -24, -20])
-def test_a_damaged_footer_is_told(path, at):
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        *((at, "the footer at its end is damaged") for at in (-40, -32, -24, -20)),
+        ("index", r"the index at byte \d+ is damaged"),
+        ("array", r'cannot load "/b" of .*w\.h5: its bytes have changed'),
+    ],
+)
+def test_a_damaged_byte_is_told_with_its_place(path, place, message):
     data = bytearray(path.read_bytes())
+    begin, index = index_of(bytes(data))
+    at = {"index": begin + 20, "array": index["rows"][1]["offset"]}.get(place, place)
     data[at] ^= 1
-    path.write_bytes(data)
-    refused(path, "the footer at its end is damaged")
-
-
-def test_a_damaged_index_is_told_with_its_place(path):
-    data = bytearray(path.read_bytes())
-    begin, _ = index_of(bytes(data))
-    data[begin + 20] ^= 1
-    path.write_bytes(data)
-    refused(path, f"the index at byte {begin} is damaged")
-
-
-def test_a_damaged_array_is_named(path):
-    data = bytearray(path.read_bytes())
-    _, index = index_of(bytes(data))
-    data[index["rows"][1]["offset"]] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(
-        FileFormatError, match=r'cannot load "/b" of .*w\.h5: its bytes have changed'
-    ):
+    rewrite(path, data)
+    with pytest.raises(FileFormatError, match=message):
         read(path)
 
 
@@ -161,8 +156,7 @@ def test_a_compressed_array_that_is_damaged_is_named_mapped_or_not(tmp_path):
         offset = file["w"].id.get_chunk_info(0).byte_offset
     data = bytearray(path.read_bytes())
     data[offset + 50] ^= 4
-    path.unlink()
-    path.write_bytes(data)
+    rewrite(path, data)
     refused(path, r'"/w"')
 
 
@@ -181,8 +175,7 @@ def test_an_index_of_packed_arrays_made_to_harm_is_refused(tmp_path, entry):
     row = next(row for row in index["rows"] if row["path"] == "__packed__/index")
     old = data[row["offset"] : row["offset"] + row["size"]]
     new = json.dumps({"w": entry}).encode().ljust(len(old))
-    path.unlink()
-    path.write_bytes(data.replace(old, new))
+    rewrite(path, data.replace(old, new))
 
     def right_checksum(index):
         next(row for row in index["rows"] if row["path"] == "__packed__/index")["crc"] = zlib.crc32(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,26 +84,6 @@ def test_values_lists_and_shared_tensors_are_read(tmp_path, protocol):
     assert variables["7"].tolist() == [0, 0] and variables["size"] == {"0": 2, "1": 3}
 
 
-def test_a_changed_byte_of_a_storage_is_refused(tmp_path):
-    path = tmp_path / "w.pt"
-    torch.save({"layer.w": torch.full((64,), 3.0)}, path)
-    data = bytearray(path.read_bytes())
-    data[data.index(np.full(64, 3.0, np.float32).tobytes()) + 5] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(nb.FileFormatError, match=r'"/layer/w" has changed since .*CRC'):
-        nb.load(path)
-
-
-def test_no_prefix_of_a_file_loads(tmp_path):
-    path = tmp_path / "w.pt"
-    torch.save({"w": torch.ones(4)}, path)
-    data = path.read_bytes()
-    for length in range(2, len(data), 7):
-        path.write_bytes(data[:length])
-        with pytest.raises(nb.FileFormatError, match="cannot load"):
-            read(path)
-
-
 def test_a_file_of_an_older_pytorch_is_refused_with_a_fix(tmp_path):
     path = tmp_path / "w.pt"
     torch.save({"w": torch.ones(4)}, path, _use_new_zipfile_serialization=False)
@@ -111,8 +92,8 @@ def test_a_file_of_an_older_pytorch_is_refused_with_a_fix(tmp_path):
 
 
 # -- crafted files --
-def protocol_2(body: bytes) -> bytes:
-    return b"\x80\x02" + body + b"."
+def pickled(value: Any) -> bytes:
+    return pickle.dumps(value, 2)[2:-1]
 
 
 def string(text: str) -> bytes:
@@ -124,25 +105,26 @@ def tensor(*, count: int, offset: int, shape: tuple, stride: tuple) -> bytes:
     """The pickle operations of one float32 tensor of storage "0"."""
 
     def row(items):
-        return b"(" + b"".join(pickle.dumps(item, 2)[2:-1] for item in items) + b"t"
+        return b"(" + b"".join(pickled(item) for item in items) + b"t"
 
     storage = b"(" + string("storage") + b"ctorch\nFloatStorage\n" + string("0") + string("cpu")
-    storage += pickle.dumps(count, 2)[2:-1] + b"tQ"
-    arguments = storage + pickle.dumps(offset, 2)[2:-1] + row(shape) + row(stride)
+    storage += pickled(count) + b"tQ"
+    arguments = storage + pickled(offset) + row(shape) + row(stride)
     return (
         b"ctorch._utils\n_rebuild_tensor_v2\n(" + arguments + b"\x89ccollections\nOrderedDict\n)RtR"
     )
 
 
-def archive(path, body: bytes, storage: bytes = bytes(40), compression=zipfile.ZIP_STORED):
-    with zipfile.ZipFile(path, "w", compression) as file:
-        file.writestr("x/data.pkl", protocol_2(body))
-        file.writestr("x/byteorder", "little")
-        file.writestr("x/data/0", storage)
-
-
 def named(value: bytes) -> bytes:
     return b"}" + string("w") + value + b"s"
+
+
+def archive(path, body: bytes, storage: bytes = bytes(40), compression=zipfile.ZIP_STORED):
+    """Write a file of `torch.save` from the operations of its pickle."""
+    with zipfile.ZipFile(path, "w", compression) as file:
+        file.writestr("x/data.pkl", b"\x80\x02" + body + b".")
+        file.writestr("x/byteorder", "little")
+        file.writestr("x/data/0", storage)
 
 
 def nested(levels: int, leaf: bytes, *, as_list: bool = False) -> bytes:
@@ -157,84 +139,51 @@ def nested(levels: int, leaf: bytes, *, as_list: bool = False) -> bytes:
     return body
 
 
-def sparse(path):
-    indices = torch.tensor([[10**9]])
-    made = torch.sparse_coo_tensor(indices, torch.ones(1), (10,), check_invariants=False)
-    torch.save({"w": made}, path)
-
-
-def ragged(path):
-    torch.save({"w": torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])}, path)
-
-
-def quantized(path):
-    torch.save({"w": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)}, path)
-
-
-def meta(path):
-    torch.save({"w": torch.empty(10**12, device="meta")}, path)
-
-
-def cycle(path):
-    content: dict = {}
-    content["w"] = content
-    torch.save(content, path)
-
-
-CRAFTED: dict = {
-    "sparse with indices out of bounds": (sparse, "only dense tensors"),
-    "nested": (ragged, "only dense tensors"),
-    "quantized": (quantized, "_rebuild_qtensor|of the kind"),
-    "meta": (meta, "_rebuild_meta_tensor_no_storage"),
-    "cycle": (cycle, "levels lie more than"),
-    "dicts that hold each other": (
-        lambda path: archive(path, nested(26, b"}" + string("w") + b"K\x01s")),
-        "more than|claim",
+CYCLE: dict = {}
+CYCLE["w"] = CYCLE
+INDICES = torch.tensor([[10**9]])
+# What a file holds, pickled or for `torch.save`, and why it is refused.
+CRAFTED = {
+    "sparse with indices out of bounds": (
+        lambda: torch.sparse_coo_tensor(INDICES, torch.ones(1), (10,), check_invariants=False),
+        "only dense tensors",
     ),
-    "one long text on many paths": (
-        lambda path: archive(path, nested(16, string("x" * 10**6), as_list=True)),
-        "claim",
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
+        "only dense tensors",
     ),
+    "quantized": (
+        lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+        "_rebuild_qtensor|of the kind",
+    ),
+    "meta": (lambda: torch.empty(10**12, device="meta"), "_rebuild_meta_tensor_no_storage"),
+    "cycle": (lambda: CYCLE, "levels lie more than"),
+    "dicts that hold each other": (nested(26, b"}" + string("w") + b"K\x01s"), "more than|claim"),
+    "one long text on many paths": (nested(16, string("x" * 10**6), as_list=True), "claim"),
     "a buffer of a terabyte": (
-        lambda path: archive(
-            path, named(b"cbuiltins\nbytearray\n" + pickle.dumps((2**40,), 2)[2:-1] + b"R")
-        ),
+        named(b"cbuiltins\nbytearray\n" + pickled((2**40,)) + b"R"),
         "builtins.bytearray",
     ),
-    "a memo index of four billion": (
-        lambda path: archive(path, named(b"K\x01r\xff\xff\xff\xff")),
-        None,
-    ),
+    "a memo index of four billion": (named(b"K\x01r\xff\xff\xff\xff"), None),
     "a storage larger than its member": (
-        lambda path: archive(
-            path, named(tensor(count=10**9, offset=0, shape=(10**9,), stride=(1,)))
-        ),
+        named(tensor(count=10**9, offset=0, shape=(10**9,), stride=(1,))),
         "claim",
     ),
     "strides out of bounds": (
-        lambda path: archive(path, named(tensor(count=10, offset=0, shape=(2,), stride=(10,)))),
+        named(tensor(count=10, offset=0, shape=(2,), stride=(10,))),
         "claims more than the 40 bytes",
     ),
     "strides of zero": (
-        lambda path: archive(
-            path, named(tensor(count=10, offset=0, shape=(2**20, 2**20), stride=(0, 0)))
-        ),
+        named(tensor(count=10, offset=0, shape=(2**20, 2**20), stride=(0, 0))),
         "claim",
     ),
-    "code": (
-        lambda path: archive(path, named(b"cos\nsystem\n(" + string("touch harmed") + b"tR")),
-        "os.system",
-    ),
+    "code": (named(b"cos\nsystem\n(" + string("touch harmed") + b"tR"), "os.system"),
     "code by another operation": (
-        lambda path: archive(path, named(b"(" + string("touch harmed") + b"ios\nsystem\n")),
+        named(b"(" + string("touch harmed") + b"ios\nsystem\n"),
         "os.system",
     ),
-    "a deflated bomb": (
-        lambda path: archive(path, named(b"K\x01"), bytes(10**8), compression=zipfile.ZIP_DEFLATED),
-        "compressed",
-    ),
-    "a cut stack": (lambda path: archive(path, b"\x87\x87"), "damaged"),
-    "no end": (lambda path: archive(path, b"(" * 1000), "damaged|no end"),
+    "a cut stack": (b"\x87\x87", "damaged"),
+    "no end": (b"(" * 1000, "damaged|no end"),
 }
 CHILD = """
 import resource, sys
@@ -255,10 +204,10 @@ for path in sys.argv[1:]:
 @pytest.mark.skipif(sys.platform != "linux", reason="limits the address space")
 @pytest.mark.filterwarnings("ignore")  # PyTorch warns of sparse and nested tensors
 def test_crafted_files_are_refused_within_a_gigabyte_and_a_minute(tmp_path):
-    paths = []
-    for number, (write, _) in enumerate(CRAFTED.values()):
-        paths.append(tmp_path / f"{number}.pt")
-        write(paths[-1])
+    paths = [tmp_path / f"{number}.pt" for number in range(len(CRAFTED) + 1)]
+    for path, (content, _) in zip(paths, CRAFTED.values()):
+        archive(path, content) if isinstance(content, bytes) else torch.save({"w": content()}, path)
+    archive(paths[-1], named(b"K\x01"), bytes(10**8), zipfile.ZIP_DEFLATED)
     done = subprocess.run(
         [sys.executable, "-c", CHILD, *map(str, paths)],
         capture_output=True,
@@ -270,29 +219,12 @@ def test_crafted_files_are_refused_within_a_gigabyte_and_a_minute(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
-    assert len(lines) == len(CRAFTED)
-    for line, (name, (_, reason)) in zip(lines, CRAFTED.items(), strict=True):
+    reasons = {name: reason for name, (_, reason) in CRAFTED.items()}
+    reasons["a deflated bomb"] = "compressed"
+    for line, (name, reason) in zip(lines, reasons.items(), strict=True):
         if reason is None:
             assert line == "loaded", (name, line)
             continue
         assert line.startswith("refused cannot load"), (name, line)
         assert re.search(reason, line), (name, line)
     assert not (tmp_path / "harmed").exists()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_mutated_files_load_equal_or_are_refused(tmp_path, seed):
-    """A byte anywhere in the file changes: nothing but FileFormatError, and no number differs."""
-    path, rng = tmp_path / "w.pt", np.random.default_rng(seed)
-    torch.save({"a.w": torch.arange(12.0).reshape(3, 4).T, "b": torch.ones(5), "n": 3}, path)
-    data = path.read_bytes()
-    for _ in range(150):
-        changed = bytearray(data)
-        changed[rng.integers(len(data))] ^= 1 << rng.integers(8)
-        path.write_bytes(changed)
-        try:
-            variables = read(path).variables
-        except nb.FileFormatError:
-            continue
-        assert variables["a"]["w"].tolist() == np.arange(12.0).reshape(3, 4).T.tolist()
-        assert variables["b"].tolist() == [1] * 5 and variables["n"] == 3
