@@ -10,7 +10,6 @@ import pytest
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import in_background, read, save, wait_for_saving
-from nbmodule.files.background import snapshot
 from tests.files.trees import equal
 
 
@@ -59,14 +58,6 @@ def test_requests_are_written_in_their_order_and_the_barrier_waits_for_all(tmp_p
     wait_for_saving()
     assert read(tmp_path / "w0.h5").variables == {"n": 18}
     assert read(tmp_path / "w1.h5").variables == {"n": 19}
-
-
-def test_shared_arrays_are_copied_once():
-    w = np.zeros(3)
-    kept = snapshot({"a": {"w": w}, "b": w, "c": w.copy()})
-    assert kept["a"]["w"] is kept["b"]
-    assert kept["c"] is not kept["b"]
-    assert kept["b"] is not w
 
 
 def test_a_failure_is_raised_where_somebody_waits(tmp_path):
