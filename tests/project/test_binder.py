@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.project.conftest import ROOT, run
+
 BINDER = ROOT / "binder"
 
 
@@ -25,12 +25,8 @@ def test_lab_opens_on_the_first_notebook(tmp_path):
         ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("*.ipynb", ".*")
     )
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    subprocess.run(
-        [BINDER / "postBuild"],
-        cwd=tmp_path,
-        check=True,
-        env=os.environ | {"HOME": str(tmp_path), "PATH": programs},
-    )
+    env = {"HOME": str(tmp_path), "PATH": programs}
+    assert run(BINDER / "postBuild", cwd=tmp_path, env=env).returncode == 0
     config = json.loads((tmp_path / ".jupyter" / "jupyter_server_config.json").read_text())
     start = config["ServerApp"]["default_url"].removeprefix("/lab/tree/")
     assert json.loads((tmp_path / start).read_text())["nbformat"] == 4
@@ -43,24 +39,13 @@ def test_the_first_notebook_runs_in_exactly_the_environment_that_binder_installs
         tmp_path / "repo",
         ignore=shutil.ignore_patterns(".venv", "node_modules", "build", ".git", ".*_cache"),
     )
-    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True)
     python = tmp_path / "env" / "bin" / "python"
-    subprocess.run(
-        [python, "-m", "pip", "install", "--quiet", "-r", "binder/requirements.txt"],
-        cwd=tmp_path / "repo",
-        check=True,
-    )
-    missing = "import importlib.util; print([n for n in ('torch', 'flax', 'pytest') if importlib.util.find_spec(n)])"
-    assert (
-        subprocess.run(
-            [python, "-c", missing], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        == "[]"
-    )
+    install = ["-m", "pip", "install", "--quiet", "-r", "binder/requirements.txt"]
     page = tmp_path / "first.html"
-    subprocess.run(
-        [python, "tools/make_page.py", "notebooks/01_first_model.py", page],
-        cwd=tmp_path / "repo",
-        check=True,
-    )
+    make = ["tools/make_page.py", "notebooks/01_first_model.py", page]
+    for command in ([sys.executable, "-m", "venv", tmp_path / "env"], [python, *install]):
+        assert run(*command, cwd=tmp_path / "repo").returncode == 0
+    missing = "import importlib.util; print([n for n in ('torch', 'flax', 'pytest') if importlib.util.find_spec(n)])"
+    assert run(python, "-c", missing).stdout.strip() == "[]"
+    assert run(python, *make, cwd=tmp_path / "repo").returncode == 0
     assert "nbm-view" in page.read_text()

@@ -5,15 +5,12 @@ what it must say.
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.project.conftest import ROOT, run
 
 HEAD = """
 from __future__ import annotations
@@ -175,15 +172,8 @@ def said(tmp_path_factory):
         json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"})
     )
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
-    done = subprocess.run(
-        [*command, "-p", str(folder)],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        timeout=230,
-        check=False,
-    )
+    env = {"PYTHONPATH": str(ROOT)}
+    done = run(*command, "-p", str(folder), cwd=folder, env=env, timeout=230)
     messages = json.loads(done.stdout)["generalDiagnostics"]
     return by_line((each["range"]["start"]["line"], each["message"]) for each in messages)
 
@@ -215,15 +205,8 @@ def test_every_mistake_is_caught(said):
 def said_by_mypy(tmp_path_factory):
     """The same lines under mypy; it reads the package from its source, which takes long."""
     folder = folder_with_lines(tmp_path_factory)
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--cache-dir", str(folder), "user.py"],
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env=os.environ | {"MYPYPATH": str(ROOT)},
-        timeout=600,
-        check=False,
-    )
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(folder), "user.py"]
+    done = run(*command, cwd=folder, env={"MYPYPATH": str(ROOT)}, timeout=600)
     messages = re.finditer(r"^user\.py:(\d+): (?:error|note): (.*)$", done.stdout, re.MULTILINE)
     return by_line((int(each[1]) - 1, each[2]) for each in messages)
 

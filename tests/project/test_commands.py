@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.project.conftest import ROOT, run
 from tools.layers import LEVEL
 
 from compiler import knows
 
-ROOT = Path(__file__).parents[2]
 PLUGINS = os.pathsep.join([str(ROOT / "tests" / "plugins"), os.environ.get("PYTHONPATH", "")])
 
 
@@ -28,18 +28,18 @@ def make():
         pytest.skip("make is missing: `sudo apt-get install make`")
 
     def dry_run(*arguments: str) -> str:
-        done = subprocess.run(
-            ["make", "--dry-run", "--always-make", "--no-print-directory", *arguments],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-            env=dict(os.environ) | {"MAKEFLAGS": ""},
-        )
+        command = ["make", "--dry-run", "--always-make", "--no-print-directory", *arguments]
+        done = run(*command, env={"MAKEFLAGS": ""})
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     return dry_run
+
+
+def pytest_in(folder: Path, *options: str, **env: str) -> str:
+    """The last line of a run of pytest on a folder of its own."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    return run(*command, "--rootdir", folder, folder, cwd=folder, env=env).stdout.splitlines()[-1]
 
 
 def test_the_readme_names_the_two_commands_and_the_demo():
@@ -47,17 +47,10 @@ def test_the_readme_names_the_two_commands_and_the_demo():
     assert {"make lab", "make test", "make demo"} <= set(re.findall(r"make \w+", text))
 
 
-def test_each_command_of_the_readme_is_one_of_make(make):
-    for command in re.findall(r"(?:`|^)make (\w+)", (ROOT / "README.md").read_text(), re.M):
-        make(command)
-
-
-def test_each_command_that_make_lists_can_be_planned(make):
-    helped = subprocess.run(
-        ["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout
-    for command in re.findall(r"^make (\w+)", helped, re.M):
-        make(command)
+def test_each_command_of_the_readme_and_of_the_help_can_be_planned(make):
+    for text in ((ROOT / "README.md").read_text(), run("make", "help").stdout):
+        for command in re.findall(r"(?:`|^)make (\w+)", text, re.M):
+            make(command)
 
 
 def test_lab_installs_what_notebooks_need_and_passes_flags_on(make):
@@ -82,10 +75,8 @@ def test_a_test_run_calls_no_sudo(make):
 
 
 def test_the_smoke_suite_has_a_file_of_each_room():
-    files = subprocess.run(
-        ["make", "-s", "smoke-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    files = [name for name in files if not name.startswith("--deselect=")]
+    listed = run("make", "-s", "smoke-files").stdout.split()
+    files = [name for name in listed if not name.startswith("--deselect=")]
     assert [name for name in files if not (ROOT / name).exists()] == []
     packages = {folder.name for folder in (ROOT / "tests").iterdir() if folder.name in LEVEL}
     assert {name.split("/")[1] for name in files} >= packages - {
@@ -105,20 +96,14 @@ def test_only_tests_of_browsers_and_kernels_are_tried_again(tmp_path):
         "def test_core(): assert False\n"
         "def test_of_a_kernel(shared_kernel): assert False\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "patience", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-        env=os.environ | {"NBMODULE_RERUNS": "2", "PYTHONPATH": PLUGINS},
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1].startswith("2 failed, 2 rerun")
+    last = pytest_in(tmp_path, "-p", "patience", NBMODULE_RERUNS="2", PYTHONPATH=PLUGINS)
+    assert last.startswith("2 failed, 2 rerun")
 
 
 def test_tests_that_a_shell_starts_in_the_background_press_the_interrupt_key_all_the_same():
     test = "tests/live/test_interrupt.py::test_the_first_press_ends_the_loop_at_the_next_boundary"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
-    done = subprocess.run(
-        ["sh", "-c", '"$@" & wait $!', "sh", *command], cwd=ROOT, capture_output=True, text=True
-    )
+    done = run("sh", "-c", '"$@" & wait $!', "sh", *command)
     assert done.stdout.splitlines()[-1].startswith("1 passed"), done.stdout
 
 
@@ -136,11 +121,7 @@ def test_the_collector_looks_through_what_the_tests_of_one_file_have_made(tmp_pa
         "def test_what_a_test_makes_is_freed():\n"
         "    gone = weakref.ref(Node())\n    gc.collect()\n    assert gone() is None\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "heap", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path],
-        cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": PLUGINS},
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1].startswith("3 passed"), done.stdout
+    assert pytest_in(tmp_path, "-p", "heap", PYTHONPATH=PLUGINS).startswith("3 passed")
 
 
 def test_tests_are_compiled_with_little_effort_and_as_for_users_in_one_process(run_python):
@@ -193,9 +174,7 @@ def test_an_environment_that_is_up_to_date_is_left_alone(tmp_path):
     stamp.touch()
 
     def plan() -> str:
-        return subprocess.run(
-            ["make", "--dry-run", "demo"], cwd=tmp_path, capture_output=True, text=True, check=True
-        ).stdout
+        return run("make", "--dry-run", "demo", cwd=tmp_path).stdout
 
     assert "pip install" not in plan()
     os.utime(tmp_path / "pyproject.toml", (stamp.stat().st_mtime + 10,) * 2)

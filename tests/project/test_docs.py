@@ -8,13 +8,13 @@ import inspect
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.project.conftest import ROOT, run
+
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
 RULES = ["color-contrast", "label", "button-name", "link-name", "image-alt", "svg-img-alt", "aria-roles", "aria-required-attr",
          "aria-required-children", "aria-required-parent", "aria-valid-attr", "aria-valid-attr-value", "aria-hidden-focus",
@@ -41,11 +41,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "_build", "reference", "jupyter_execute", "*.ipynb", ".*", "__pycache__"
         )
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    done = subprocess.run(
-        [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html", folder / "docs", folder / "built"],
-        capture_output=True, text=True, check=False, cwd=folder,
-        env=os.environ | {"NBMODULE_DOCS_EXECUTION": "force", "NBMODULE_DOCS_NOT_EXECUTED": "notebooks/* views/*", "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])},
-    )  # fmt: skip
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
+    env = {
+        "NBMODULE_DOCS_EXECUTION": "force",
+        "NBMODULE_DOCS_NOT_EXECUTED": "notebooks/* views/*",
+        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
+    }
+    done = run(*command, folder / "docs", folder / "built", cwd=folder, env=env)
     assert done.returncode == 0, done.stderr[-4000:]
     return folder / "built"
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.project.conftest import ROOT, run
+
 GENERATED = {"package-lock.json", "LICENSE"}
 
 # Brackets around one letter keep this file from holding what it looks for.
@@ -30,13 +30,8 @@ MARKS = re.compile(r"\b(?:TOD[O]|FIXM[E]|XX[X]|HAC[K])\b")
 def kept_files() -> list[Path]:
     """What git keeps or would keep; without git, what a source archive holds."""
     if shutil.which("git") and (ROOT / ".git").exists():
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout.split("\0")
+        command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+        listed = run(*command).stdout.split("\0")
     else:
         skipped = {".venv", "node_modules", "build", "dist", ".git", "__pycache__"}
         listed = [
@@ -121,6 +116,6 @@ def test_a_place_on_one_machine_is_recognized(line, is_wrong):
 )
 def test_ruff_finds_nothing_to_say(arguments):
     command = [sys.executable, "-m", "ruff", *arguments, "--output-format=concise", "."]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = run(*command)
     if done.returncode:
         pytest.fail(f"`make format` mends most of it:\n{done.stdout}{done.stderr}", pytrace=False)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
-from pathlib import Path
 
 import nbformat.v4
 import pytest
 
+from tests.project.conftest import run
 from tools.make_page import loaded_from_outside, page_of
-
-ROOT = Path(__file__).parents[2]
 
 
 def notebook_with_output(data: dict[str, str]):
@@ -74,13 +71,8 @@ def test_an_address_that_is_not_fetched_is_let_pass(html):
 
 def run_command(folder, source):
     (folder / "small.py").write_text(source)
-    return subprocess.run(
-        [sys.executable, "-m", "tools.make_page", folder / "small.py", folder / "small.html"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "tools.make_page", folder / "small.py", folder / "small.html"]
+    return run(*command)
 
 
 def test_the_command_runs_a_notebook_and_leaves_its_widgets_out(tmp_path):

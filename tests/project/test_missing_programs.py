@@ -4,7 +4,6 @@ skipped.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.project.conftest import ROOT, run
+
 BASICS = ["bash", "cat", "dirname", "env", "mkdir", "rm", "sh", "true"]
 
 
@@ -121,22 +121,8 @@ def test_a_person_who_asks_for_the_programs_gets_them(machine):
 def test_a_test_whose_program_is_missing_is_skipped_or_fails_where_nothing_may_be(
     tmp_path, require_all, outcome
 ):
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "-k",
-            "types_hold",
-            "tests/views/page/test_node.py",
-        ],
-        cwd=ROOT,
-        env=os.environ | {"PATH": str(tmp_path), "NBMODULE_REQUIRE_ALL": require_all},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-k", "types_hold"]
+    env = {"PATH": str(tmp_path), "NBMODULE_REQUIRE_ALL": require_all}
+    done = run(*command, "tests/views/page/test_node.py", env=env)
     assert outcome in done.stdout.splitlines()[-1]
     assert "node or npm is missing: `sudo apt-get install nodejs npm`" in done.stdout
