@@ -66,23 +66,26 @@ WITHOUT_EFFECT = {
 }  # adds one number to all scores of a query, which the softmax takes off
 
 
-class ReturnsJax(nb.Initializer):
-    def create_variables(
-        self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None
-    ):
-        return 0.1 * jax.random.normal(key, var_shape)
+def initializer(make: Callable[..., Any], base: type = nb.Initializer) -> Any:
+    """An initializer whose `create_variables` gives `make(shape, key)`."""
+
+    class Made(base):
+        def create_variables(
+            self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None
+        ):
+            return make(var_shape, key)
+
+    return Made()
 
 
-class ReturnsNumPy(nb.Initializer):
-    def create_variables(self, var_shape, device, fan_out=None, fan_in=None, dtype=None):
-        return np.random.default_rng(0).normal(size=var_shape) * 0.1
+def older(make: Callable[..., Any], base: type = nb.Initializer) -> Any:
+    """The same of the older form, which is given no key; `make` takes a shape."""
 
+    class Made(base):
+        def create_variables(self, var_shape, dev, fan_out=None, fan_in=None):
+            return make(var_shape)
 
-class ReturnsBox(nb.Initializer):
-    def create_variables(
-        self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None, *, key=None
-    ):
-        return nb.Parameter(0.1 * jax.random.normal(key, var_shape))
+    return Made()
 
 
 class HandsOn(nb.Initializer):
@@ -95,21 +98,22 @@ class Draws(nb.Initializer):
         return np.random.default_rng(np.asarray(key)).normal(size=shape) * 0.1
 
 
-class OfAnotherFamily:
-    """Not one of ours: it has the method that counts."""
-
-    def create_variables(self, var_shape, dev, fan_out=None, fan_in=None):
-        return np.linspace(-0.3, 0.4, int(np.prod(var_shape))).reshape(var_shape)
+def drawn(shape: tuple[int, ...], key: Any) -> jax.Array:
+    return 0.1 * jax.random.normal(key, shape)
 
 
 FORMS: dict[str, Any] = {
     "an initializer of ours": nb.RandomNormal(0.0, 0.1),
-    "create_variables that returns a JAX array": ReturnsJax(),
-    "create_variables of the older form that returns a NumPy array": ReturnsNumPy(),
-    "create_variables that returns a box": ReturnsBox(),
+    "create_variables that returns a JAX array": initializer(drawn),
+    "create_variables that returns a box": initializer(lambda *args: nb.Parameter(drawn(*args))),
+    "create_variables of the older form that returns a NumPy array": older(
+        lambda shape: np.random.default_rng(0).normal(size=shape) * 0.1
+    ),
     "create_variables that hands on to ours": HandsOn(),
     "draw": Draws(),
-    "an object of another family": OfAnotherFamily(),
+    "an object of another family": older(
+        lambda shape: np.linspace(-0.3, 0.4, int(np.prod(shape))).reshape(shape), object
+    ),
     "a function": lambda key, shape, dtype: 0.1 * jax.random.normal(key, shape, dtype),
     "one of jax.nn.initializers": jax.nn.initializers.normal(0.1),
     "a constant of jax.nn.initializers": jax.nn.initializers.constant(0.2),
@@ -191,37 +195,22 @@ def test_a_function_of_jax_gives_its_own_numbers_for_the_shape_of_the_weight():
     )
 
 
-@pytest.mark.parametrize(
-    "form", [form for form in FORMS if FORMS[form].__class__ is not ReturnsBox]
-)
+@pytest.mark.parametrize("form", [form for form in FORMS if not form.endswith("a box")])
 def test_dtype_and_device_of_the_layer_hold_for_every_form(form):
-    layer = nb.Linear(
-        3, 2, weight_initializer=FORMS[form], dtype=jnp.bfloat16, device=jax.devices()[0]
-    )
-    assert layer.weight.dtype == jnp.bfloat16 and layer.weight.value.dtype == jnp.bfloat16
-    assert layer.weight.device == jax.devices()[0]
+    device = jax.devices()[0]
+    weight = nb.Linear(3, 2, weight_initializer=FORMS[form], dtype="bfloat16", device=device).weight
+    assert (weight.dtype, weight.value.dtype, weight.device) == (jnp.bfloat16, jnp.bfloat16, device)
 
 
-def test_a_box_is_taken_as_it_is():
+def test_a_box_is_taken_as_it_is_and_whole_numbers_become_weights_that_train():
     box = nb.Parameter(np.ones((2, 3), "f"))
-
-    class Shares(nb.Initializer):
-        def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
-            return box
-
-    assert nb.Linear(3, 2, weight_initializer=Shares(), dtype=jnp.bfloat16).weight is box
+    shared = initializer(lambda shape, key: box)
+    assert nb.Linear(3, 2, weight_initializer=shared, dtype=jnp.bfloat16).weight is box
     assert box.dtype == jnp.float32
-
-
-def test_whole_numbers_become_weights_that_train():
-    layer = nb.Linear(3, 2, weight_initializer=OfIntegers())
+    integers = older(lambda shape: np.arange(np.prod(shape)).reshape(shape))
+    layer = nb.Linear(3, 2, weight_initializer=integers)
     assert layer.weight.dtype == FLOAT
     np.testing.assert_array_equal(layer.v.w, np.arange(6).reshape(2, 3))
-
-
-class OfIntegers(nb.Initializer):
-    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
-        return np.arange(np.prod(var_shape)).reshape(var_shape)
 
 
 def test_a_value_that_is_given_is_not_drawn():
@@ -232,47 +221,35 @@ def test_a_value_that_is_given_is_not_drawn():
     np.testing.assert_array_equal(layer.v.w, np.ones((2, 3)))
 
 
-class OfAnotherShape(nb.Initializer):
-    def create_variables(self, var_shape, device=None, fan_out=None, fan_in=None, dtype=None):
-        return np.ones(var_shape[::-1])
-
-
-def test_an_initializer_of_another_shape_is_refused_and_named():
-    with pytest.raises(
-        nb.ShapeError,
-        match=r"Linear: weight_initializer: OfAnotherShape.create_variables must give .* \[2, 3\]; it gave \[3, 2\]",
-    ):
-        nb.Linear(3, 2, weight_initializer=OfAnotherShape())
-    layer = nb.Linear(3, 2, weight_initializer=lambda key, shape, dtype: jnp.ones(shape[::-1]))
-    with pytest.raises(
-        nb.ShapeError,
-        match=r"cannot draw a variable of shape \[2, 3\].*gave an array of shape \[3, 2\]",
-    ):
-        layer.weight.value
-
-
-def test_an_initializer_that_gives_nothing_is_refused():
-    class Forgets(nb.Initializer):
-        def create_variables(self, var_shape, device=None):
-            del var_shape, device
-
-    with pytest.raises(
-        nb.ArgumentTypeError,
-        match=r"Forgets.create_variables must give an array or a variable; it gave NoneType",
-    ):
-        nb.Linear(3, 2, weight_initializer=Forgets())
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            older(lambda shape: np.ones(shape[::-1])),
+            r"Linear: weight_initializer: Made.create_variables must give .* \[2, 3\]; it gave \[3, 2\]",
+        ),
+        (
+            lambda key, shape, dtype: jnp.ones(shape[::-1]),
+            r"cannot draw a variable of shape \[2, 3\].*gave an array of shape \[3, 2\]",
+        ),
+        (
+            older(lambda shape: None),
+            r"Made.create_variables must give an array or a variable; it gave NoneType",
+        ),
+    ],
+)
+def test_an_initializer_that_gives_something_else_is_refused_and_named(given, message):
+    with pytest.raises((nb.ShapeError, nb.ArgumentTypeError), match=message):
+        nb.Linear(3, 2, weight_initializer=given).weight.value
 
 
 # -- what is no array --
-@pytest.mark.parametrize(
-    "wrong", ["text", ["a", "b"], {"a": 1}, None], ids=["text", "texts", "dict", "none"]
-)  # lists of numbers are taken
+@pytest.mark.parametrize("wrong", ["text", ["a", "b"], {"a": 1}, None], ids=repr)
 @pytest.mark.parametrize("name", LAYERS)
 def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
     make, inputs = LAYERS[name]
-    with pytest.raises(
-        nb.ArgumentTypeError, match=rf"must be an array, got {type(wrong).__name__}"
-    ):
+    message = rf"must be an array, got {type(wrong).__name__}"  # lists of numbers are taken
+    with pytest.raises(nb.ArgumentTypeError, match=message):
         make()(wrong, *inputs[1:])
 
 

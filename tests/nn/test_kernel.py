@@ -1,4 +1,3 @@
-import inspect
 import traceback
 
 import jax
@@ -10,7 +9,7 @@ import nbmodule as nb
 from nbmodule.core.variables.frame import Frame
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentTypeError, ShapeError
-from nbmodule.nn.kernel import kernel, plain
+from nbmodule.nn.kernel import kernel
 from tests.nn.conftest import close
 
 from jax_settings import spelled
@@ -43,32 +42,12 @@ def test_boxes_are_taken_by_place_and_by_name():
     np.testing.assert_array_equal(affine(weight, weight), [4])
 
 
-def test_a_kind_of_box_made_later_is_a_box():
-    class Special(Parameter):
-        pass
-
-    np.testing.assert_array_equal(affine(np.ones(1, "f"), Special(jnp.array([2.0]))), [2])
-    assert isinstance(plain(Special(jnp.array([2.0]))), jax.Array)
-    assert plain(3) == 3
-
-
-def test_name_signature_and_docstring_are_those_of_the_function():
-    assert affine.__name__ == "affine"
-    assert affine.__doc__ == "Scale and shift."
-    assert list(inspect.signature(affine).parameters) == ["x", "weight", "bias", "power"]
-
-
 @pytest.mark.not_under("eager", reason="counts what is traced")
 def test_a_new_value_does_not_trace_again_and_a_new_shape_does():
     fn, traces = counted(static=("rate",))
     for shape in ((2,), (2,), (3,), (2,)):
         fn(jnp.ones(shape), 0.5)
     assert len(traces) == 2
-
-
-def test_inside_an_outer_jit_no_call_is_left():
-    jaxpr = jax.make_jaxpr(lambda x: affine(x, x, x, power=2))(jnp.ones(2))
-    assert [e.primitive.name for e in jaxpr.eqns] == ["integer_pow", "mul", "add"]
 
 
 @pytest.mark.parametrize("guarded", [False, True])
@@ -87,13 +66,6 @@ def test_a_box_has_the_value_of_its_frame():
     with Frame([(weight, jnp.array([5.0]))]):
         np.testing.assert_array_equal(affine(jnp.ones(1), weight), [5])
     np.testing.assert_array_equal(affine(jnp.ones(1), weight), [2])
-
-
-def test_transforms_pass_through():
-    gradient = jax.grad(lambda w: affine(jnp.ones(3), w, power=2).sum())(jnp.ones(3))
-    np.testing.assert_array_equal(gradient, 1)
-    rows = jax.vmap(affine, (0, None))(jnp.ones((4, 3)), jnp.full(3, 2.0))
-    np.testing.assert_array_equal(rows, np.full((4, 3), 2))
 
 
 def test_a_list_of_static_values_is_taken_as_a_tuple():

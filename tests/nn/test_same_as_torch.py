@@ -3,6 +3,8 @@
 A row is the name, sizes, shapes or arrays of inputs, and options.
 """
 
+import re
+
 import numpy as np
 import pytest
 
@@ -23,8 +25,9 @@ def norm(n, **options):
 
 def recur(name, **options):
     layers = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
-    state = [(layers, 2, 4)] * (2 if name == "LSTM" else 1)
-    return row(name, (3, 4), (2, 5, 3), *state, **options)
+    is_cell, count = name.endswith("Cell"), 2 if name.startswith("LSTM") else 1
+    state = [(2, 4) if is_cell else (layers, 2, 4)] * count
+    return row(name, (3, 4), (2, 3) if is_cell else (2, 5, 3), *state, **options)
 
 
 CASES = [
@@ -49,6 +52,12 @@ CASES = [
     recur("LSTM", num_layers=2, bidirectional=True),
     recur("LSTM", bidirectional=True, with_bias=False),
     recur("GRU", num_layers=2, bidirectional=True),
+    recur("RNNCell", nonlinearity="relu"),
+    *(
+        recur(f"{kind}Cell", with_bias=with_bias)
+        for kind in ("RNN", "LSTM", "GRU")
+        for with_bias in (True, False)
+    ),
 ]
 
 
@@ -61,6 +70,9 @@ def theirs(name, sizes, options):
     if name in ("RNN", "LSTM", "GRU"):
         options["batch_first"] = True
     return getattr(torch.nn, name)(*sizes, **options)
+
+
+RECURRENT = re.compile("RNN|LSTM|GRU")
 
 
 def with_state(layer, x, *state):
@@ -77,11 +89,13 @@ def channels_last(module, x):
 def test_outputs_and_gradients_are_those_of_torch(name, sizes, inputs, options, mode, draws):
     inputs = [draws.normal(1, 1, x).astype("f") if isinstance(x, tuple) else x for x in inputs]
     calls = {}
-    if name in ("RNN", "LSTM", "GRU"):
+    if RECURRENT.match(name):
         calls = {"ours": with_state, "call": with_state}
     elif "Norm" in name or options.get("axis") == -1:
         calls = {"call": channels_last}
     layer = getattr(nb, name)(*sizes, **options)
     if hasattr(layer, "running_mean") and layer.running_mean is not None:
         layer(inputs[0])  # statistics of its own
-    layers_agree(layer.train(mode), theirs(name, sizes, options).train(mode), *inputs, **calls)
+    other = theirs(name, sizes, options)
+    assert {*layer.state_dict(), "num_batches_tracked"} >= set(other.state_dict())
+    layers_agree(layer.train(mode), other.train(mode), *inputs, **calls)
