@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule import errors
-
-from jax_settings import spelled
+from tests.nn.conftest import assert_refused, refused_rows
 
 REFUSED = r"""
 ReLU(slope=1) -> ArgumentTypeError: ReLU.* got an unexpected keyword argument 'slope'
@@ -144,14 +142,6 @@ NAMES |= {name: getattr(nb, name) for name in nb.__all__}
 NAMES |= {"HEADS": nb.MultiHeadAttention(8, 2), "NAMED": nb.Sequential({"last": nb.ReLU()})}
 
 
-def rows():
-    text = REFUSED.strip().replace("\n    ->", " ->")
-    return [tuple(line.split(" -> ")) for line in text.splitlines()]
-
-
-@pytest.mark.parametrize(("call", "wanted"), rows())
-def test_bad_input_is_refused_in_one_line(call, wanted):
-    kind, message = wanted.split(": ", 1)
-    with pytest.raises(getattr(errors, kind), match=spelled(message)) as caught:
-        eval(call, dict(NAMES))
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize(("call", "wanted", "names"), refused_rows(REFUSED, NAMES))
+def test_bad_input_is_refused_in_one_line(call, wanted, names):
+    assert_refused(call, wanted, names)

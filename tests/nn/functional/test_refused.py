@@ -8,10 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule import errors
 from nbmodule.nn import functional as F
-
-from jax_settings import spelled
+from tests.nn.conftest import assert_refused, refused_rows
 
 REFUSED = r"""
 # activations
@@ -247,21 +245,9 @@ irfft(ones(1, complex))
 dct(ones(4), type=5) -> ArgumentError: dct: type must be 1, 2, 3 or 4, got 5
 dct(ones(1), type=1) -> ShapeError: type 1 needs two values at least on axis 0, got float32\[1\]
 """
+NAMES = {**vars(F), "jax": jax, "jnp": jnp, "np": np, "ones": jnp.ones, "zeros": jnp.zeros}
 
 
-def rows():
-    names = {**vars(F), "jax": jax, "jnp": jnp, "np": np, "ones": jnp.ones, "zeros": jnp.zeros}
-    for line in REFUSED.strip().replace("\n    ->", " ->").splitlines():
-        if " -> " in line:
-            call, wanted = line.split(" -> ")
-            yield pytest.param(call, wanted, dict(names), id=call)
-        elif not line.startswith("#"):
-            exec(line, names)
-
-
-@pytest.mark.parametrize(("call", "wanted", "names"), list(rows()))
+@pytest.mark.parametrize(("call", "wanted", "names"), refused_rows(REFUSED, NAMES))
 def test_what_makes_no_sense_is_refused_in_one_line(call, wanted, names):
-    kind, message = wanted.split(": ", 1)
-    with pytest.raises(getattr(errors, kind), match=spelled(message)) as caught:
-        eval(call, names)
-    assert "\n" not in str(caught.value)
+    assert_refused(call, wanted, names)
