@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -63,11 +63,10 @@ class Compiled:
         """Run the call, with all that it changes in its stateful objects."""
         outputs, objects = self._run(call, self.step)
         if not objects:
-            return outputs
-        outputs, contents = outputs
-        for obj, content in zip(objects, contents, strict=True):
-            _set_content(obj, _map_leaves(_value_of, content))
-        return _with_objects(outputs, objects)
+            return outputs[0]
+        outputs, contents = _opened(outputs, objects)
+        _set_contents(objects, contents)
+        return outputs
 
     def lower(self, call: ModuleCall) -> None:
         """Compile for the arguments of the call; nothing is run, and no variable changes."""
@@ -80,16 +79,15 @@ class Compiled:
         number.
         """
         stateful = stateful_objects(call)
-        objects = [obj for obj in stateful if not is_stateful(obj)]
-        contents = [_content(obj) for obj in objects]
+        objects = _holders([obj for obj in stateful if not is_stateful(obj)])
         known = tuple(obj for obj in stateful if is_stateful(obj))
         args, kwargs, static = call.args, call.kwargs, self.static
         numbers = static.among(len(args))
         args = tuple(StaticLeaf(x) if i in numbers else x for i, x in enumerate(args))
         kwargs = {name: StaticLeaf(x) if name in static.names else x for name, x in kwargs.items()}
         if objects:
-            args, kwargs = _with_numbers((args, kwargs), objects)
-        return (call.module, call.v, (contents, known), args, kwargs), objects
+            args, kwargs = _numbered((args, kwargs), objects)
+        return (call.module, call.v, (_contents(objects), known), args, kwargs), objects
 
     def _run(self, call: ModuleCall, fn: Callable[..., Any]) -> tuple[Any, list[Any]]:
         arguments, objects = self.arguments(call)
@@ -126,29 +124,18 @@ def _step(
     """Run the eager stages of a call; this is the function that is compiled.
 
     Objects that JAX does not know hold traced values meanwhile, and afterwards their former
-    content.
+    content: no traced value may stay in an object of the user.
     """
-    args = tuple(map(_value_of, args))
-    kwargs = {name: _value_of(x) for name, x in kwargs.items()}
-    contents, objects = stateful[0], now.objects
-    if not contents:
-        return _run_inside(module, v, args, kwargs)
-    # No traced value may stay in an object of the user after the trace.
-    before = [_shallow_copy(obj) for obj in objects]
-    args, kwargs = _with_objects((args, kwargs), objects)
+    objects = now.objects
+    before = list(map(_shallow_copy, objects))
+    args, kwargs = _opened((args, kwargs), objects)
     try:
-        for obj, content in zip(objects, contents, strict=True):
-            _set_content(obj, _map_leaves(_value_of, content))
-        outputs = _run_inside(module, v, args, kwargs)
-        return _with_numbers(outputs, objects), [_content(obj) for obj in objects]
+        _set_contents(objects, _opened(stateful[0], objects))
+        call = ModuleCall(module, type(module)._run, args, kwargs, v)
+        outputs = enter(call, inner_stages(call))
+        return _numbered(outputs, objects), _contents(objects)
     finally:
-        for obj, content in zip(objects, before, strict=True):
-            _set_content(obj, content)
-
-
-def _run_inside(module: Any, v: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    call = ModuleCall(module, type(module)._run, args, kwargs, v)
-    return enter(call, inner_stages(call))
+        _set_contents(objects, before)
 
 
 @shortened
@@ -219,17 +206,28 @@ def stateful_objects(call: ModuleCall) -> tuple[Any, ...]:
 
 
 # Stateful objects that JAX does not know: dicts, Containers, lists, plain objects
-def _map_leaves(fn: Callable[[Any], Any], tree: object) -> Any:
-    return jax.tree.map(
-        fn, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (Number, StaticLeaf))
-    )
+def _holders(objects: list[Any]) -> list[Any]:
+    """Return the objects and the dicts within them, each once: all stay the objects they are."""
+    found: dict[int, Any] = {}
+    waiting = list(objects)
+    for obj in waiting:  # grows
+        if id(obj) not in found:
+            found[id(obj)] = obj
+            content = _shallow_copy(obj)
+            items = content.values() if isinstance(content, dict) else content
+            waiting += [item for item in items if isinstance(item, Mapping)]
+    return list(found.values())
 
 
-def _value_of(leaf: Any) -> Any:
-    return leaf.value if isinstance(leaf, StaticLeaf) else leaf
+def _shallow_copy(obj: object) -> Any:
+    """Return the content of an object in a dict or list of its own."""
+    if isinstance(obj, list):
+        return list(obj)
+    return dict(obj if isinstance(obj, Mapping) else vars(obj))
 
 
-def _with_numbers(tree: object, objects: list[Any]) -> Any:
+def _numbered(tree: object, objects: Sequence[Any]) -> Any:
+    """Return a tree with numbers in place of these objects."""
     numbers = {id(obj): Number(i) for i, obj in enumerate(objects)}
     return jax.tree.map(
         lambda leaf: numbers.get(id(leaf), leaf),
@@ -238,38 +236,38 @@ def _with_numbers(tree: object, objects: list[Any]) -> Any:
     )
 
 
-def _with_objects(tree: object, objects: list[Any]) -> Any:
-    return _map_leaves(lambda leaf: objects[leaf.number] if type(leaf) is Number else leaf, tree)
-
-
-def _shallow_copy(obj: object) -> Any:
-    """Return the content of an object in a dict or list of its own."""
-    if isinstance(obj, Mapping):
-        return {key: _shallow_copy(x) if isinstance(x, Mapping) else x for key, x in obj.items()}
-    return list(obj) if isinstance(obj, list) else dict(vars(obj))
-
-
-def _content(obj: object) -> Any:
-    """Return the content as JAX takes it: arrays and numbers are values, all else is static."""
+def _contents(objects: Sequence[Any]) -> list[Any]:
+    """Return the contents as JAX takes them: arrays and numbers are values, all else is static."""
 
     def leaf(x: Any) -> Any:
         is_value = isinstance(x, _NUMBERS) or (hasattr(x, "shape") and not is_stateful(x))
         return x if is_value else StaticLeaf(x)
 
-    return jax.tree.map(leaf, _shallow_copy(obj), is_leaf=is_stateful)
+    contents = _numbered(list(map(_shallow_copy, objects)), objects)
+    return jax.tree.map(leaf, contents, is_leaf=is_stateful)
 
 
-def _set_content(obj: Any, content: Any) -> None:
-    """Set the content of an object; dicts within it stay the objects they are."""
-    if isinstance(obj, list):
-        obj[:] = content
-        return
-    current = obj if isinstance(obj, Mapping) else vars(obj)
-    for key in [key for key in current if key not in content]:
-        del current[key]  # type: ignore[attr-defined]
-    for key, value in content.items():
-        inner = current.get(key) if isinstance(value, Mapping) else None
-        if isinstance(inner, Mapping):
-            _set_content(inner, value)
-        elif key not in current or current[key] is not value:
-            current[key] = value  # type: ignore[index]
+def _opened(tree: object, objects: Sequence[Any]) -> Any:
+    """Return a tree with the objects in place of their numbers, and static leaves by value."""
+
+    def leaf(x: Any) -> Any:
+        if type(x) is Number:
+            return objects[x.number]
+        return x.value if isinstance(x, StaticLeaf) else x
+
+    return jax.tree.map(
+        leaf, tree, is_leaf=lambda x: is_stateful(x) or isinstance(x, (Number, StaticLeaf))
+    )
+
+
+def _set_contents(objects: Sequence[Any], contents: Sequence[Any]) -> None:
+    for obj, content in zip(objects, contents, strict=True):
+        if isinstance(obj, list):
+            obj[:] = content
+            continue
+        current: Any = obj if isinstance(obj, Mapping) else vars(obj)
+        for key in current.keys() - content.keys():
+            del current[key]
+        for key, value in content.items():
+            if key not in current or current[key] is not value:
+                current[key] = value
