@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,6 @@ from nbmodule.core.compiled.call import Entry
 from nbmodule.core.compiled.jit import Jit
 from nbmodule.core.compiled.key import (
     SETTINGS,
-    CallArguments,
     CallKey,
     Signature,
     StaticArgument,
@@ -30,7 +29,7 @@ from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import Hole, is_stateful
-from nbmodule.core.transforms.options import argument_names, refuse_call_options
+from nbmodule.core.transforms.options import argument_names, of_forward, refuse_call_options
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
 LONGEST = 60
@@ -141,18 +140,20 @@ def explain_retrace(fn: Callable[..., Any], /, *args: object, **kwargs: object) 
     step, args, kwargs, module = _compiled(fn, args, kwargs)
     inner = fn.fn if isinstance(fn, Jit) and is_module(fn.fn) else fn
     name = getattr(inner, "__qualname__", None) or type(inner).__name__
-    call, key, entry = step.expected(args, kwargs)
-    labels = _leaf_names(call, step.fn, module)
+    key, entry = step.expected(args, kwargs)
     traces, first = step.traces, step.count - len(step.traces) + 1
 
-    def facts_of(trace: Entry) -> Facts:
-        return _facts(trace.key, zip(trace.guards.texts, trace.captured), labels)
+    def facts_of(key: CallKey, captured: Iterable[tuple[str, Signature]]) -> Facts:
+        return _facts(key, captured, _arguments(key, step.fn, module))
+
+    def facts_of_trace(trace: Entry) -> Facts:
+        return facts_of(trace.key, zip(trace.guards.texts, trace.captured))
 
     def changes_since(trace: Entry) -> tuple[RetraceCause, ...]:
         captured, causes = _check_guards(trace)
         if entry is None:
-            return causes + _changes(facts_of(trace), _facts(key, captured, labels))
-        return _changes(facts_of(trace), facts_of(entry)) or causes
+            return causes + _changes(facts_of_trace(trace), facts_of(key, captured))
+        return _changes(facts_of_trace(trace), facts_of_trace(entry)) or causes
 
     used = [i for i, trace in enumerate(traces) if entry and trace.guards is entry.guards]
     earlier = traces[: used[0]] if used else traces
@@ -194,91 +195,62 @@ def _compiled(
     )
 
 
-def _leaf_names(call: CallArguments, fn: Callable[..., Any], module: Any) -> dict[int, str]:
-    """Return the user's name for each leaf of the arguments, such as `x` or `batch['rows']`."""
-    leaves, tree = _marked_leaves(call.form, range(call.form.num_leaves))
-    args, kwargs = tree.unflatten(range(len(leaves)))
+# Facts: the keys of a trace, by subject
+def _arguments(key: CallKey, fn: Callable[..., Any], module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each array, stateful object and static value among the arguments of a call, with the
+    user's name for it, such as `x` or `batch['rows']`.
+    """
+    args, kwargs = key.form.unflatten(key.arrays or ())
     names = argument_names(fn, len(args))
     if module is not None:  # the arguments of `compiling._step`
         owner, v, stateful, inner, kwargs = args
         args = owner, v, stateful, *inner
-        names = argument_names(type(module)._run, len(inner) + 1)[1:]
-        names = [type(module).__name__, "v", "stateful", *names]
-    labels: dict[int, str] = {}
+        names = [type(module).__name__, "v", "stateful"]
+        names += argument_names(of_forward(module), len(inner))
     for name, value in (*zip(names, args), *kwargs.items()):
-        for path, number in jax.tree_util.tree_leaves_with_path(value):
-            labels[number] = f"{name}{jax.tree_util.keystr(path)}"
-    return labels
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_mark):
+            yield f"{name}{jax.tree_util.keystr(path)}", leaf
 
 
-def _marked_leaves(form: Any, arrays: Iterable[Any]) -> tuple[list[Any], Any]:
-    """Return arrays, stateful objects and static values of arguments, and their structure."""
-    return jax.tree.flatten(form.unflatten(arrays), is_leaf=is_mark)
-
-
-# Facts: the keys of a trace, by subject
 def _facts(
-    key: CallKey, captured: Iterable[tuple[str, Signature]], labels: Mapping[int, str]
+    key: CallKey, captured: Iterable[tuple[str, Signature]], arguments: Iterable[tuple[str, Any]]
 ) -> Facts:
     """Return the content of the keys of a call."""
     facts: Facts = {}
-    object_labels = {}
-    for i, leaf in enumerate(_marked_leaves(key.form, key.arrays or ())[0]):
-        label = labels.get(i, f"[{i}]")
+    holes: dict[int, str] = {}
+    for label, leaf in arguments:
         if isinstance(leaf, Hole):
-            object_labels.setdefault(leaf.number, label)
+            holes.setdefault(leaf.number, label)
         elif isinstance(leaf, StaticArgument):
-            facts["argument", str(leaf.name)] = (_text(leaf.value), leaf)
+            facts["argument", label] = (_text(leaf.value), leaf)
         else:
             weak = " from a Python number" if getattr(leaf, "weak_type", False) else ""
             facts["argument", label] = (describe_shape(leaf) + weak, leaf)
-    objects = [(object_labels.get(i, f"argument {i}"), s) for i, s in enumerate(key.objects)]
-    for label, (structure, shapes, layouts) in (*objects, *captured):
-        names, variables = [label], [structure]
-        if isinstance(structure, Structure):
-            names = [joined(label, ".".join(map(entry_text, k.path))) for k in structure.keys]
-            variables = structure.variables
-            facts |= _structure_facts(label, structure, names)
-        for name, (cls, frozen), (shape, dtype) in zip(names, variables, shapes):
-            text = f"{cls.__name__} {describe_shape(jax.ShapeDtypeStruct(shape, dtype))}"
-            facts["", name] = (text + " frozen" * frozen,) * 2
-        if layouts is not None:
-            facts["sharding of", label] = ("", layouts)
+    objects = [(label, key.objects[number]) for number, label in holes.items()]
+    for label, signature in (*objects, *captured):
+        facts |= _object_facts(label, *signature)
     facts["", "tracking"] = ("off" if key.tracker is None else "on", key.tracker)
     for name, value in zip(SETTINGS, key.settings):
         facts["JAX's setting", name] = (str(value), str(value))
     return facts
 
 
-def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> Facts:
-    """Follow the references of a structure from its root, and describe each object and attribute.
-
-    Args:
-        label: The name of the root.
-        structure: The table of objects.
-        names: The name of each variable.
+def _object_facts(label: str, structure: Any, shapes: Sequence[Any], layouts: Any) -> Facts:
+    """Describe a stateful object: each module and attribute, by the references between them from
+    the root, and each variable.
     """
-    facts: Facts = {}
-    paths, waiting = {0: label}, [0]
-
-    def describe(location: str, reference: Any) -> None:
-        if isinstance(reference, Static):
-            facts["", location] = (_text(reference.value), reference)
-            return
-        category, number = reference[:2]
-        if category == "variable":
-            if number < len(names) and names[number] != location:
-                facts["", location] = (f"the variable {names[number]}", reference)
-        elif category == "object" and number in paths:
-            facts["", location] = (f"the same as {paths[number]}", reference)
-        elif category == "object":
-            paths[number] = location
-            waiting.append(number)
-        elif category == "bound":
-            facts["", location] = (f"a {number.__name__} of the model", number)
-
-    while waiting:
-        path = paths[number := waiting.pop()]
+    facts: Facts = {("sharding of", label): ("", layouts)}
+    is_variable = not isinstance(structure, Structure)
+    keys = ((),) if is_variable else [map(entry_text, key.path) for key in structure.keys]
+    variables = [structure] if is_variable else structure.variables
+    names = [joined(label, ".".join(key)) for key in keys]
+    for name, (cls, frozen), (shape, dtype) in zip(names, variables, shapes):
+        text = f"{cls.__name__} {describe_shape(jax.ShapeDtypeStruct(shape, dtype))}"
+        facts["", name] = (text + " frozen" * frozen,) * 2
+    paths = {} if is_variable else {0: label}
+    waiting = list(paths)
+    for number in waiting:  # grows
+        path = paths[number]
         cls, header, *parts = structure.objects[number]
         facts["", path] = (cls.__name__, (cls.__qualname__, id(cls)))
         if header is not None:
@@ -286,7 +258,20 @@ def _structure_facts(label: str, structure: Structure, names: Sequence[str]) -> 
         transparent = (getattr(cls, "_listed", None), "_nbm.variables")
         for name, reference in parts:
             name = str(name.value) if isinstance(name, Static) else name
-            describe(path if name in transparent else joined(path, name), reference)
+            place = path if name in transparent else joined(path, name)
+            if isinstance(reference, Static):
+                facts["", place] = (_text(reference.value), reference)
+                continue
+            category, target = reference[:2]
+            if category == "variable" and target < len(names) and names[target] != place:
+                facts["", place] = (f"the variable {names[target]}", reference)
+            elif category == "object" and target in paths:
+                facts["", place] = (f"the same as {paths[target]}", reference)
+            elif category == "object":
+                paths[target] = place
+                waiting.append(target)
+            elif category == "bound":
+                facts["", place] = (f"a {target.__name__} of the model", target)
     return facts
 
 
@@ -339,12 +324,11 @@ def _changes(before: Facts, after: Facts) -> tuple[RetraceCause, ...]:
     changed alike in several modules is listed once.
     """
     differing = [key for key in before | after if before.get(key) != after.get(key)]
-    replaced = {path for what, path in differing if not what}
+    replaced = tuple(f"{path}." for what, path in differing if not what)
     groups: dict[tuple[str, str | None, str | None], list[str]] = {}
     for what, path in differing:
-        parts, is_of_module = path.split("."), what.endswith(" of")
-        above = {".".join(parts[:end]) for end in range(1, len(parts) + is_of_module)}
-        if not above & replaced:
+        is_of_module = what.endswith(" of")
+        if not (f"{path}." if is_of_module else path).startswith(replaced):
             old, new = (facts.get((what, path), (None,))[0] for facts in (before, after))
             subject = what if is_of_module else f"{what} {path}".strip()
             groups.setdefault((subject, old, new), []).append(path)

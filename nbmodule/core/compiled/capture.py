@@ -19,7 +19,8 @@ import sysconfig
 import types
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from operator import getitem, methodcaller
 from typing import Any, NamedTuple
 
@@ -129,6 +130,17 @@ def _inner_of(cls: type) -> dict[str, str]:
     return {"fn": ""} if hasattr(cls, "_is_jit") else _INNER.get(cls, {})
 
 
+class _Link(NamedTuple):
+    """A step from one object to the next."""
+
+    path: Path
+    is_named: bool = True
+    """Whether the code names what it leads to: a first trace need not begin again for that."""
+    value: Any = GONE
+    """What it leads to, where that is at hand."""
+    parts: frozenset[int] = frozenset()
+
+
 class Search:
     """All stateful objects that a function reaches by name, and the graph of what leads to them.
 
@@ -138,179 +150,35 @@ class Search:
     """
 
     def __init__(self, fn: Any, arguments: Iterable[Any] = ()) -> None:
-        self.nodes: dict[int, _Node] = {}
-        self.matches: list[_Node] = []
+        root = _Node(fn, Path("", fn, ()), True, frozenset())
+        self.nodes: dict[int, _Node] = {id(fn): root}
+        self.matches: list[_Node] = [root] if is_stateful(fn) else []
         """Nodes of stateful objects, those with the shortest paths first."""
-        self.is_whole = True
         self._waiting: deque[_Node] = deque()
-        root = self.nodes[id(fn)] = _Node(fn, Path("", fn, ()), True, frozenset())
-        if is_stateful(fn):
-            self.matches.append(root)
-        self._expand(root)
-        # Layers draw from the default stream without a name of it in the user's code.
-        state = Path("the default random stream", random.default, ((getattr, "state"),))
-        self._reach(root, state, False)
-        self._making_of(random.default, root)
-        # Interventions read variables of their own, which the open tracker holds.
-        steps = ((getattr, "tracker"), (_apply, methodcaller("variables")))
-        for i in range(0 if now.tracker is None else len(now.tracker.variables())):
-            self._reach(root, Path("an intervention", now, (*steps, (getitem, i))), False)
-        for obj in arguments:
-            self._code_of(obj, root)
-        while self._waiting:
-            if len(self.nodes) > MOST_VISITED:
-                self.is_whole = False
-                break
-            self._expand(self._waiting.popleft())
+        self._follow(root, chain(_links(root), _unnamed(), *map(_code, arguments)))
+        while self._waiting and len(self.nodes) <= MOST_VISITED:
+            node = self._waiting.popleft()
+            self._follow(node, _links(node))
+        self.is_whole = not self._waiting
 
-    def _reach(
-        self,
-        source: _Node,
-        path: Path,
-        is_named: bool,
-        value: Any = GONE,
-        parts: frozenset[int] = frozenset(),
-    ) -> None:
-        value, parts = path.value() if value is GONE else value, parts or source.parts
-        # A part of a model is reached with the model, whose structure is guarded as a whole.
-        if value is GONE or _is_leaf(type(value)) or id(value) in parts:
-            return
-        node = self.nodes.get(id(value))
-        if node is None:
-            if isinstance(value, types.ModuleType):
-                return
-            node = self.nodes[id(value)] = _Node(value, path, is_named, parts)
-            if is_stateful(value):
-                self.matches.append(node)
-                self._code_of(value, node)
-            else:
+    def _follow(self, source: _Node, links: Iterable[_Link]) -> None:
+        for path, is_named, value, parts in links:
+            value = path.value() if value is GONE else value
+            parts, is_named = parts or source.parts, is_named and source.is_named
+            # A part of a model is reached with the model, whose structure is guarded as a whole.
+            if value is GONE or _is_leaf(type(value)) or id(value) in parts:
+                continue
+            node = self.nodes.get(id(value))
+            if node is None:
+                if isinstance(value, types.ModuleType):
+                    continue
+                node = self.nodes[id(value)] = _Node(value, path, is_named, parts)
                 self._waiting.append(node)
-        node.is_named = node.is_named or is_named
-        node.edges.setdefault((id(source.value), path.steps[-1]), (source, path))
+                if is_stateful(value):
+                    self.matches.append(node)
+            node.is_named = node.is_named or is_named
+            node.edges.setdefault((id(source.value), path.steps[-1]), (source, path))
 
-    def _step(self, node: _Node, text: str, *steps: Step, is_named: bool = True) -> None:
-        self._reach(node, node.path.then(text, *steps), node.is_named and is_named)
-
-    def _expand(self, node: _Node) -> None:
-        value, cls = node.value, type(node.value)
-        if cls is types.FunctionType:
-            self._function(node)
-        elif issubclass(cls, type):
-            self._class(node)
-        elif is_stateful(value):
-            self._code_of(value, node)
-        elif issubclass(cls, (list, tuple, dict)):
-            self._items(node)
-        elif inner := _inner_of(cls):
-            for name, text in inner.items():
-                is_self = name == "__self__" and node.path.text
-                self._step(node, "." * bool(is_self) + text, (getattr, name))
-        elif _lists_variables(cls):
-            for i in range(len(value.variables)):
-                self._step(
-                    node, f".variables[{i}]", (getattr, "variables"), (getitem, i), is_named=False
-                )
-        elif _is_of_library(cls.__module__) and cls is not types.SimpleNamespace:
-            if callable(value) and callable(getattr(value, "__wrapped__", None)):
-                self._step(node, "", (getattr, "__wrapped__"))
-        else:
-            self._attributes(node)
-            self._step(node, "", (_apply, type))
-
-    def _function(self, node: _Node) -> None:
-        """Closure, defaults and, of the user's functions, globals that the code names."""
-        fn, path = node.value, node.path
-        start = path._replace(text=f"{path.text} > " if path.text else "")
-        paths = [
-            start.then(name, (_closure, i))
-            if path.steps
-            else Path(name, fn.__closure__[i], ((getattr, "cell_contents"),))
-            for i, name in enumerate(fn.__code__.co_freevars)
-        ]
-        defaults = [("__defaults__", i, f"default {i}") for i in range(len(fn.__defaults__ or ()))]
-        defaults += [("__kwdefaults__", name, name) for name in fn.__kwdefaults__ or ()]
-        paths += [
-            start.then(text, (getattr, owner), (getitem, key)) for owner, key, text in defaults
-        ]
-        for path in paths:
-            self._reach(node, path, node.is_named)
-        # Globals of a library lead through the whole library, and nobody rebinds them to models. By
-        # its file, since code that is run with `exec` may have the module name of a library.
-        if fn.__code__.co_filename.startswith(_LIBRARIES):
-            return
-        names = names_in(fn.__code__)
-        for name in sorted(names & fn.__globals__.keys()):
-            self._global(node, Path(name, fn.__globals__, ((getitem, name),)), names, 4)
-
-    def _global(self, node: _Node, path: Path, names: frozenset[str], depth: int) -> None:
-        """A global, or of a Python module of the user the attributes that the code names."""
-        value = path.value()
-        if not isinstance(value, types.ModuleType):
-            self._reach(node, path, node.is_named, value)
-        elif depth and not _is_of_library(value.__name__):
-            for name in names & vars(value).keys():
-                self._global(node, path.then(f".{name}", (_attribute, name)), names, depth - 1)
-
-    def _class(self, node: _Node) -> None:
-        """Methods, properties and shared values of a user's class and of its bases."""
-        for i, base in enumerate(node.value.__mro__):
-            if _is_of_library(base.__module__):
-                continue
-            if i:
-                self._step(node, "", (getattr, "__mro__"), (getitem, i))
-                continue
-            start = Path(f"{node.path.text or base.__name__}.", weakref.ref(base), (_TARGET,))
-            for name, value in list(vars(base).items()):
-                if name not in _NO_PATHS:
-                    path = start.then(name, (_attribute, name))
-                    self._reach(node, path, node.is_named and not callable(value), value)
-
-    def _making_of(self, stream: Any, node: _Node) -> None:
-        """The number of keys that a stream has given for initial values is not part of its
-        state.
-        """
-        steps = (_TARGET, (_attribute, "_making"), (getattr, "count"))
-        self._reach(node, Path("a random stream", weakref.ref(stream), steps), False)
-
-    def _items(self, node: _Node) -> None:
-        value = node.value
-        if isinstance(value, dict) and getattr(value, "_link", None) is not None:
-            linked = ((getattr, "_link"), (getattr, "module"), _TARGET)
-            self._step(node, "", *linked)
-            return
-        for key, item in list(value.items()) if isinstance(value, dict) else enumerate(value):
-            if type(item) not in _LEAF_TYPES:
-                path = node.path.then(f"[{key!r}]", (getitem, key))
-                self._reach(node, path, node.is_named, item)
-        self._attributes(node)
-
-    def _attributes(self, node: _Node) -> None:
-        dot = "." if node.path.text else ""
-        for name, item in list(vars_of(node.value).items()):
-            if type(item) not in _LEAF_TYPES:
-                path = node.path.then(dot + name, (_attribute, name))
-                self._reach(node, path, node.is_named, item)
-
-    def _code_of(self, obj: Any, node: _Node) -> None:
-        """Code of a model names objects too: methods of its classes, hooks, functions it holds."""
-        if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
-            return
-        plan = plan_of(obj)
-        modules = (obj, *plan.modules)
-        parts = frozenset(map(id, (*modules, *plan.variables)))
-        for part in modules:
-            if "_making" in vars(part):
-                self._making_of(part, node)
-            cls = Path(type(part).__name__, weakref.ref(type(part)), (_TARGET,))
-            self._reach(node, cls, False)
-            start = Path(f"{type(part).__name__}.", weakref.ref(part), (_TARGET,))
-            for i in range(1, len(functions_of(part))):
-                self._reach(node, start.then("hook", (_apply, functions_of), (getitem, i)), False)
-            for name, value in list(vars(part).items()):
-                if name != "_nbm" and not _is_leaf(type(value)) and not is_stateful(value):
-                    self._reach(node, start.then(name, (_attribute, name)), False, value, parts)
-
-    # -- results --
     def seeds(self) -> list[Any]:
         """Return the objects that the code names: a first trace need not begin again for each."""
         return [node.value for node in self.matches if node.is_named]
@@ -321,6 +189,126 @@ class Search:
         return sorted(holders, key=lambda obj: -len(variables_of(obj)))
 
 
+# -- where objects lead ----------------------------------------------------------------------------
+def _links(node: _Node) -> Iterator[_Link]:
+    """Yield all links from an object."""
+    value, path, cls = node.value, node.path, type(node.value)
+    if cls is types.FunctionType:
+        yield from _names(value, path)
+    elif issubclass(cls, type):
+        yield from _class_items(value, path)
+    elif is_stateful(value):
+        yield from _code(value)
+    elif issubclass(cls, dict) and getattr(value, "_link", None) is not None:  # `v` of a model
+        yield _Link(path.then("", (getattr, "_link"), (getattr, "module"), _TARGET))
+    elif issubclass(cls, (list, tuple, dict)):
+        for key, item in list(value.items()) if isinstance(value, dict) else enumerate(value):
+            if type(item) not in _LEAF_TYPES:
+                yield _Link(path.then(f"[{key!r}]", (getitem, key)), True, item)
+        yield from _attributes(value, path)
+    elif inner := _inner_of(cls):
+        for name, text in inner.items():
+            is_self = name == "__self__" and path.text
+            yield _Link(path.then("." * bool(is_self) + text, (getattr, name)))
+    elif _lists_variables(cls):
+        for i in range(len(value.variables)):
+            steps = (getattr, "variables"), (getitem, i)
+            yield _Link(path.then(f".variables[{i}]", *steps), False)
+    elif _is_of_library(cls.__module__) and cls is not types.SimpleNamespace:
+        if callable(value) and callable(getattr(value, "__wrapped__", None)):
+            yield _Link(path.then("", (getattr, "__wrapped__")))
+    else:
+        yield from _attributes(value, path)
+        yield _Link(path.then("", (_apply, type)))
+
+
+def _unnamed() -> Iterator[_Link]:
+    """Yield what a trace may use without a name of it in the user's code: the default random
+    stream, of which layers draw, and the variables of interventions, which the open tracker holds.
+    """
+    state = Path("the default random stream", random.default, ((getattr, "state"),))
+    yield _Link(state, False)
+    yield _making_of(random.default)
+    steps = ((getattr, "tracker"), (_apply, methodcaller("variables")))
+    for i in range(0 if now.tracker is None else len(now.tracker.variables())):
+        yield _Link(Path("an intervention", now, (*steps, (getitem, i))), False)
+
+
+def _names(fn: types.FunctionType, path: Path) -> Iterator[_Link]:
+    """Yield the closure, the defaults and, of the user's functions, globals that the code names."""
+    start = path._replace(text=f"{path.text} > " if path.text else "")
+    for i, name in enumerate(fn.__code__.co_freevars):
+        if path.steps:
+            yield _Link(start.then(name, (_closure, i)))
+        else:
+            yield _Link(Path(name, (fn.__closure__ or ())[i], ((getattr, "cell_contents"),)))
+    for i in range(len(fn.__defaults__ or ())):
+        yield _Link(start.then(f"default {i}", (getattr, "__defaults__"), (getitem, i)))
+    for name in fn.__kwdefaults__ or ():
+        yield _Link(start.then(name, (getattr, "__kwdefaults__"), (getitem, name)))
+    # Globals of a library lead through the whole library, and nobody rebinds them to models. By
+    # its file, since code that is run with `exec` may have the module name of a library.
+    if not fn.__code__.co_filename.startswith(_LIBRARIES):
+        names = names_in(fn.__code__)
+        for name in sorted(names & fn.__globals__.keys()):
+            yield from _globals(Path(name, fn.__globals__, ((getitem, name),)), names, 4)
+
+
+def _globals(path: Path, names: frozenset[str], depth: int) -> Iterator[_Link]:
+    """Yield a global, or of a Python module of the user the attributes that the code names."""
+    value = path.value()
+    if not isinstance(value, types.ModuleType):
+        yield _Link(path, True, value)
+    elif depth and not _is_of_library(value.__name__):
+        for name in names & vars(value).keys():
+            yield from _globals(path.then(f".{name}", (_attribute, name)), names, depth - 1)
+
+
+def _class_items(cls: type, path: Path) -> Iterator[_Link]:
+    """Yield methods, properties and shared values of a user's class, and its bases."""
+    if not _is_of_library(cls.__module__):
+        start = Path(f"{path.text or cls.__name__}.", weakref.ref(cls), (_TARGET,))
+        for name, value in list(vars(cls).items()):
+            if name not in _NO_PATHS:
+                yield _Link(start.then(name, (_attribute, name)), not callable(value), value)
+    for i, base in enumerate(cls.__mro__):
+        if i and not _is_of_library(base.__module__):
+            yield _Link(path.then("", (getattr, "__mro__"), (getitem, i)))
+
+
+def _attributes(value: Any, path: Path) -> Iterator[_Link]:
+    dot = "." if path.text else ""
+    for name, item in list(vars_of(value).items()):
+        if type(item) not in _LEAF_TYPES:
+            yield _Link(path.then(dot + name, (_attribute, name)), True, item)
+
+
+def _making_of(stream: Any) -> _Link:
+    """The number of keys that a stream has given for initial values is not part of its state."""
+    steps = (_TARGET, (_attribute, "_making"), (getattr, "count"))
+    return _Link(Path("a random stream", weakref.ref(stream), steps), False)
+
+
+def _code(obj: Any) -> Iterator[_Link]:
+    """Yield what the code of a model names: classes, hooks, functions and objects that it holds."""
+    if isinstance(obj, Variable) or not hasattr(obj, "_nbm"):
+        return
+    plan = plan_of(obj)
+    modules = (obj, *plan.modules)
+    parts = frozenset(map(id, (*modules, *plan.variables)))
+    for part in modules:
+        if "_making" in vars(part):
+            yield _making_of(part)
+        yield _Link(Path(type(part).__name__, weakref.ref(type(part)), (_TARGET,)), False)
+        start = Path(f"{type(part).__name__}.", weakref.ref(part), (_TARGET,))
+        for i in range(1, len(functions_of(part))):
+            yield _Link(start.then("hook", (_apply, functions_of), (getitem, i)), False)
+        for name, value in list(vars(part).items()):
+            if name != "_nbm" and not _is_leaf(type(value)) and not is_stateful(value):
+                yield _Link(start.then(name, (_attribute, name)), False, value, parts)
+
+
+# -- guards ----------------------------------------------------------------------------------------
 class ContainerSize(NamedTuple):
     """The size of a container: items count unless they are arrays, numbers or text."""
 
@@ -360,7 +348,7 @@ class Guards:
         self.sizes: list[ContainerSize] = []
         """Lists, dicts and objects on the way, with their lengths."""
         self.texts: list[str] = []
-        waiting: dict[int, _Node] = {}
+        order: list[_Node] = []
         for number, obj in enumerate(captured):
             node = search.nodes.get(id(obj))
             # After a search that was cut off, another path could change without notice.
@@ -370,13 +358,13 @@ class Guards:
             if not node.path.steps:  # the compiled function is the module itself
                 self.ends.append((node.path, number))
             self.ends += [(path, number) for _, path in node.edges.values()]
-            waiting |= {id(source.value): source for source, _ in node.edges.values()}
-        order = list(waiting.values())
+            order += [source for source, _ in node.edges.values()]
+        guarded: set[_Node] = set()
         for node in order:  # grows
-            self._guard(node)
-            sources = {id(source.value): source for source, _ in node.edges.values()}
-            order += [source for key, source in sources.items() if key not in waiting]
-            waiting |= sources
+            if node not in guarded:
+                guarded.add(node)
+                self._guard(node)
+                order += [source for source, _ in node.edges.values()]
 
     def _guard(self, node: _Node) -> None:
         value, paths = node.value, [path for _, path in node.edges.values()]

@@ -286,11 +286,11 @@ class Jit(Generic[P, R]):
 
     def expected(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, inside: bool = False
-    ) -> tuple[CallArguments, CallKey, Entry | None]:
+    ) -> tuple[CallKey, Entry | None]:
         """Return the key of a call and the trace that it would use, for `nb.explain_retrace`."""
         call = take_apart(args, kwargs, self.static)
         key = call_key(call, inside=inside)
-        return call, key, self._find(key, call.objects)[0]
+        return key, self._find(key, call.objects)[0]
 
     def _seeds(self, objects: list[Any]) -> list[Any]:
         """Return objects that a first trace will probably use: it need not begin again for each."""
@@ -440,7 +440,7 @@ class Jit(Generic[P, R]):
 
     def program_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the key of the program of a call, but for shapes."""
-        _, key, entry = self.expected(args, kwargs, inside=True)
+        key, entry = self.expected(args, kwargs, inside=True)
         return key, None if entry is None else entry.captured
 
     def compile_for(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
