@@ -274,7 +274,7 @@ class Jit(Generic[P, R]):
             except Missed as missed:
                 if missed.frame is not job.frame():
                     raise
-                captured = self._with(missed.variable, job, missed)
+                captured = self._missing(missed, job)
             else:
                 more = self._uncaptured(job) if draws else None
                 if more is None:
@@ -305,40 +305,39 @@ class Jit(Generic[P, R]):
             result.append(random.default.state)
         return result
 
-    def _with(self, variable: Variable, job: Job, missed: Missed) -> list[Any]:
-        """Return the captured objects together with those that a variable belongs to."""
+    def _with(self, job: Job, parts: Sequence[Any], missed: Missed | None = None) -> list[Any]:
+        """Return the captured objects together with those that variables or modules belong to."""
         objects, captured = job.call.objects, job.captured
-        if any(holds(obj, variable) for obj in (*objects, *captured)):
+        search, new = Search(self.fn, objects), []
+        for part in parts:
+            holders = search.holding(part)
+            if not holders and (missed is not None or not isinstance(part, Variable)):
+                raise unlocated(self.fn, part, missed)
+            # Of a module itself: what holds it may change without an effect here. A variable that
+            # was only written is no input if no name leads to it.
+            new += holders if isinstance(part, Variable) else holders[-1:]
+        found = {id(obj): obj for obj in (*captured, *new)}
+        return [obj for obj in found.values() if not any(obj is argument for argument in objects)]
+
+    def _missing(self, missed: Missed, job: Job) -> list[Any]:
+        """Return the objects to capture after a variable was read that is no input."""
+        variable, captured = missed.variable, job.captured
+        if any(holds(obj, variable) for obj in (*job.call.objects, *captured)):
             return list(captured)  # it was created meanwhile, as the state of an optimizer is
         if variable._home is not None:  # it belongs to the trace around this call
             return [*captured, variable]
-        holders = Search(self.fn, objects).holding(variable)
-        if not holders:
-            raise unlocated(self.fn, variable, missed)
-        return _joined(captured, holders, objects)
+        return self._with(job, [variable], missed)
 
     def _uncaptured(self, job: Job) -> list[Any] | None:
         """After a trace: return the objects to capture, and to trace again with; None if it used no
         others.
         """
-        objects, captured = job.call.objects, job.captured
         if not has_same_content(_lasting(job), job.variables):
-            return list(captured)
-        ids = {id(part) for obj in (*objects, *captured) for part in modules_of(obj)}
+            return list(job.captured)
+        ids = {id(part) for obj in (*job.call.objects, *job.captured) for part in modules_of(obj)}
         called = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
-        parts, new = (*job.unknown, *called), []
-        if not parts:
-            return None
-        search = Search(self.fn, objects)
-        for part in parts:
-            holders = search.holding(part)
-            if isinstance(part, Variable):  # only written: without a name it is no input
-                new += holders
-            elif holders:  # the module itself: what holds it may change without an effect here
-                new.append(holders[-1])
-            else:
-                raise unlocated(self.fn, part)
-        captured = _joined(captured, new, objects)
+        parts = (*job.unknown, *called)
+        captured = self._with(job, parts) if parts else job.captured
         return captured if len(captured) > len(job.captured) else None
 
     # -- inside other transforms --
@@ -572,30 +571,11 @@ def _lasting(job: Job) -> list[Variable]:
     return prepared_variables(objects)
 
 
-def _joined(captured: list[Any], new: list[Any], objects: list[Any]) -> list[Any]:
-    """Return the captured objects and the new ones, each once and none of the arguments."""
-    ids = set(map(id, objects))
-    return [
-        obj for obj in {id(obj): obj for obj in (*captured, *new)}.values() if id(obj) not in ids
-    ]
-
-
 @overload
 def jit(fn: Callable[P, R], **options: Any) -> Jit[P, R]: ...
 @overload
 def jit(fn: None = None, **options: Any) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
-def jit(
-    fn: Callable[..., Any] | None = None,
-    *,
-    donate: bool = False,
-    static_argnums: int | Sequence[int] | None = None,
-    static_argnames: str | Sequence[str] | None = None,
-    donate_argnums: int | Sequence[int] | None = None,
-    donate_argnames: str | Sequence[str] | None = None,
-    in_shardings: Any = None,
-    out_shardings: Any = None,
-    **options: Any,
-) -> Any:
+def jit(fn: Callable[..., Any] | None = None, *, donate: bool = False, **options: Any) -> Any:
     """Compile a function that may use modules, optimizers and random streams.
 
     They may be arguments or come from the surrounding code: their variables become inputs and
@@ -609,13 +589,10 @@ def jit(
         fn: The function; without it a decorator is returned.
         donate: Reuse the memory of the variables that the call overwrites. Arrays kept from before
             are deleted then.
-        static_argnums: Positions of arguments that are compared by value, not traced.
-        static_argnames: Names of such arguments.
-        donate_argnums: Positions of array arguments whose memory may be reused.
-        donate_argnames: Names of such arguments.
-        in_shardings: Shardings of the arguments.
-        out_shardings: Shardings of the outputs.
-        **options: Further options of `jax.jit`.
+        **options: Options of `jax.jit`: `static_argnums` and `static_argnames` (positions and names
+            of arguments that are compared by value, not traced), `donate_argnums` and
+            `donate_argnames` (array arguments whose memory may be reused), `in_shardings` (of the
+            arguments), `out_shardings`, `keep_unused`, `inline`, `compiler_options`.
 
     Raises:
         TraceError: The function uses a model to which no name leads.
@@ -631,19 +608,11 @@ def jit(
         >>> tick(2), tick(2), count()
         (Array(2, dtype=int32), Array(4, dtype=int32), Array(2, dtype=int32))
     """
-    named = {
-        "static_argnums": static_argnums,
-        "static_argnames": static_argnames,
-        "donate_argnums": donate_argnums,
-        "donate_argnames": donate_argnames,
-        "in_shardings": in_shardings,
-        "out_shardings": out_shardings,
-    }
-    options |= {name: value for name, value in named.items() if value is not None}
     if fn is None:
         return functools.partial(jit, donate=donate, **options)
     check_function("nb.jit", fn)
     check_names("nb.jit", options)
+    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(options.get("device"), str):
         options["device"] = find_device(options["device"])
     check_passed_on(options)
