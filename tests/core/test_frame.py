@@ -199,19 +199,6 @@ def test_a_module_made_inside_is_local_where_nothing_is_traced():
     assert len(kept) == 2
 
 
-def test_one_variable_under_two_arguments_is_one_input():
-    model = nb.Module(scale=nb.Parameter(2.0))
-
-    @nb.jit
-    def twice(a, b):
-        a.scale.value = a.scale + 1
-        return b.scale * 1
-
-    assert float(twice(model, model)) == 3.0
-    assert float(twice(model, nb.Module(scale=nb.Parameter(10.0)))) == 10.0
-    assert float(model.scale) == 4.0
-
-
 @pytest.mark.parametrize(
     "value", [lambda x: x, lambda x: jnp.float32(2)], ids=["traced", "concrete"]
 )

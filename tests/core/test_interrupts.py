@@ -4,7 +4,6 @@ open.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import signal
 from collections import OrderedDict
@@ -180,48 +179,112 @@ def test_a_commit_is_one_act(name):
     assert count > 20
 
 
-def load_weights(folder):
-    model, other = Walk(), Walk()
-    other(ONE)
-    model.save_weights(folder / "0.h5")
-    other.save_weights(folder / "1.h5")
-    return lambda turn: model.load_weights(folder / f"{turn}.h5"), [model]
+# -- acts between two states -----------------------------------------------------------------------
+def in_turns(model, first, second, read):
+    """Make an act that leads to and fro, and what it changes, as one value."""
+    turns = itertools.cycle([first, second])
+    return lambda: next(turns)(model), lambda: [str(x) for x in read(model)]
 
 
-def two_states(folder):
-    """A model and an optimizer, with two checkpoints and two states of the optimizer."""
+def files(folder):
+    """A model and an optimizer, in two states that are kept in files and in memory."""
     model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1)
     states = []
     for step in range(2):
         optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
         nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)
+        model.save_weights(folder / f"{step}.h5")
         states.append(optimizer.state_dict())
     return model, optimizer, states
 
 
-def restore_checkpoint(folder):
-    model, optimizer, _ = two_states(folder)
-    restore = functools.partial(nb.restore_checkpoint, folder, model=model, optimizer=optimizer)
-    return lambda turn: restore(step=turn), [model, optimizer]
+def loaded_weights(folder):
+    model, _, _ = files(folder)
+    load = lambda turn: lambda model: model.load_weights(folder / f"{turn}.h5")
+    return in_turns(model, load(0), load(1), lambda model: values_of([model]))
 
 
-def load_optimizer(folder):
-    _, optimizer, states = two_states(folder)
-    return lambda turn: optimizer.load_state_dict(states[turn]), [optimizer]
+def restored_checkpoint(folder):
+    model, optimizer, _ = files(folder)
+    restore = lambda turn: (
+        lambda model: nb.restore_checkpoint(folder, step=turn, model=model, optimizer=optimizer)
+    )
+    return in_turns(model, restore(0), restore(1), lambda model: values_of([model, optimizer]))
 
 
-@pytest.mark.parametrize("make", [load_weights, restore_checkpoint, load_optimizer])
-def test_a_load_is_one_act(make, tmp_path):
-    load, things = make(tmp_path)
-    turns = itertools.count()
-    act = lambda: load(next(turns) % 2)
-    states = []
-    for _ in range(2):
-        act()
-        states.append([value.tolist() for value in values_of(things)])
+def loaded_optimizer(folder):
+    _, optimizer, states = files(folder)
+    load = lambda turn: lambda optimizer: optimizer.load_state_dict(states[turn])
+    return in_turns(optimizer, load(0), load(1), lambda optimizer: values_of([optimizer]))
+
+
+def moved_to_a_dtype(_):
+    to = lambda dtype: lambda model: model.to(dtype=dtype)
+    return in_turns(
+        Walk(), to("float32"), to("float16"), lambda model: [x.dtype for x in model.parameters()]
+    )
+
+
+def moved_while_pending(_):
+    models = [nb.Linear(2, 2)]
+    make = lambda dtype: lambda models: models.__setitem__(0, nb.Linear(2, 2).to(dtype=dtype))
+    return in_turns(
+        models,
+        make("float32"),
+        make("float16"),
+        lambda models: [x.dtype for x in models[0].parameters()],
+    )
+
+
+def laid_out(_):
+    mesh = nb.make_mesh(data=1)
+    return in_turns(
+        Walk(),
+        lambda model: nb.shard(model, mesh),
+        lambda model: model.to("cpu:0"),
+        lambda model: [type(x.value.sharding) for x in plan_of(model).variables],
+    )
+
+
+def flagged(set_flag, read):
+    def make(_):
+        model = Walk()
+        compiled = nb.jit(lambda: read(model))  # compiled functions notice
+        return in_turns(
+            model,
+            lambda model: set_flag(model, True),
+            lambda model: set_flag(model, False),
+            lambda model: [*read(model), *map(bool, compiled())],
+        )
+
+    return make
+
+
+LOADS = {
+    "weights": loaded_weights,
+    "checkpoint": restored_checkpoint,
+    "optimizer": loaded_optimizer,
+    "dtype": moved_to_a_dtype,
+    "dtype of pending values": moved_while_pending,
+    "layout": laid_out,
+    "requires_grad": flagged(
+        lambda model, on: model.requires_grad_(on),
+        lambda model: [x.requires_grad for x in model.parameters()],
+    ),
+    "train": flagged(
+        lambda model, on: model.train(on), lambda model: [m.training for m in model.modules()]
+    ),
+}
+
+
+@pytest.mark.parametrize("make", LOADS.values(), ids=LOADS)
+def test_a_change_between_two_states_is_one_act(make, tmp_path):
+    act, read = make(tmp_path)
+    states = [(act(), read())[1] for _ in range(2)]
+    assert states[0] != states[1]
     for _ in points(act):
         assert_nothing_is_open()
-        assert [value.tolist() for value in values_of(things)] in states
+        assert read() in states
 
 
 KEPT = {
@@ -327,7 +390,6 @@ def test_an_exception_of_a_signal_is_not_taken_for_a_failure_of_the_compiled_for
     assert not recwarn.list
 
 
-# -- flags, layouts, an optimizer of a user's own --
 def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
     made, grads = [], nb.Container(w=jnp.ones(1))
 
@@ -346,53 +408,6 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
         assert float(model.w[0]) == expected
         assert optimizer.turns == steps + 1
         made.clear()
-
-
-def dtypes(model):
-    return {variable.dtype for variable in model.parameters()}
-
-
-def turned(act, read, make=Walk):
-    """Acts upon a new or an old model, with another choice in each turn; and what must be one."""
-    model, turns = make(), itertools.count()
-    return lambda: act(model, next(turns) % 2 == 0), lambda: read(model)
-
-
-def pending():
-    made = []
-
-    def act():
-        made[:] = [nb.Sequential(nb.Linear(2, 2), nb.Linear(2, 2))]
-        made[0].to(dtype="float16")
-
-    return act, lambda: dtypes(made.pop()) if made else {None}
-
-
-WHOLE = {
-    "a dtype": lambda: turned(lambda m, on: m.to(dtype="float32" if on else "float16"), dtypes),
-    "a dtype of pending values": pending,
-    "a layout": lambda: turned(
-        lambda m, on: nb.shard(m, nb.make_mesh(data=1)) if on else m.to("cpu:0"),
-        lambda m: {type(variable.value.sharding) for variable in plan_of(m).variables},
-    ),
-    "requires_grad_": lambda: turned(
-        lambda m, on: m.requires_grad_(on), lambda m: {x.requires_grad for x in m.parameters()}
-    ),
-    "train": lambda: turned(
-        lambda m, on: m.train(on), lambda m: {module.training for module in m.modules()}
-    ),
-}
-
-
-@pytest.mark.parametrize("what", WHOLE)
-def test_what_belongs_to_a_whole_model_is_set_as_one_act(what):
-    act, read = WHOLE[what]()
-    compiled = nb.jit(lambda: list(read()))
-    for _ in points(act):
-        found = read()
-        assert len(found) == 1
-        if what in ("requires_grad_", "train"):  # compiled functions have noticed
-            assert found == set(map(bool, compiled()))
 
 
 BLOCKS = {
@@ -415,18 +430,6 @@ def test_a_block_that_is_interrupted_is_over(block):
     for _ in points(act, most=50):
         assert_nothing_is_open()
         np.testing.assert_array_equal(model(x), plain)
-
-
-def test_a_patch_may_be_entered_by_hand_and_again():
-    model, x = nb.Sequential(nb.Linear(2, 2)), jnp.ones((1, 2))
-    patch, plain = nb.patch(model, {"0": nb.scale_by(2.0)}), np.asarray(model(x))
-    patch.__enter__()
-    np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
-    with patch:
-        np.testing.assert_allclose(model(x), 4 * plain, rtol=1e-6)
-    np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
-    patch.__exit__(None, None, None)
-    np.testing.assert_array_equal(model(x), plain)
 
 
 def test_forgetting_the_state_of_an_optimizer_is_one_act():

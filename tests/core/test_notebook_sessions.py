@@ -15,11 +15,12 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.core.compiled.key import cells
+from tests.core.test_compiled_places import PLACES
 
 pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
 
 SETUP = """
-import dataclasses, functools, types, jax, jax.numpy as jnp, nbmodule as nb
+import collections, dataclasses, functools, types, jax, jax.numpy as jnp, nbmodule as nb
 X = jnp.sin(jnp.arange(15.0) * 1.7).reshape(5, 3)
 gain, flag, act = 1.0, True, jnp.tanh
 nb.seed(0)
@@ -34,19 +35,6 @@ class Net(nb.Module):
     def error(self, x):
         return (self(x) ** 2).mean() * gain
 """
-PLACES = {
-    "model": "model = {new}",
-    "state.model": "state = types.SimpleNamespace(model={new})",
-    "nets['a']": "nets = {{'a': {new}}}",
-    "nets[0]": "nets = [{new}]",
-    "pairs[0][1]": "pairs = [('s', {new})]",
-    "box.net": "@dataclasses.dataclass\nclass Box:\n    net: object\nbox = Box({new})",
-    "get()": "def get(m={new}): return m",
-    "closed()": "def close(m):\n    return lambda: m\nclosed = close({new})",
-    "made()": "def same(m): return m\nmade = functools.partial(same, {new})",
-    "Registry.net": "class Registry:\n    net = {new}",
-    "trainer.state.net": "trainer = types.SimpleNamespace(state=types.SimpleNamespace(net={new}))",
-}
 BODIES = [
     "return helper({m}(x)) * gain",
     "return (({m}(x) if flag else -{m}(x)) ** 2).sum()",
@@ -85,11 +73,11 @@ RETURNED = "\n    "
 def session(seed: int) -> list[str]:
     """Make the cells of one session; a cell that calls the step is `CALL`."""
     draw = random.Random(seed)
-    m = draw.choice(list(PLACES))
+    made, m, _ = draw.choice(list(PLACES.values()))
     donate = draw.random() < 0.3
 
     def model() -> str:
-        return PLACES[m].format(new=f"Net({draw.randrange(40)})")
+        return made.replace("Net(0)", f"Net({draw.randrange(40)})")
 
     def step() -> str:
         body = RETURNED.join(draw.choice(BODIES).format(m=m).split("; "))

@@ -3,8 +3,6 @@ again.
 """
 
 import functools
-import types
-import warnings
 
 import jax
 import jax.numpy as jnp
@@ -44,23 +42,6 @@ def test_batch_norm_statistics_under_value_and_grad_in_jit_equal_numpy():
         mean, var = 0.9 * mean + 0.1 * x.mean(0), 0.9 * var + 0.1 * x.var(0, ddof=1)
     np.testing.assert_allclose(norm.running_mean, mean, rtol=1e-5)
     np.testing.assert_allclose(norm.running_var, var, rtol=1e-5)
-
-
-def test_an_exception_in_the_loss_leaves_every_variable_as_it_was():
-    model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3))
-    before = model.state_dict()
-
-    def loss(m):
-        m(X)
-        raise ZeroDivisionError
-
-    for run in (
-        lambda: nb.value_and_grad(loss)(model),
-        lambda: nb.jit(lambda: nb.value_and_grad(loss)(model))(),
-    ):
-        with pytest.raises(ZeroDivisionError):
-            run()
-    assert all(np.array_equal(array, before[name]) for name, array in model.state_dict().items())
 
 
 def test_a_method_is_compiled_as_a_decorator():
@@ -105,16 +86,6 @@ def test_one_array_in_two_donated_slots_is_copied_first():
     model.a.value = model.b.value
     step()
     assert (float(model.a[0]), float(model.b[0])) == (4.0, 5.0)
-
-
-def test_jaxs_options_are_passed_on():
-    model = Counter()
-    power = nb.jit(lambda m, x, n: m(x) ** n, static_argnums=2)
-    assert float(power(model, 1.0, 3)) == 8.0
-    named = nb.jit(lambda x, *, n: model(x) ** n, static_argnames="n")
-    assert float(named(1.0, n=2)) == 4.0
-    assert FLOAT.replace("loat", "") in nb.jit(lambda x: model(x)).lower(1.0).as_text()
-    assert nb.jit(lambda x: model(x)).eval_shape(jnp.ones(3)).shape == (3,)
 
 
 # -- structure --
@@ -220,13 +191,6 @@ def test_a_batched_write_names_the_variable_and_the_cures():
 
     nb.vmap(averaged, axis_name="rows")(X)
     np.testing.assert_allclose(norm.mean, np.asarray(X).mean(0), rtol=1e-6)
-
-
-def test_scan_carries_buffers():
-    model = Counter()
-    total, _ = nb.scan(lambda c, x: (c + model(x), x), 0.0, jnp.arange(4.0))
-    assert (float(total), float(model.count)) == (12.0, 4.0)
-    assert nb.scan(lambda c, _: (c + 1, model(c)), 0.0, length=3)[1].shape == (3,)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
@@ -350,14 +314,6 @@ def test_twenty_thousand_steps_leave_nothing_behind():
     assert len(jax.live_arrays()) <= before + 2
 
 
-def test_no_warning_of_ours_in_ordinary_use():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = nb.Sequential(nb.Linear(3, 3), nb.BatchNorm1d(3), nb.Dropout(0.1))
-        nb.jit(lambda x: nb.value_and_grad(lambda m: m(x).sum())(model))(X)
-    assert isinstance(nb.jit, types.FunctionType)
-
-
 def test_one_model_given_twice_is_one_and_two_models_are_two_whatever_was_given_before():
     model, other, x = nb.Linear(3, 2), nb.Linear(3, 2), jnp.ones((1, 3))
     around = nb.jit(lambda a, x, b: a(x) - 2 * b(x))
@@ -375,41 +331,29 @@ def test_one_model_given_twice_is_one_and_two_models_are_two_whatever_was_given_
 @pytest.mark.parametrize("inside", [lambda f: f, nb.jit], ids=["eager", "jit"])
 def test_models_in_a_dict_are_differentiated_as_they_are(inside):
     x = jnp.linspace(-1.0, 2.0, 8).reshape(4, 2)
-    models = {
-        "first": nb.Sequential(nb.Linear(2, 2, key=0), nb.BatchNorm1d(2)),
-        "rest": [nb.Linear(2, 1, key=1), jnp.float32(3)],
-    }
-    models["first"][0].bias.requires_grad_(False)
-    first, last = models["first"], models["rest"][0]
+    first, last, factor = nb.Linear(2, 2, key=0), nb.Linear(2, 1, key=1), jnp.float32(3)
+    first.bias.requires_grad_(False)
+    first.calls = nb.Buffer(0.0)
 
     def loss(models):
-        return ((models["rest"][0](models["first"](x)) * models["rest"][1]) ** 2).mean() + (
-            last.weight**2
-        ).sum()
+        first, (last, factor) = models["first"], models["rest"]
+        first.calls.value = first.calls + 1
+        return ((last(first(x)) * factor) ** 2).mean() + (last.weight**2).sum()
 
-    before, v, w = first.state_dict(), first.v, last.v
+    def by_hand(w, last, factor):
+        h = x @ w.T + first.bias.value
+        return (((h @ last["w"].T + last["b"]) * factor) ** 2).mean() + (last["w"] ** 2).sum()
+
+    models = {"first": first, "rest": [last, factor]}
     value, grads = inside(lambda: nb.value_and_grad(loss)(models))()
-    after = first.state_dict()
-    h = x @ first[0].weight.value.T + first[0].bias.value
-    np.testing.assert_allclose(after["1.running_mean"], 0.1 * h.mean(0), rtol=1e-5)
-    first.load_state_dict(before)
-
-    def by_hand(v, w, factor):
-        h = x @ v["w0"].T + first[0].bias.value
-        h = (h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-5) * v["w1"] + v["b1"]
-        return (((h @ w["w"].T + w["b"]) * factor) ** 2).mean() + (w["w"] ** 2).sum()
-
-    parts = v.submodules
-    given = {"w0": parts.v0.w, "w1": parts.v1.w, "b1": parts.v1.b}
     wanted, (of_first, of_last, of_factor) = jax.value_and_grad(by_hand, argnums=(0, 1, 2))(
-        given, w.cont_to_dict(), jnp.float32(3)
+        first.weight.value, last.v.cont_to_dict(), factor
     )
-    np.testing.assert_allclose(value, wanted, rtol=1e-5)
-    np.testing.assert_allclose(grads["rest"][1], of_factor, rtol=1e-5)
-    np.testing.assert_allclose(grads["rest"][0].w, of_last["w"], rtol=1e-5)
-    np.testing.assert_allclose(grads["first"].submodules.v0.w, of_first["w0"], rtol=1e-3, atol=1e-5)
-    np.testing.assert_array_equal(grads["first"].submodules.v0.b, [0, 0])
-    np.testing.assert_allclose(grads["first"].submodules.v1.w, of_first["w1"], rtol=1e-3, atol=1e-5)
+    found = value, grads["first"].w, grads["rest"][0].cont_to_dict(), grads["rest"][1]
+    expected = wanted, of_first, of_last, of_factor
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5), found, expected)
+    np.testing.assert_array_equal(grads["first"].b, [0, 0])
+    assert float(first.calls) == 1
     nb.SGD(0.1).update(first, grads["first"])
 
 
