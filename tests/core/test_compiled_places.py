@@ -253,44 +253,18 @@ def test_fresh_models_and_optimizers_of_one_class_share_a_program():
     assert len(bodies) == 7
 
 
-def test_a_model_that_its_class_no_longer_has_is_missed_by_its_name():
-    class Registry:
-        model = nb.Linear(3, 2)
-
-    step = nb.jit(lambda x: Registry.model(x))
-    for _ in range(3):
-        step(jnp.ones((4, 3)))
-    del Registry.model
-    with pytest.raises(AttributeError, match="has no attribute 'model'"):
-        step(jnp.ones((4, 3)))
-    Registry.model = nb.Linear(3, 2)
-    np.testing.assert_allclose(step(jnp.ones((4, 3))), Registry.model(jnp.ones((4, 3))), rtol=1e-6)
-
-
-def test_an_access_path_to_a_model_keeps_neither_the_model_nor_its_holder_alive():
+@pytest.mark.parametrize("way", ["argument", "path"])
+def test_a_compiled_function_keeps_neither_a_model_nor_its_holder_alive(way):
     class Holder: ...
 
     holder = Holder()
     holder.model = nb.Linear(3, 2)
-    gone = [weakref.ref(holder), weakref.ref(holder.model)]
     names = {"holder": holder}
     exec("def run(x):\n    return holder.model(x)", names)
-    step = nb.jit(names["run"])
-    step(jnp.ones((1, 3)))
+    run, given = nb.jit(names["run"]), nb.jit(lambda model, x: model(x))
+    for _ in range(2):
+        run(jnp.ones((1, 3))) if way == "path" else given(holder.model, jnp.ones((1, 3)))
+    gone = [weakref.ref(thing) for thing in (holder, holder.model, holder.model.weight)]
     del holder, names["holder"]
     gc.collect()
-    assert [reference() for reference in gone] == [None, None]
-
-
-def test_going_back_to_an_earlier_model_does_not_trace_again():
-    traced = []
-    models = [nb.Linear(2, 1), nb.Linear(2, 1)]
-
-    @nb.jit
-    def step(x):
-        traced.append(1)
-        return model(x)
-
-    for model in models * 3:
-        np.testing.assert_array_equal(step(jnp.ones((1, 2))), model(jnp.ones((1, 2))))
-    assert len(traced) == 1  # both are of one structure
+    assert [reference() for reference in gone] == [None, None, None]

@@ -81,15 +81,17 @@ class Branching(nb.Module):
         return self.linear(x) if float(x.sum()) > 0 else self.linear(-x)
 
 
+@pytest.mark.parametrize("of", ["constructor", "compile"])
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning():
-    model = Branching(fallback_to_non_compiled=True).compile()
+def test_a_call_that_fails_compiled_is_done_eagerly_with_one_warning(of):
+    model = Branching(fallback_to_non_compiled=of == "constructor")
+    options = {"args": (X,), "fallback_to_non_compiled": True} if of == "compile" else {}
 
     with pytest.warns(
         UserWarning,
         match="Branching: the compiled call failed and runs eagerly .*ConcretizationTypeError",
     ):
-        first = model(X + 2)
+        first = model.compile(**options)(X + 2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         second = model(X - 2)
@@ -162,20 +164,6 @@ def test_changes_of_a_named_dict_belong_to_the_compiled_call(way, kind):
     assert held["inner"] is inner  # the object that others may hold
     np.testing.assert_allclose(inner["last"], X + 1)
     assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(dict(held)))
-
-
-def test_a_fallback_asked_of_compile_holds_at_once_and_for_all_calls():
-    model = Branching()
-
-    with pytest.warns(
-        UserWarning, match="Branching: the compiled call failed and runs eagerly .*Concretization"
-    ):
-        model.compile((X,), fallback_to_non_compiled=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        y = model(X + 2)
-
-    np.testing.assert_allclose(y, model.linear(X + 2), rtol=1e-6)
 
 
 def test_compiling_that_is_refused_leaves_the_choices_of_the_module():

@@ -14,7 +14,6 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -169,24 +168,6 @@ class Session(RuleBasedStateMachine):
         for cell, g in zip(self.record.cells(), gradients):
             cell.value = np.asarray(cell.value - RATE * g)
         self.called()
-
-    @rule(steps=st.integers(1, 3), donate=st.booleans())
-    def train_with_adam(self, steps, donate):
-        optimizer, theirs = nb.Adam(lr=1e-2, epsilon=1e-3), optax.adam(1e-2, eps=1e-3)
-
-        @nb.jit(donate=donate)
-        def step(model, optimizer):
-            optimizer.update(model, nb.grad(loss_of)(model))
-
-        arrays = [jnp.asarray(cell.value) for cell in self.record.cells()]
-        state = theirs.init(arrays)
-        for _ in range(steps):
-            step(self.model, optimizer)
-            updates, state = theirs.update(self.record.loss_and_gradients(arrays)[1], state)
-            arrays = optax.apply_updates(arrays, updates)
-        for cell, array in zip(self.record.cells(), arrays):
-            cell.value = np.asarray(array)
-        self.called(steps)
 
     @rule(factor=st.sampled_from([0.5, 0.9, 1.1]))
     def scale_all(self, factor):

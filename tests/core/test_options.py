@@ -254,10 +254,6 @@ def test_options_of_a_method_count_self_as_in_jax():
     np.testing.assert_array_equal(trainer.fixed(X), X)
 
 
-def test_a_static_method_may_be_compiled():
-    np.testing.assert_array_equal(Trainer.still(X), X + 1)
-
-
 @pytest.mark.parametrize(
     ("options", "by_name"),
     [

@@ -37,35 +37,6 @@ def rate_in_the_rule_of_a_derivative(value):
     )
 
 
-class Doubles:
-    def __init__(self, factor):
-        self.factor = factor
-
-    def apply(self, y):
-        return y * 2
-
-
-class Triples(Doubles):
-    def apply(self, y):
-        return y * 3
-
-
-def test_things_of_a_compiled_module_are_not_taken_for_those_of_another():
-    class Scaled(nb.Module):
-        def __init__(self):
-            self.inner = nb.Linear(3, 2, key=0)
-
-        def forward(self, x, thing):
-            return thing.apply(self.inner(x))
-
-    for kind, factor in ((Doubles, 2), (Triples, 3), (Doubles, 2)):
-        model = Scaled()
-        plain = model.inner(X) * factor
-        model.compile()
-        found = model(X, kind(1.0), arg_stateful_idxs=[[1]])
-        np.testing.assert_allclose(found, plain, rtol=1e-6)
-
-
 MAKERS = [make for name, make in list(globals().items()) if name.startswith("rate_")]
 
 
@@ -116,16 +87,3 @@ def test_training_and_evaluation_stay_two_programs_for_a_new_model():
         assert (np.asarray(predict(X)) == 0).any()
         first = len(traced) if i == 0 else first
     assert len(traced) == first
-
-
-def test_a_hook_of_one_model_does_not_run_for_another():
-    def make(hooked):
-        model = nb.Linear(3, 2, key=0)
-        if hooked:
-            model.register_forward_hook(lambda module, inputs, outputs: outputs * 0)
-        return nb.jit(lambda x: model(x)), model
-
-    for hooked in (True, False, True, False):
-        step, model = make(hooked)
-        np.testing.assert_allclose(step(X), model(X), rtol=1e-6)
-        assert (np.asarray(step(X)) == 0).all() == hooked

@@ -157,19 +157,6 @@ def test_models_made_in_vmap_differ_from_row_to_row_and_from_call_to_call(make, 
     assert len(set(rows)) == 6
 
 
-def test_models_made_where_nothing_is_compiled_are_the_same_and_a_failed_call_takes_none():
-    make = MAKES["Linear"]
-    nb.seed(3)
-    alone = [make() for _ in range(6)]
-    nb.seed(3)
-    with jax.disable_jit():
-        inside = [nb.jit(make)(), *nb.scan(lambda c, _: (c, make()), 0.0, length=2)[1], make()]
-        with pytest.raises(ZeroDivisionError):
-            nb.jit(lambda: (make(), 1 // 0))()
-        inside += [nb.jit(lambda: nb.cond(True, make, make))()]
-    np.testing.assert_allclose([*inside, make()], alone, rtol=1e-5, atol=1e-6)
-
-
 def test_looking_at_a_function_that_makes_a_model_does_not_move_the_stream_on():
     nb.seed(0)
     expected = nb.Linear(3, 3).weight()

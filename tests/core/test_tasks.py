@@ -382,4 +382,4 @@ def test_signals_never_lose_or_divide_a_commit(what, count):
         assert len({item(part._value) for part in model.parts}) == 1
         assert_nothing_is_open()
 
-    assert signals(ACTS[what](model), check, count) == count
+    assert signals(step, check, count) == count
