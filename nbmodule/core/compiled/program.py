@@ -28,7 +28,7 @@ from nbmodule.core.recording.parcel import StaticLeaf, pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
 from nbmodule.core.structure.walk import plan_of, settle_lists
-from nbmodule.core.transforms.carried import packed
+from nbmodule.core.transforms.carried import packed, spread
 from nbmodule.core.transforms.options import check_outputs, of_forward
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import Cold
@@ -136,7 +136,7 @@ def _pure(job_of: Callable[[], Job], options: dict[str, Any]) -> Any:
         outputs, effects = job.run(values, args, kwargs)
         results, tree = jax.tree.flatten((outputs, effects.records))
         if "out_shardings" in options:
-            shardings = _spread((options["out_shardings"], None), tree)
+            shardings = spread((options["out_shardings"], None), tree)
             results = [
                 x if s is None else jax.lax.with_sharding_constraint(x, s)
                 for x, s in zip(results, shardings)
@@ -249,16 +249,6 @@ def _jitted(
         shardings = shardings if isinstance(shardings, tuple) else (shardings,) * count
         options["in_shardings"] = (*(None,) * by, *shardings)
     return jax.jit(run, **options)
-
-
-def _spread(prefix: Any, tree: Any) -> list[Any]:
-    """Return the item of a prefix of a tree, such as its shardings, for each leaf of the tree."""
-
-    def is_leaf(x: Any) -> bool:
-        return x is None or isinstance(x, (jax.sharding.Sharding, jax.sharding.PartitionSpec))
-
-    full = jax.tree.broadcast(prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
-    return jax.tree.leaves(full, is_leaf=is_leaf)
 
 
 def code_of(fn: Any) -> types.CodeType | None:

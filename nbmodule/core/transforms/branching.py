@@ -27,8 +27,9 @@ from nbmodule.core.transforms.carried import (
     unpacked,
     values_of,
 )
-from nbmodule.core.transforms.mapped import _written
+from nbmodule.core.transforms.mapped import step_of, written_by
 from nbmodule.core.transforms.options import check_function, refuse_call_options, taken
+from nbmodule.core.transforms.stacked import Stacks
 from nbmodule.core.variables.call_log import Log, uncaptured
 from nbmodule.core.variables.frame import Effects, Frame, framed, now, replay, take_over, write_all
 from nbmodule.core.variables.traceback import shortened
@@ -181,8 +182,9 @@ def while_loop(
     for function in (cond_fun, body_fun):
         check_function("nb.while_loop", function, "two functions of the state first")
     carry = Carry(taken("nb.while_loop", body_fun, (init_val,), {})[0][0])
-    variables: list[Variable] = []
-    calls: tuple[Any, ...] = ()
+    body = functools.partial(
+        step_of, lambda value, _: (body_fun(value), None), carry, Stacks([None], [0], {})
+    )
 
     def test(state: Any) -> Any:
         def run(frame: Frame) -> Any:
@@ -195,25 +197,16 @@ def while_loop(
 
         return framed(run, zip(variables, state[1]))
 
-    def body(state: Any) -> Any:
-        def run(frame: Frame) -> Any:
-            value = carry.closed(body_fun(carry.opened(state[0])))
-            values = [frame.values[variable] for variable in variables]
-            return value, values, StaticLeaf(frame.effects().names)
+    def trial(variables: list[Variable]) -> StaticLeaf:
+        state = carry.arrays, values_of(variables)
+        return output_shapes(body(variables), state, (None, None))[1][2]
 
-        return framed(run, zip(variables, state[1]))
-
-    def trial(written: list[Variable]) -> StaticLeaf:
-        nonlocal variables, calls
-        variables = written
-        names = output_shapes(body, (carry.arrays, values_of(variables)))[2]
-        calls = names.value[1]
-        return names
-
-    variables = carry.settled(lambda: _written(trial))
+    variables, calls = carry.settled(lambda: written_by(trial))
     with serving(None):
         value, values = jax.lax.while_loop(
-            test, lambda state: body(state)[:2], (carry.arrays, values_of(variables))
+            test,
+            lambda state: body(variables)(state, (None, None))[0],
+            (carry.arrays, values_of(variables)),
         )
     write_all(variables, values)
     take_over(uncaptured(calls), [{} for _ in calls], "while_loop", asked=False)

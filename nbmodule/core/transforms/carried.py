@@ -93,6 +93,16 @@ def unpacked(outputs: object) -> Any:
     )
 
 
+def spread(prefix: Any, tree: Any) -> list[Any]:
+    """Return the item of a prefix of a tree, an axis or a sharding, for each leaf of the tree."""
+
+    def is_leaf(x: Any) -> bool:
+        return x is None or isinstance(x, (jax.sharding.Sharding, jax.sharding.PartitionSpec))
+
+    full = jax.tree.broadcast(prefix, tree.unflatten(range(tree.num_leaves)), is_leaf=is_leaf)
+    return jax.tree.leaves(full, is_leaf=is_leaf)
+
+
 class Replaced(BaseException):
     """A step of a loop returned another object in place of a carried one."""
 

@@ -221,7 +221,7 @@ def scan(
     (init, xs), _ = taken("nb.scan", f, (init, xs), {})
     state, stacks = Carry(init), Stacks([xs], [0], {})
 
-    body = functools.partial(_step_of, f, state, stacks)
+    body = functools.partial(step_of, f, state, stacks)
 
     def shapes(variables: list[Variable]) -> Any:
         return output_shapes(
@@ -232,7 +232,7 @@ def scan(
 
     # JAX wants the structure of the carry before the body runs: the body is first traced alone, for
     # the variables that it writes.
-    variables = state.settled(lambda: _written(lambda variables: shapes(variables)[1][2]))
+    variables, _ = state.settled(lambda: written_by(lambda variables: shapes(variables)[1][2]))
     count = _size([xs], [0], {}, length)
     zeros = lifted(lambda: shapes(variables), count)
     with serving(None):
@@ -250,7 +250,7 @@ def scan(
     return state.opened(carry), unpacked(ys)
 
 
-def _step_of(
+def step_of(
     f: Callable[..., Any], state: Carry, stacks: Stacks, variables: list[Variable]
 ) -> Callable[..., Any]:
     """Return one step of a scan that carries these variables."""
@@ -276,16 +276,18 @@ def _step_of(
     return step
 
 
-def _written(trial: Callable[[list[Variable]], StaticLeaf]) -> list[Variable]:
-    """Return the variables that a body writes: tried until no new one appears, since one write may
-    lead to another.
+def written_by(
+    trial: Callable[[list[Variable]], StaticLeaf],
+) -> tuple[list[Variable], tuple[Any, ...]]:
+    """Return the variables that a body writes, and its calls: tried until no new variable appears,
+    since one write may lead to another.
     """
     variables: list[Variable] = []
     while True:
         ids = {*map(id, variables), id(None)}  # the slot of a variable that is gone gives None
         with serving(None):
-            written = [slot() for slot in trial(variables).value[0]]
-        new = [variable for variable in written if id(variable) not in ids]
+            slots, calls = trial(variables).value
+        new = [variable for slot in slots if id(variable := slot()) not in ids]
         if not new:
-            return variables
+            return variables, calls
         variables = variables + new

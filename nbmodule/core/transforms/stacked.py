@@ -14,7 +14,7 @@ from nbmodule.base.kinds import is_whole
 from nbmodule.core.numbers.random import as_key, wrapped
 from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import variables_of
+from nbmodule.core.transforms.carried import spread, variables_of
 from nbmodule.core.transforms.options import check_function
 from nbmodule.core.variables.frame import birthplace, slot_of
 from nbmodule.core.variables.variable import Variable
@@ -88,8 +88,8 @@ def _rows(module: Any) -> list[str]:
     return [f"{jax.tree_util.keystr(path)} {describe_shape(leaf)}" for path, leaf in leaves]
 
 
-# In place of an axis: the variables are copies; all rows have the same.
-_COPIED, _WHOLE = object(), object()
+_COPIED = object()
+"""In place of an axis: the variables are copies."""
 
 
 def has_variables(obj: object) -> bool:
@@ -125,7 +125,11 @@ class Stacks:
         named = [(kwargs[name], 0) for name in sorted(kwargs)]
         for argument, axis in (*zip(arguments, axes), *named):
             objects, tree = jax.tree.flatten(argument, is_leaf=has_variables)
-            for obj, member in zip(objects, _spread(axis, tree, len(objects))):
+            try:
+                axes_of = spread(axis, tree)
+            except ValueError:  # it goes on inside a module
+                axes_of = [_COPIED] * len(objects)
+            for obj, member in zip(objects, axes_of):
                 self.axes += [member] * len(stacked_variables(obj))
         self.kinds = list(dict.fromkeys(self.axes))
 
@@ -168,18 +172,3 @@ class Stacks:
         return [self.variables[i] for i in numbers], [
             value for member in values for value in member
         ]
-
-
-def _spread(axis: object, tree: Any, count: int) -> list[Any]:
-    """Return the axis of each of `count` objects in an argument, from one axis or a tree of
-    axes.
-    """
-    if isinstance(axis, int):
-        return [axis] * count
-    marked = jax.tree.map(
-        lambda part: _WHOLE if part is None else part, axis, is_leaf=lambda part: part is None
-    )
-    try:
-        return jax.tree.leaves(jax.tree.broadcast(marked, tree.unflatten(range(count))))
-    except ValueError:  # it goes on inside a module
-        return [_COPIED] * count
