@@ -30,7 +30,7 @@ from nbmodule.core.compiled.key import (
 )
 from nbmodule.core.compiled.program import Job, Program, TraceFacts, modules_of, split
 from nbmodule.core.structure.linked import MOST_KEPT
-from nbmodule.core.structure.walk import is_module, plan_of
+from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
@@ -123,9 +123,14 @@ class Binding:
         self.objects = references[: len(call.objects)]
         self.captured = references[len(call.objects) :]
         models = [obj for obj in objects if not isinstance(obj, Variable)]
-        self.watched = [pair for model in models for pair in plan_of(model).watched]
-        self.module_lists: list[tuple[Any, Any]] = []
-        self.lists: list[tuple[Any, Any]] = []
+        # Lists and dicts of the models, which change without notice, with their items.
+        self.lists = [
+            (live.values(), tuple(previous.values()))
+            if isinstance(live, Mapping)
+            else (live, tuple(previous))
+            for model in models
+            for live, previous in plan_of(model).watched
+        ]
         self.seen = -1
         self.cached: tuple[int, list[Any]] = (-1, [])
         # A variable that is only written, and that no name leads to, is no input: the state that
@@ -139,8 +144,7 @@ class Binding:
     def _forget(self) -> None:
         self.epoch = -1
         self.cached = (-1, [])
-        held = self.variables, self.targets, self.watched, self.module_lists, self.lists
-        for objects in held:
+        for objects in (self.variables, self.targets, self.lists):
             objects.clear()
 
     def lowered(self, call: CallArguments) -> Any:
@@ -231,50 +235,24 @@ class Binding:
         """Return the call for arguments like these, by position; None if every call must take the
         long way.
         """
-        inputs_of, holds = self._arguments(args, plain), self._guards()
-        if inputs_of is None:
-            return None
-        program, run = self.program, self.call
-        facts, is_donated = self.facts, bool(self.program.donated)
-        is_single = facts.tree == _ONE
-
-        def call(args: tuple[Any, ...]) -> Any:
-            # A change of structure anywhere: cheaper than to compare each module of the model.
-            if self.epoch != clock.structure or not is_eager():
-                return SLOW
-            inputs = inputs_of(args)
-            if inputs is SLOW or (is_donated and not program.is_warm):
-                return SLOW
-            try:
-                if not holds():
-                    return SLOW
-            except (TypeError, ValueError):  # arrays that replace others cannot be compared
-                return SLOW
-            try:
-                outputs = run(inputs)
-            except (Missed, Cold):
-                return SLOW
-            return outputs[0][0] if is_single else self.finish(outputs)
-
-        return call
-
-    def _arguments(self, args: tuple[Any, ...], plain: set[type]) -> Callable[..., Any] | None:
-        """Return the function from arguments to inputs, which gives `SLOW` for others than these;
-        None if objects stand deeper in the arguments, or if some are static.
-        """
         numbers = {id(reference()): i for i, reference in enumerate(self.objects)}
         objects = [
             (i, self.objects[numbers[id(x)]]) for i, x in enumerate(args) if id(x) in numbers
         ]
         marked = self.form.unflatten(range(self.form.num_leaves))
+        # Objects deeper in the arguments, and static values, take the long way.
         if len(objects) != sum(map(is_mark, jax.tree.leaves(marked, is_leaf=is_mark))):
             return None
         count = len(args)
         with_none = picker([count if id(x) in numbers else i for i, x in enumerate(args)])
         is_flat = jax.tree_util.all_leaves([x for x in args if id(x) not in numbers])
+        program, run, facts = self.program, self.call, self.facts
+        resolve, captured, lists = self.entry.guards.resolve, self.captured, self.lists
+        is_donated, is_single = bool(program.donated), facts.tree == _ONE
 
-        def inputs_of(args: tuple[Any, ...]) -> Any:
-            if len(args) != count:
+        def call(args: tuple[Any, ...]) -> Any:
+            # A change of structure anywhere: cheaper than to compare each module of the model.
+            if self.epoch != clock.structure or not is_eager() or len(args) != count:
                 return SLOW
             inputs: Any = args
             if objects:
@@ -285,43 +263,22 @@ class Binding:
             for x in inputs if is_flat else jax.tree.leaves(inputs):
                 if type(x) not in plain and not is_native(x):
                     return SLOW
-            return inputs
-
-        return inputs_of
-
-    def _guards(self) -> Callable[[], bool]:
-        """Return the function that checks whether anything has changed around the program."""
-        resolve, module_lists, lists = self.entry.guards.resolve, self.module_lists, self.lists
-        captured = self.captured
-        for live, previous in self.watched:
-            # `==` of two lists of modules compares identities in C: most of the checks.
-            if type(live) is list and all(map(_compares_by_identity, live)):
-                module_lists.append((live, previous))
-            elif isinstance(live, Mapping):
-                lists.append((live.values(), tuple(previous.values())))
-            else:
-                lists.append((live, tuple(previous)))
-
-        def holds() -> bool:
-            for live, previous in module_lists:
-                if live != previous:
-                    return False
             found = resolve()
-            if found is None:
-                return False
+            if found is None or (is_donated and not program.is_warm):
+                return SLOW
             for value, reference in zip(found, captured):
                 if value is not reference():
-                    return False
+                    return SLOW
             for live, previous in lists:
                 if len(live) != len(previous) or not all(map(is_, live, previous)):
-                    return False
-            return True
+                    return SLOW
+            try:
+                outputs = run(inputs)
+            except (Missed, Cold):
+                return SLOW
+            return outputs[0][0] if is_single else self.finish(outputs)
 
-        return holds
-
-
-def _compares_by_identity(obj: object) -> bool:
-    return is_module(obj) and type(obj).__eq__ is object.__eq__
+        return call
 
 
 def by_shape(steadies: dict[Any, Callable[..., Any]]) -> Callable[..., Any]:
