@@ -104,41 +104,46 @@ class Plain:
     """An object of the user's, neither a module nor a container."""
 
     def __init__(self):
-        self.total, self.name = jnp.zeros(()), "plain"
+        self.total, self.inner, self.name = jnp.zeros(()), {"last": None}, "plain"
+
+
+def inner_of(held):
+    if isinstance(held, list):
+        return held[1]
+    return held.inner if isinstance(held, Plain) else held["inner"]
+
+
+def change(held, x):
+    """Change an object, and a dict within it."""
+    if isinstance(held, list):
+        held[0] = held[0] + x.sum()
+        held.append(x)
+    elif isinstance(held, Plain):
+        held.total, held.name = held.total + x.sum(), "written"
+    else:
+        held["total"] = held["total"] + x.sum()
+    inner_of(held)["last"] = x * 3
 
 
 class Writing(nb.Module):
-    """Changes an object that it is given, or that it finds in its surroundings."""
+    """Changes an object that it is given, or that it finds in its surroundings, and returns it."""
 
     def __init__(self, found=None, **options):
         super().__init__(**options)
         self._found = lambda: found
 
     def forward(self, x, cont=None, *, other=None):
-        held = cont if cont is not None else other if other is not None else self._found()
-        if isinstance(held, Plain):
-            held.total = held.total + x.sum()
-            held.name = "written"
-        elif isinstance(held, list):
-            held.append(x * len(held))
-        elif isinstance(held, nb.Module):
-            held.count.value = held.count + 1
-        else:
-            held["total"] = held["total"] + x.sum()
-            held["inner"]["last"] = x
-        return x * 2
+        held = cont or other or self._found()
+        change(held, x)
+        return x * 2, {"cont": held}
 
 
-def make(kind):
-    if kind is dict:
-        return {"total": jnp.zeros(()), "inner": {"last": None}, "name": "mine"}
-    return (
-        nb.Container(total=jnp.zeros(()), inner=nb.Container(last=jnp.zeros((2, 3))))
-        if kind is nb.Container
-        else kind()
-    )
-
-
+KINDS = {
+    "dict": lambda: {"total": jnp.zeros(()), "inner": {"last": None}, "name": "mine"},
+    "Container": lambda: nb.Container(total=jnp.zeros(()), inner=nb.Container(last=X)),
+    "list": lambda: [jnp.zeros(()), {"last": None}],
+    "object": Plain,
+}
 WAYS = {
     "arg_stateful_idxs": ({"arg_stateful_idxs": [[1]]}, lambda model, held: model(X + 1, held)),
     "kwarg_stateful_idxs": (
@@ -150,24 +155,30 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("kind", [dict, nb.Container])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("way", WAYS)
-def test_changes_of_a_named_dict_belong_to_the_compiled_call(way, kind):
+def test_changes_of_a_named_object_belong_to_the_compiled_call(way, kind):
     options, call = WAYS[way]
-    model, held = Writing(**options).compile(), make(kind)
-    inner = held["inner"]
+    model, held, expected = Writing(**options).compile(), KINDS[kind](), KINDS[kind]()
+    inner = inner_of(held)
 
     for _ in range(3):
-        np.testing.assert_allclose(call(model, held), (X + 1) * 2)
+        change(expected, X + 1)
+        y, found = call(model, held)
+        np.testing.assert_allclose(y, (X + 1) * 2)
+        assert found["cont"] is held
 
-    assert float(held["total"]) == pytest.approx(18.0)
-    assert held["inner"] is inner  # the object that others may hold
-    np.testing.assert_allclose(inner["last"], X + 1)
-    assert not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(dict(held)))
+    np.testing.assert_allclose(inner["last"], (X + 1) * 3)  # the dict that others may hold
+    contents, wanted = (
+        jax.tree.leaves(vars(obj) if kind == "object" else obj) for obj in (held, expected)
+    )
+    for x, y in zip(contents, wanted, strict=True):
+        assert not isinstance(x, jax.core.Tracer)
+        np.testing.assert_array_equal(x, y)
 
 
 def test_compiling_that_is_refused_leaves_the_choices_of_the_module():
-    held = make(dict)
+    held = KINDS["dict"]()
     model = Writing(found=held, stateful=[held])
 
     with pytest.raises(nb.errors.ArgumentTypeError, match="no option typo"):
@@ -178,37 +189,8 @@ def test_compiling_that_is_refused_leaves_the_choices_of_the_module():
     assert float(held["total"]) == pytest.approx(6.0)
 
 
-def test_a_list_and_an_object_of_the_users_can_be_named_too():
-    listed, plain = [], Plain()
-    model = Writing(arg_stateful_idxs=[[1]]).compile()
-
-    for _ in range(2):
-        model(X, listed)
-        model(X + 1, plain)
-
-    assert [float(x[1, 2]) for x in listed] == [0.0, 1.0]
-    assert (float(plain.total), plain.name) == (pytest.approx(12.0), "written")
-
-
-class Returning(Writing):
-    """Returns the very object that it has changed, beside its result."""
-
-    def forward(self, x, cont):
-        return super().forward(x, cont), {"cont": cont}
-
-
-@pytest.mark.parametrize("kind", [dict, nb.Container, Plain])
-def test_a_named_object_that_is_returned_is_that_object(kind):
-    model, held = Returning(arg_stateful_idxs=[[1]]).compile(), make(kind)
-    for times in (1, 2):
-        y, found = model(X + 1, held)
-        np.testing.assert_allclose(y, (X + 1) * 2)
-        assert found["cont"] is held
-        assert float(held.total if kind is Plain else held["total"]) == pytest.approx(times * 6.0)
-
-
 def test_compiling_with_arguments_changes_nothing_that_is_named():
-    held = make(dict)
+    held = KINDS["dict"]()
     Writing(arg_stateful_idxs=[[1]]).compile(args=(X, held))
 
     assert float(held["total"]) == 0.0
@@ -221,7 +203,7 @@ def test_a_call_that_raises_changes_nothing():
             cont["total"] = cont["total"] + 1
             raise ValueError("no")
 
-    held = make(dict)
+    held = KINDS["dict"]()
     with pytest.raises(ValueError, match="no"):
         Failing(arg_stateful_idxs=[[1]]).compile()(X, held)
     assert float(held["total"]) == 0.0
@@ -252,7 +234,7 @@ def test_arguments_of_another_kind_are_refused():
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_retrace_of_a_compiled_call_with_named_objects_is_explained():
-    held = make(dict)
+    held = KINDS["dict"]()
     model = Writing(arg_stateful_idxs=[[1]]).compile()
     model(X, held)
     model(X, held)  # `inner.last` was None in the first
