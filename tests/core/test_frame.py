@@ -1,7 +1,6 @@
 """The nine rules of the frame, each by the trap that taught it."""
 
 import contextlib
-import copy
 
 import jax
 import jax.numpy as jnp
@@ -302,42 +301,6 @@ def test_a_compiled_function_that_failed_keeps_nothing_of_the_one_that_called_it
 
     with jax.checking_leaks():
         assert float(outer(3.0)) == 6.0
-
-
-@pytest.mark.parametrize(
-    "of_a_model",
-    [
-        lambda m, x: jax.tree.map(lambda a: a * 2, m)(x),
-        lambda m, x: copy.deepcopy(m)(x),
-        lambda m, x: nb.scan(lambda c, _: (m(c), None), x, None, length=3)[0],
-        lambda m, x: nb.vmap(lambda row: nb.Linear(2, 2, key=jax.random.key(1))(row))(x),
-        lambda m, x: nb.grad(lambda m: jax.tree.map(lambda a: a + 1, m)(x).sum())(m)[
-            "submodules/v0/w"
-        ],
-        lambda m, x: jax.tree.map(lambda a: a * 3, m[0].weight).value,
-        lambda m, x: nb.scan(
-            lambda c, i: (nb.cond(i == 1, m, lambda x: x, c), None), x, jnp.arange(3)
-        )[0],
-    ],
-    ids=[
-        "a copy by tree.map",
-        "a deep copy",
-        "scan",
-        "made in vmap",
-        "a gradient of a copy",
-        "a copy of a variable",
-        "a branch in a scan",
-    ],
-)
-def test_a_compiled_function_gives_the_same_where_nothing_is_compiled(of_a_model):
-    model, x = nb.Sequential(nb.Linear(2, 2), nb.BatchNorm1d(2)), jnp.arange(6.0).reshape(3, 2)
-    before = model.state_dict()
-    compiled, after = nb.jit(of_a_model)(model, x), model.state_dict()
-    model.load_state_dict(before)
-    with jax.disable_jit():
-        np.testing.assert_allclose(nb.jit(of_a_model)(model, x), compiled, atol=1e-5)
-    for name, value in model.state_dict().items():
-        np.testing.assert_allclose(value, after[name], atol=1e-5)
 
 
 def test_where_nothing_is_compiled_a_trace_inside_is_not_used_again_for_another_value():

@@ -246,6 +246,16 @@ def laid_out(_):
     )
 
 
+def stepped_and_reset(_):
+    v = {"w": jnp.ones(1)}
+    return in_turns(
+        nb.Adam(0.1),
+        lambda optimizer: optimizer.step(v, v),
+        lambda optimizer: optimizer.reset(),
+        lambda optimizer: [any(map(np.any, optimizer.state.mw.values())), bool(optimizer.count)],
+    )
+
+
 def flagged(set_flag, read):
     def make(_):
         model = Walk()
@@ -267,6 +277,7 @@ LOADS = {
     "dtype": moved_to_a_dtype,
     "dtype of pending values": moved_while_pending,
     "layout": laid_out,
+    "state of an optimizer": stepped_and_reset,
     "requires_grad": flagged(
         lambda model, on: model.requires_grad_(on),
         lambda model: [x.requires_grad for x in model.parameters()],
@@ -328,18 +339,6 @@ def test_a_step_in_place_is_one_act(kept, make):
         assert len({x != y for x, y in zip(before, after, strict=True)}) == 1
         assert kept != "v" or model.v is v
         before = after
-
-
-def test_older_variables_keep_their_values_when_a_step_is_made_in_place():
-    model = nb.Module(part=nb.Module(a=nb.Parameter([1.0])), b=nb.Parameter([2.0]))
-    older, v = model.v, None
-    model.part.a.value = jnp.array([3.0])
-    v = model.v
-    nb.SGD(1.0, inplace=True).step(v, {"part": {"a": jnp.ones(1)}, "b": jnp.ones(1)})
-    assert [float(x[0]) for x in jax.tree.leaves(older)] == [2.0, 1.0]
-    assert [float(x[0]) for x in jax.tree.leaves(model.v)] == [1.0, 2.0]
-    assert model.v is v
-    assert model.v.part is model.part.v
 
 
 class TimeIsUp(Exception):
@@ -430,16 +429,3 @@ def test_a_block_that_is_interrupted_is_over(block):
     for _ in points(act, most=50):
         assert_nothing_is_open()
         np.testing.assert_array_equal(model(x), plain)
-
-
-def test_forgetting_the_state_of_an_optimizer_is_one_act():
-    optimizer, v = nb.Adam(0.1), {"w": jnp.ones(1)}
-
-    def act():
-        optimizer.step(v, v)
-        optimizer.reset()
-
-    act()
-    for _ in points(act, most=60):
-        assert any(float(x[0]) for x in optimizer.state.mw.values()) == bool(optimizer.count)
-        optimizer.reset()

@@ -204,20 +204,6 @@ def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
         np.testing.assert_allclose(out, [m.eval()(x) for m in members], rtol=1e-4, atol=1e-6)
 
 
-def test_a_stack_is_trained_like_any_module():
-    stack = nb.stack(lambda: nb.Linear(3, 1), 4)
-    optimizer = nb.SGD(0.1)
-
-    @nb.jit
-    def step(x):
-        loss = lambda s: nb.vmap(lambda m: (m(x) ** 2).mean())(s).sum()
-        value, grads = nb.value_and_grad(loss)(stack)
-        optimizer.update(stack, grads)
-        return value
-
-    assert float(step(X[0])) > float(step(X[0])) > float(step(X[0]))
-
-
 def test_what_cannot_be_stacked_is_refused():
     sizes = iter([2, 3])
     with pytest.raises(
