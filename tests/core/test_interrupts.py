@@ -4,6 +4,7 @@ open.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import signal
 from collections import OrderedDict
@@ -179,123 +180,67 @@ def test_a_commit_is_one_act(name):
     assert count > 20
 
 
-# -- acts between two states -----------------------------------------------------------------------
-def in_turns(model, first, second, read):
-    """Make an act that leads to and fro, and what it changes, as one value."""
-    turns = itertools.cycle([first, second])
-    return lambda: next(turns)(model), lambda: [str(x) for x in read(model)]
+def load_weights(folder):
+    model, other = Walk(), Walk()
+    other(ONE)
+    model.save_weights(folder / "0.h5")
+    other.save_weights(folder / "1.h5")
+    return lambda turn: model.load_weights(folder / f"{turn}.h5"), [model]
 
 
-def files(folder):
-    """A model and an optimizer, in two states that are kept in files and in memory."""
+def two_states(folder):
+    """A model and an optimizer, with two checkpoints and two states of the optimizer."""
     model, optimizer = nb.Module(a=nb.Parameter([1.0]), b=nb.Parameter([2.0])), nb.Adam(0.1)
     states = []
     for step in range(2):
         optimizer.update(model, nb.Container(a=jnp.ones(1), b=jnp.ones(1)))
         nb.save_checkpoint(folder, step=step, model=model, optimizer=optimizer)
-        model.save_weights(folder / f"{step}.h5")
         states.append(optimizer.state_dict())
     return model, optimizer, states
 
 
-def loaded_weights(folder):
-    model, _, _ = files(folder)
-    load = lambda turn: lambda model: model.load_weights(folder / f"{turn}.h5")
-    return in_turns(model, load(0), load(1), lambda model: values_of([model]))
+def restore_checkpoint(folder):
+    model, optimizer, _ = two_states(folder)
+    restore = functools.partial(nb.restore_checkpoint, folder, model=model, optimizer=optimizer)
+    return lambda turn: restore(step=turn), [model, optimizer]
 
 
-def restored_checkpoint(folder):
-    model, optimizer, _ = files(folder)
-    restore = lambda turn: (
-        lambda model: nb.restore_checkpoint(folder, step=turn, model=model, optimizer=optimizer)
-    )
-    return in_turns(model, restore(0), restore(1), lambda model: values_of([model, optimizer]))
+def load_optimizer(folder):
+    _, optimizer, states = two_states(folder)
+    return lambda turn: optimizer.load_state_dict(states[turn]), [optimizer]
 
 
-def loaded_optimizer(folder):
-    _, optimizer, states = files(folder)
-    load = lambda turn: lambda optimizer: optimizer.load_state_dict(states[turn])
-    return in_turns(optimizer, load(0), load(1), lambda optimizer: values_of([optimizer]))
-
-
-def moved_to_a_dtype(_):
-    to = lambda dtype: lambda model: model.to(dtype=dtype)
-    return in_turns(
-        Walk(), to("float32"), to("float16"), lambda model: [x.dtype for x in model.parameters()]
-    )
-
-
-def moved_while_pending(_):
-    models = [nb.Linear(2, 2)]
-    make = lambda dtype: lambda models: models.__setitem__(0, nb.Linear(2, 2).to(dtype=dtype))
-    return in_turns(
-        models,
-        make("float32"),
-        make("float16"),
-        lambda models: [x.dtype for x in models[0].parameters()],
-    )
-
-
-def laid_out(_):
-    mesh = nb.make_mesh(data=1)
-    return in_turns(
-        Walk(),
-        lambda model: nb.shard(model, mesh),
-        lambda model: model.to("cpu:0"),
-        lambda model: [type(x.value.sharding) for x in plan_of(model).variables],
-    )
-
-
-def stepped_and_reset(_):
-    v = {"w": jnp.ones(1)}
-    return in_turns(
-        nb.Adam(0.1),
-        lambda optimizer: optimizer.step(v, v),
-        lambda optimizer: optimizer.reset(),
-        lambda optimizer: [any(map(np.any, optimizer.state.mw.values())), bool(optimizer.count)],
-    )
-
-
-def flagged(set_flag, read):
-    def make(_):
-        model = Walk()
-        compiled = nb.jit(lambda: read(model))  # compiled functions notice
-        return in_turns(
-            model,
-            lambda model: set_flag(model, True),
-            lambda model: set_flag(model, False),
-            lambda model: [*read(model), *map(bool, compiled())],
-        )
-
-    return make
-
-
-LOADS = {
-    "weights": loaded_weights,
-    "checkpoint": restored_checkpoint,
-    "optimizer": loaded_optimizer,
-    "dtype": moved_to_a_dtype,
-    "dtype of pending values": moved_while_pending,
-    "layout": laid_out,
-    "state of an optimizer": stepped_and_reset,
-    "requires_grad": flagged(
-        lambda model, on: model.requires_grad_(on),
-        lambda model: [x.requires_grad for x in model.parameters()],
-    ),
-    "train": flagged(
-        lambda model, on: model.train(on), lambda model: [m.training for m in model.modules()]
-    ),
-}
-
-
-@pytest.mark.parametrize("make", LOADS.values(), ids=LOADS)
-def test_a_change_between_two_states_is_one_act(make, tmp_path):
-    act, read = make(tmp_path)
-    states = [(act(), read())[1] for _ in range(2)]
-    assert states[0] != states[1]
+@pytest.mark.parametrize("make", [load_weights, restore_checkpoint, load_optimizer])
+def test_a_load_is_one_act(make, tmp_path):
+    load, things = make(tmp_path)
+    turns = itertools.count()
+    act = lambda: load(next(turns) % 2)
+    states = []
+    for _ in range(2):
+        act()
+        states.append([value.tolist() for value in values_of(things)])
     for _ in points(act):
         assert_nothing_is_open()
-        assert read() in states
+        assert [value.tolist() for value in values_of(things)] in states
+
+
+def test_a_move_is_one_act():
+    model, turns = Walk(), itertools.count()
+    act = lambda: model.to(dtype=("float32", "float16")[next(turns) % 2])
+    for _ in points(act):
+        assert len({variable.dtype for variable in model.parameters()}) == 1
+
+
+def test_a_move_of_pending_values_is_one_act():
+    made = []
+
+    def act():
+        made.append(nb.Sequential(nb.Linear(2, 2), nb.Linear(2, 2)))
+        made[0].to(dtype="float16")
+
+    for _ in points(act):
+        assert not made or len({variable.dtype for variable in made[0].parameters()}) == 1
+        made.clear()
 
 
 KEPT = {
@@ -339,6 +284,18 @@ def test_a_step_in_place_is_one_act(kept, make):
         assert len({x != y for x, y in zip(before, after, strict=True)}) == 1
         assert kept != "v" or model.v is v
         before = after
+
+
+def test_older_variables_keep_their_values_when_a_step_is_made_in_place():
+    model = nb.Module(part=nb.Module(a=nb.Parameter([1.0])), b=nb.Parameter([2.0]))
+    older, v = model.v, None
+    model.part.a.value = jnp.array([3.0])
+    v = model.v
+    nb.SGD(1.0, inplace=True).step(v, {"part": {"a": jnp.ones(1)}, "b": jnp.ones(1)})
+    assert [float(x[0]) for x in jax.tree.leaves(older)] == [2.0, 1.0]
+    assert [float(x[0]) for x in jax.tree.leaves(model.v)] == [1.0, 2.0]
+    assert model.v is v
+    assert model.v.part is model.part.v
 
 
 class TimeIsUp(Exception):
@@ -389,6 +346,7 @@ def test_an_exception_of_a_signal_is_not_taken_for_a_failure_of_the_compiled_for
     assert not recwarn.list
 
 
+# -- flags, layouts, an optimizer of a user's own --
 def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupted():
     made, grads = [], nb.Container(w=jnp.ones(1))
 
@@ -409,11 +367,65 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
         made.clear()
 
 
-BLOCKS = {
-    "patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}),
-    "track": nb.track,
-    "profile": lambda model: nb.track(model, profile=True),
-}
+@pytest.mark.parametrize(
+    ("act", "read"),
+    [
+        (
+            lambda model, on: model.requires_grad_(on),
+            lambda model: [variable.requires_grad for variable in model.parameters()],
+        ),
+        (
+            lambda model, on: model.train(on),
+            lambda model: [module.training for module in model.modules()],
+        ),
+    ],
+    ids=["requires_grad_", "train"],
+)
+def test_a_flag_of_a_whole_model_is_set_as_one_act(act, read):
+    model, turn = Walk(), [0]
+    step = nb.jit(
+        lambda: (
+            [variable.requires_grad for variable in model.parameters()]
+            + [m.training for m in model.modules()]
+        )
+    )
+
+    def flip():
+        turn[0] += 1
+        act(model, turn[0] % 2 == 0)
+
+    for _ in points(flip):
+        assert len(set(read(model))) == 1
+        assert set(read(model)) <= set(map(bool, step()))  # compiled functions have noticed
+
+
+def test_laying_a_model_out_is_one_act():
+    model, mesh, turn = Walk(), nb.make_mesh(data=1), [0]
+
+    def act():
+        turn[0] += 1
+        if turn[0] % 2:
+            nb.shard(model, mesh)
+        else:
+            model.to("cpu:0")
+
+    for _ in points(act):
+        assert len({type(variable.value.sharding) for variable in plan_of(model).variables}) == 1
+
+
+def test_a_profiled_block_leaves_nothing_open():
+    model = nb.Lambda(lambda x: x)
+
+    def act():
+        with nb.track(model, profile=True):
+            model(jnp.ones(2))
+
+    act()
+    for _ in points(act):
+        assert_nothing_is_open()
+
+
+BLOCKS = {"patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}), "track": nb.track}
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -429,3 +441,28 @@ def test_a_block_that_is_interrupted_is_over(block):
     for _ in points(act, most=50):
         assert_nothing_is_open()
         np.testing.assert_array_equal(model(x), plain)
+
+
+def test_a_patch_may_be_entered_by_hand_and_again():
+    model, x = nb.Sequential(nb.Linear(2, 2)), jnp.ones((1, 2))
+    patch, plain = nb.patch(model, {"0": nb.scale_by(2.0)}), np.asarray(model(x))
+    patch.__enter__()
+    np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
+    with patch:
+        np.testing.assert_allclose(model(x), 4 * plain, rtol=1e-6)
+    np.testing.assert_allclose(model(x), 2 * plain, rtol=1e-6)
+    patch.__exit__(None, None, None)
+    np.testing.assert_array_equal(model(x), plain)
+
+
+def test_forgetting_the_state_of_an_optimizer_is_one_act():
+    optimizer, v = nb.Adam(0.1), {"w": jnp.ones(1)}
+
+    def act():
+        optimizer.step(v, v)
+        optimizer.reset()
+
+    act()
+    for _ in points(act, most=60):
+        assert any(float(x[0]) for x in optimizer.state.mw.values()) == bool(optimizer.count)
+        optimizer.reset()
