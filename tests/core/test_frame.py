@@ -1,6 +1,9 @@
 """The nine rules of the frame, each by the trap that taught it."""
 
 import contextlib
+import copy
+import gc
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +12,7 @@ import pytest
 
 import nbmodule as nb
 
-from jax_settings import FLOAT
+from jax_settings import FLOAT, stop_listening
 
 
 def test_each_shape_of_one_compiled_function_has_effects_of_its_own():
@@ -198,6 +201,19 @@ def test_a_module_made_inside_is_local_where_nothing_is_traced():
     assert len(kept) == 2
 
 
+def test_one_variable_under_two_arguments_is_one_input():
+    model = nb.Module(scale=nb.Parameter(2.0))
+
+    @nb.jit
+    def twice(a, b):
+        a.scale.value = a.scale + 1
+        return b.scale * 1
+
+    assert float(twice(model, model)) == 3.0
+    assert float(twice(model, nb.Module(scale=nb.Parameter(10.0)))) == 10.0
+    assert float(model.scale) == 4.0
+
+
 @pytest.mark.parametrize(
     "value", [lambda x: x, lambda x: jnp.float32(2)], ids=["traced", "concrete"]
 )
@@ -248,6 +264,22 @@ def test_a_refused_write_names_a_variable_of_a_model_that_was_never_walked():
         jax.jit(writing)(1.0)
 
 
+@pytest.mark.parametrize("value", [lambda x: x, lambda x: 2.0], ids=["traced", "concrete"])
+@pytest.mark.not_under(
+    "eager", reason="jax.lax.cond is plain Python there, and its write is one of the function's"
+)
+def test_a_write_in_one_raw_branch_inside_our_jit_is_refused(value):
+    variable = nb.Buffer(1.0)
+
+    def writing(x):
+        variable.value = jnp.asarray(value(x), jnp.float32)
+        return x
+
+    with pytest.raises(nb.TracerLeakError):
+        nb.jit(lambda x: jax.lax.cond(x > 0, writing, lambda x: x, x))(jnp.float32(1))
+    assert float(variable) == 1.0
+
+
 def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
     count, weight = nb.Buffer(0.0), nb.Parameter(2.0)
 
@@ -267,6 +299,17 @@ def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
     assert float(count) == 3.0  # once for each step: a vmap runs its function once
     run(xs)
     assert float(count) == 6.0
+
+
+def test_a_compiled_function_keeps_no_model_alive():
+    model = nb.Module(scale=nb.Parameter(jnp.ones(4)))
+    step = nb.jit(lambda m, x: x * m.scale)
+    step(model, jnp.ones(4)), step(model, jnp.ones(4))
+    variable, model_ref = weakref.ref(model.scale), weakref.ref(model)
+    del model
+    gc.collect()
+    assert model_ref() is None
+    assert variable() is None
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
@@ -301,6 +344,76 @@ def test_a_compiled_function_that_failed_keeps_nothing_of_the_one_that_called_it
 
     with jax.checking_leaks():
         assert float(outer(3.0)) == 6.0
+
+
+@pytest.mark.parametrize(
+    "of_a_model",
+    [
+        lambda m, x: jax.tree.map(lambda a: a * 2, m)(x),
+        lambda m, x: copy.deepcopy(m)(x),
+        lambda m, x: nb.scan(lambda c, _: (m(c), None), x, None, length=3)[0],
+        lambda m, x: nb.vmap(lambda row: nb.Linear(2, 2, key=jax.random.key(1))(row))(x),
+        lambda m, x: nb.grad(lambda m: jax.tree.map(lambda a: a + 1, m)(x).sum())(m)[
+            "submodules/v0/w"
+        ],
+        lambda m, x: jax.tree.map(lambda a: a * 3, m[0].weight).value,
+        lambda m, x: nb.scan(
+            lambda c, i: (nb.cond(i == 1, m, lambda x: x, c), None), x, jnp.arange(3)
+        )[0],
+    ],
+    ids=[
+        "a copy by tree.map",
+        "a deep copy",
+        "scan",
+        "made in vmap",
+        "a gradient of a copy",
+        "a copy of a variable",
+        "a branch in a scan",
+    ],
+)
+def test_a_compiled_function_gives_the_same_where_nothing_is_compiled(of_a_model):
+    model, x = nb.Sequential(nb.Linear(2, 2), nb.BatchNorm1d(2)), jnp.arange(6.0).reshape(3, 2)
+    before = model.state_dict()
+    compiled, after = nb.jit(of_a_model)(model, x), model.state_dict()
+    model.load_state_dict(before)
+    with jax.disable_jit():
+        np.testing.assert_allclose(nb.jit(of_a_model)(model, x), compiled, atol=1e-5)
+    for name, value in model.state_dict().items():
+        np.testing.assert_allclose(value, after[name], atol=1e-5)
+
+
+@contextlib.contextmanager
+def counted_compiles():
+    compiled = []
+    listener = lambda event, *_, **__: (
+        compiled.append(event) if "backend_compile" in event else None
+    )
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    try:
+        yield compiled
+    finally:
+        stop_listening(listener)
+
+
+@pytest.mark.not_under(
+    "leaks", reason="counts compiles, and JAX compiles each operation anew there"
+)
+def test_where_nothing_is_compiled_each_operation_of_a_step_is_compiled_once():
+    model, optimizer = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), nb.Adam(0.1)
+    x = jnp.ones((5, 3))
+
+    @nb.jit
+    def step():
+        loss, grads = nb.value_and_grad(lambda m: jnp.mean((m(x) - 10.0) ** 2))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    with jax.disable_jit():
+        losses = [float(step()) for _ in range(2)]
+        with counted_compiles() as compiled:
+            losses.append(float(step()))
+    assert len(compiled) <= 1  # there were 27, in every call
+    assert losses[2] < losses[1] < losses[0]
 
 
 def test_where_nothing_is_compiled_a_trace_inside_is_not_used_again_for_another_value():

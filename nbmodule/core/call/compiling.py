@@ -115,7 +115,7 @@ class Compiled:
 
 
 def _step(
-    module: CoreModule,
+    module: Any,
     v: Mapping[str, Any],
     stateful: tuple[list[Any], tuple[Any, ...]],
     args: tuple[Any, ...],
