@@ -2,8 +2,6 @@
 
 import contextlib
 import copy
-import gc
-import weakref
 
 import jax
 import jax.numpy as jnp
@@ -264,22 +262,6 @@ def test_a_refused_write_names_a_variable_of_a_model_that_was_never_walked():
         jax.jit(writing)(1.0)
 
 
-@pytest.mark.parametrize("value", [lambda x: x, lambda x: 2.0], ids=["traced", "concrete"])
-@pytest.mark.not_under(
-    "eager", reason="jax.lax.cond is plain Python there, and its write is one of the function's"
-)
-def test_a_write_in_one_raw_branch_inside_our_jit_is_refused(value):
-    variable = nb.Buffer(1.0)
-
-    def writing(x):
-        variable.value = jnp.asarray(value(x), jnp.float32)
-        return x
-
-    with pytest.raises(nb.TracerLeakError):
-        nb.jit(lambda x: jax.lax.cond(x > 0, writing, lambda x: x, x))(jnp.float32(1))
-    assert float(variable) == 1.0
-
-
 def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
     count, weight = nb.Buffer(0.0), nb.Parameter(2.0)
 
@@ -299,17 +281,6 @@ def test_effects_come_out_through_grad_in_vmap_in_scan_in_jit():
     assert float(count) == 3.0  # once for each step: a vmap runs its function once
     run(xs)
     assert float(count) == 6.0
-
-
-def test_a_compiled_function_keeps_no_model_alive():
-    model = nb.Module(scale=nb.Parameter(jnp.ones(4)))
-    step = nb.jit(lambda m, x: x * m.scale)
-    step(model, jnp.ones(4)), step(model, jnp.ones(4))
-    variable, model_ref = weakref.ref(model.scale), weakref.ref(model)
-    del model
-    gc.collect()
-    assert model_ref() is None
-    assert variable() is None
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")

@@ -224,25 +224,6 @@ def test_a_load_is_one_act(make, tmp_path):
         assert [value.tolist() for value in values_of(things)] in states
 
 
-def test_a_move_is_one_act():
-    model, turns = Walk(), itertools.count()
-    act = lambda: model.to(dtype=("float32", "float16")[next(turns) % 2])
-    for _ in points(act):
-        assert len({variable.dtype for variable in model.parameters()}) == 1
-
-
-def test_a_move_of_pending_values_is_one_act():
-    made = []
-
-    def act():
-        made.append(nb.Sequential(nb.Linear(2, 2), nb.Linear(2, 2)))
-        made[0].to(dtype="float16")
-
-    for _ in points(act):
-        assert not made or len({variable.dtype for variable in made[0].parameters()}) == 1
-        made.clear()
-
-
 KEPT = {
     "container": lambda model: nb.Container(a=jnp.ones(1), b={"c": jnp.ones(1)}),
     "dict": lambda model: {"a": jnp.ones(1), "b": {"c": jnp.ones(1)}},
@@ -367,65 +348,58 @@ def test_the_first_step_of_ones_own_optimizer_leaves_nothing_if_it_is_interrupte
         made.clear()
 
 
-@pytest.mark.parametrize(
-    ("act", "read"),
-    [
-        (
-            lambda model, on: model.requires_grad_(on),
-            lambda model: [variable.requires_grad for variable in model.parameters()],
-        ),
-        (
-            lambda model, on: model.train(on),
-            lambda model: [module.training for module in model.modules()],
-        ),
-    ],
-    ids=["requires_grad_", "train"],
-)
-def test_a_flag_of_a_whole_model_is_set_as_one_act(act, read):
-    model, turn = Walk(), [0]
-    step = nb.jit(
-        lambda: (
-            [variable.requires_grad for variable in model.parameters()]
-            + [m.training for m in model.modules()]
-        )
-    )
-
-    def flip():
-        turn[0] += 1
-        act(model, turn[0] % 2 == 0)
-
-    for _ in points(flip):
-        assert len(set(read(model))) == 1
-        assert set(read(model)) <= set(map(bool, step()))  # compiled functions have noticed
+def dtypes(model):
+    return {variable.dtype for variable in model.parameters()}
 
 
-def test_laying_a_model_out_is_one_act():
-    model, mesh, turn = Walk(), nb.make_mesh(data=1), [0]
+def turned(act, read, make=Walk):
+    """Acts upon a new or an old model, with another choice in each turn; and what must be one."""
+    model, turns = make(), itertools.count()
+    return lambda: act(model, next(turns) % 2 == 0), lambda: read(model)
+
+
+def pending():
+    made = []
 
     def act():
-        turn[0] += 1
-        if turn[0] % 2:
-            nb.shard(model, mesh)
-        else:
-            model.to("cpu:0")
+        made[:] = [nb.Sequential(nb.Linear(2, 2), nb.Linear(2, 2))]
+        made[0].to(dtype="float16")
 
+    return act, lambda: dtypes(made.pop()) if made else {None}
+
+
+WHOLE = {
+    "a dtype": lambda: turned(lambda m, on: m.to(dtype="float32" if on else "float16"), dtypes),
+    "a dtype of pending values": pending,
+    "a layout": lambda: turned(
+        lambda m, on: nb.shard(m, nb.make_mesh(data=1)) if on else m.to("cpu:0"),
+        lambda m: {type(variable.value.sharding) for variable in plan_of(m).variables},
+    ),
+    "requires_grad_": lambda: turned(
+        lambda m, on: m.requires_grad_(on), lambda m: {x.requires_grad for x in m.parameters()}
+    ),
+    "train": lambda: turned(
+        lambda m, on: m.train(on), lambda m: {module.training for module in m.modules()}
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_what_belongs_to_a_whole_model_is_set_as_one_act(what):
+    act, read = WHOLE[what]()
+    compiled = nb.jit(lambda: list(read()))
     for _ in points(act):
-        assert len({type(variable.value.sharding) for variable in plan_of(model).variables}) == 1
+        found = read()
+        assert len(found) == 1
+        if what in ("requires_grad_", "train"):  # compiled functions have noticed
+            assert found == set(map(bool, compiled()))
 
 
-def test_a_profiled_block_leaves_nothing_open():
-    model = nb.Lambda(lambda x: x)
-
-    def act():
-        with nb.track(model, profile=True):
-            model(jnp.ones(2))
-
-    act()
-    for _ in points(act):
-        assert_nothing_is_open()
-
-
-BLOCKS = {"patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}), "track": nb.track}
+BLOCKS = {
+    "patch": lambda model: nb.patch(model, {"0": nb.scale_by(0.0)}),
+    "track": nb.track,
+    "profile": lambda model: nb.track(model, profile=True),
+}
 
 
 @pytest.mark.parametrize("block", BLOCKS)

@@ -382,27 +382,4 @@ def test_signals_never_lose_or_divide_a_commit(what, count):
         assert len({item(part._value) for part in model.parts}) == 1
         assert_nothing_is_open()
 
-    assert signals(step, check, count) == count
-
-
-@swallowed
-@pytest.mark.parametrize("what", ["v", "state", "track", "grad"])
-def test_signals_divide_no_other_commit(what):
-    model, x = Twin(3), jnp.ones(3)
-    acts = {
-        "v": lambda: setattr(model, "v", model.v + 1),
-        "state": lambda: model.load_state_dict({k: a + 1 for k, a in model.state_dict().items()}),
-        "grad": lambda: nb.value_and_grad(lambda x: (setattr(model, "v", model.v + 1), x.sum())[1])(
-            x
-        ),
-    }
-
-    def tracked():
-        with nb.track(model):
-            acts["v"]()
-
-    def check():
-        assert len({item(part._value) for part in model.parts}) == 1
-        assert_nothing_is_open()
-
-    signals(acts.get(what, tracked), check, 100)
+    assert signals(ACTS[what](model), check, count) == count
