@@ -575,7 +575,18 @@ def _lasting(job: Job) -> list[Variable]:
 def jit(fn: Callable[P, R], **options: Any) -> Jit[P, R]: ...
 @overload
 def jit(fn: None = None, **options: Any) -> Callable[[Callable[P, R]], Jit[P, R]]: ...
-def jit(fn: Callable[..., Any] | None = None, *, donate: bool = False, **options: Any) -> Any:
+def jit(
+    fn: Callable[..., Any] | None = None,
+    *,
+    donate: bool = False,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Sequence[str] | None = None,
+    in_shardings: Any = None,
+    out_shardings: Any = None,
+    **options: Any,
+) -> Any:
     """Compile a function that may use modules, optimizers and random streams.
 
     They may be arguments or come from the surrounding code: their variables become inputs and
@@ -589,10 +600,13 @@ def jit(fn: Callable[..., Any] | None = None, *, donate: bool = False, **options
         fn: The function; without it a decorator is returned.
         donate: Reuse the memory of the variables that the call overwrites. Arrays kept from before
             are deleted then.
-        **options: Options of `jax.jit`: `static_argnums` and `static_argnames` (positions and names
-            of arguments that are compared by value, not traced), `donate_argnums` and
-            `donate_argnames` (array arguments whose memory may be reused), `in_shardings` (of the
-            arguments), `out_shardings`, `keep_unused`, `inline`, `compiler_options`.
+        static_argnums: Positions of arguments that are compared by value, not traced.
+        static_argnames: Names of such arguments.
+        donate_argnums: Positions of array arguments whose memory may be reused.
+        donate_argnames: Names of such arguments.
+        in_shardings: Shardings of the arguments.
+        out_shardings: Shardings of the outputs.
+        **options: Further options of `jax.jit`.
 
     Raises:
         TraceError: The function uses a model to which no name leads.
@@ -608,11 +622,19 @@ def jit(fn: Callable[..., Any] | None = None, *, donate: bool = False, **options
         >>> tick(2), tick(2), count()
         (Array(2, dtype=int32), Array(4, dtype=int32), Array(2, dtype=int32))
     """
+    options |= {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "in_shardings": in_shardings,
+        "out_shardings": out_shardings,
+    }
+    options = {name: value for name, value in options.items() if value is not None}
     if fn is None:
         return functools.partial(jit, donate=donate, **options)
     check_function("nb.jit", fn)
     check_names("nb.jit", options)
-    options = {name: value for name, value in options.items() if value is not None}
     if isinstance(options.get("device"), str):
         options["device"] = find_device(options["device"])
     check_passed_on(options)
