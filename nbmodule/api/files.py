@@ -34,7 +34,7 @@ from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
-from nbmodule.optim.saving import all_or_nothing, arrays_by_name, check_belongs
+from nbmodule.optim.state import all_or_nothing, arrays_by_name, check_belongs
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:

@@ -4,40 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.kinds import DeviceLike, RateLike
-from nbmodule.base.paths import link
 from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.variables.frame import now
-from nbmodule.core.variables.variable import Variable
+from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeStructureError, TraceError
-from nbmodule.optim import attributes
-from nbmodule.optim.attributes import SLOTS
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
+    chains_of,
     has_floats,
     parameters_by_chain,
     text,
     values_of,
 )
 from nbmodule.optim.rate import as_number, as_scalar
-from nbmodule.optim.rules import StateTree, apply
-from nbmodule.optim.slots import (
-    RuleOptimizer,
-    SharedOptions,
-    SlotOptimizer,
-    StateArray,
-    StateNames,
-    Work,
-)
+from nbmodule.optim.rules import take_step
+from nbmodule.optim.slots import RuleOptimizer, SharedOptions, SlotOptimizer, Work
 
 
 class SGD(RuleOptimizer):
@@ -399,8 +391,11 @@ class Optax(SlotOptimizer):
                 f"{type(transformation).__name__}."
             )
         super().__init__(0.0, inplace, stop_gradients, trace_on_next_step, device)
-        vars(self).update(_transformation=_Opaque(transformation), _rates=(), _tree=None)
-        vars(self)[SLOTS] = StateNames(), ()
+        vars(self).update(_transformation=_Opaque(transformation), _rates=(), _form=None)
+
+    if TYPE_CHECKING:  # attributes that `__setattr__` sets
+        _form: _Form | None
+        _transformation: _Opaque
 
     _takes_extra = True
 
@@ -429,35 +424,33 @@ class Optax(SlotOptimizer):
 
     def _injected_rate(self) -> Variable | None:
         name = ("hyperparams", "learning_rate")
-        return next((x for chain, x in self._state().items() if chain[-2:] == name), None)
+        return next((x for chain, x in self._state_variables() if chain[-2:] == name), None)
 
     # -- steps --
-    def _plan(self, part: Pairs) -> tuple[list[StateArray], list[Work]]:
+    def _plan(self, part: Pairs, state: dict[Chain, Buffer]) -> list[Work]:
         floating = [i for i, weight in enumerate(part.weights) if has_floats(weight)]
-        chains = tuple(part.chains[i] for i in floating)
-        state = self._initial_state(part, floating)
-        tree = StateTree(state, lambda path: (SLOT, *map(link, path)))
-        arrays = dict(zip(tree.names, map(jnp.asarray, tree.arrays(state))))
-        before: StateTree | None = vars(self)["_tree"]
-        loaded = self._state()
-        if before is None and loaded:  # state that was set before the first step
+        chains = [part.chains[i] for i in floating]
+        initial = self._initial_state(part, floating)
+        form = _Form(initial)
+        arrays = dict(zip(form.names, map(jnp.asarray, form.arrays(initial))))
+        if self._form is None and state:  # state that was set before the first step
             difference = structure_difference(
-                *({text(chain): x for chain, x in state.items()} for state in (arrays, loaded))
+                *({text(chain): x for chain, x in each.items()} for each in (arrays, state))
             )
             if difference is not None:
                 raise ShapeStructureError(
                     "Optax cannot take a step: the state that was loaded does not fit.\n"
                     f"{difference}"
                 )
-        if before is None or before.names != tree.names:
-            vars(self)["_tree"] = tree
-            attributes.note_change(self)
-        owners = [_owner(name, set(chains)) for name in tree.names]
-        rows = [StateArray(*row) for row in zip(tree.names, owners, arrays.values())]
+        owners = [_owner(name, set(chains)) for name in form.names]
+        variables = [
+            self._variable(state, name, owner, array)
+            for (name, array), owner in zip(arrays.items(), owners)
+        ]
+        vars(self)["_form"] = form
         idle = {chain for chain, grad in zip(part.chains, part.grads) if grad is None}
-        is_written = [owner not in idle for owner in owners]
-        step = self._step_of(tree, chains, is_written)
-        return rows, [Work(tuple(floating), tree.names, step)]
+        step = self._step_of(form, chains, [owner not in idle for owner in owners])
+        return [Work(floating, variables, step)]
 
     def _initial_state(self, part: Pairs, floating: list[int]) -> Any:
         """Return the state for these variables, from their values before any trace.
@@ -480,29 +473,28 @@ class Optax(SlotOptimizer):
                 return self._content.init(as_container(chains, weights))
 
     def _step_of(
-        self, tree: StateTree, chains: Sequence[Chain], is_written: list[bool]
+        self, form: _Form, chains: Sequence[Chain], is_written: list[bool]
     ) -> Callable[..., Any]:
         """Return the step as `Work` calls it, compiled unless an extra argument is a function."""
-        transformation = self._content
-        stop = vars(self)["_stop_gradients"]
+        transformation, stop = self._content, self._stop_gradients
 
-        def run(weights: Any, grads: Any, state: Any, extra: dict[str, Any]) -> Any:
+        def run(weights: Any, grads: Any, arrays: Any, extra: dict[str, Any]) -> Any:
             v, g = as_container(chains, weights), as_container(chains, grads)
-            new, after = apply(transformation, tree, v, g, state, {}, extra)
+            new, after = take_step(transformation, v, g, form.state(arrays), **extra)
             leaves = dict(flat(new))
             result = [leaves[chain] for chain in chains]
-            return list(map(jax.lax.stop_gradient, result)) if stop else result, after
+            return list(map(jax.lax.stop_gradient, result)) if stop else result, form.arrays(after)
 
         compiled = jax.jit(run)
 
         def step(  # type: ignore[no-untyped-def]
-            weights, grads, state, _rates, _counts, /, **extra
+            weights, grads, arrays, _rates, _counts, /, **extra
         ):
             is_compiled = now.frame is None and not any(map(callable, extra.values()))
             filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
-            new, after = (compiled if is_compiled else run)(weights, filled, state, extra)
+            new, after = (compiled if is_compiled else run)(weights, filled, arrays, extra)
             new = [w if g is None else x for w, g, x in zip(weights, grads, new)]
-            return new, [y if use else x for x, y, use in zip(state, after, is_written)]
+            return new, [y if use else x for x, y, use in zip(arrays, after, is_written)]
 
         return step
 
@@ -512,21 +504,21 @@ class Optax(SlotOptimizer):
 
     @property
     def _content(self) -> Any:
-        return vars(self)["_transformation"].content
+        return self._transformation.content
 
     @property
     def optax_state(self) -> Any:
         """The state as optax has it; None before there is one."""
-        tree, state = vars(self)["_tree"], self._state()
-        if tree is None or not state:
+        form, state = self._form, dict(self._state_variables())
+        if form is None or not state:
             return None
-        return tree.unflatten(values_of(self, [state[name] for name in tree.names]), {})
+        return form.state(values_of(self, [state[name] for name in form.names]))
 
     def reset(self) -> None:
         """Forget all state: the next step is the first."""
         super().reset()
-        vars(self)["_tree"] = None
-        attributes.note_change(self)
+        vars(self)["_form"] = None
+        self._nbm.changed()
 
     def _description(self) -> list[str]:
         name = getattr(self._content.update, "__qualname__", type(self._content).__name__)
@@ -538,6 +530,34 @@ class _Opaque:
 
     def __init__(self, content: object) -> None:
         self.content = content
+
+
+class _Form:
+    """The structure of a state of optax; random keys are stored as their data.
+
+    Args:
+        state: As optax makes it.
+    """
+
+    def __init__(self, state: object) -> None:
+        leaves, self.treedef = jax.tree.flatten(state)
+        self.keys = [jax.random.key_impl(x) if _is_key(x) else None for x in leaves]
+        self.names = [(SLOT, *chain) for chain in chains_of(self.treedef)]
+
+    def arrays(self, state: object) -> list[Any]:
+        """Return the arrays of a state, in the order of `names`."""
+        leaves = zip(jax.tree.leaves(state), self.keys)
+        return [x if key is None else jax.random.key_data(x) for x, key in leaves]
+
+    def state(self, arrays: Sequence[Any]) -> Any:
+        """Return the state of these arrays, as optax has it."""
+        pairs = zip(arrays, self.keys)
+        leaves = [x if key is None else jax.random.wrap_key_data(x, impl=key) for x, key in pairs]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _is_key(leaf: object) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.bool_), jax.dtypes.prng_key)
 
 
 def _owner(name: Chain, variables: set[Chain]) -> Chain | None:

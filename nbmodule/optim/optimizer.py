@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import jax
@@ -12,65 +12,43 @@ from jax.core import Tracer
 
 from nbmodule.base import migration
 from nbmodule.base.kinds import DeviceLike, RateLike
-from nbmodule.base.migration import TRAINING, attribute_hint
-from nbmodule.base.paths import hint
-from nbmodule.base.trees import structure_difference
+from nbmodule.base.migration import TRAINING
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.compiled.call_record import RecordedMethod, call_recorded, is_recorded, recording
 from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import EAGER, birthplace, current_log, framed, here, now
-from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.frame import EAGER, Frame, current_log, framed, here, now, write_all
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Buffer, Variable
-from nbmodule.errors import (
-    ArgumentTypeError,
-    AttributePathError,
-    NotBuiltError,
-    ShapeStructureError,
-    TraceError,
-)
-from nbmodule.optim import attributes, saving
+from nbmodule.errors import ArgumentTypeError, NotBuiltError, TraceError
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
+    Writes,
     as_container,
-    chains_of,
     flatten_arrays,
     frozen_chains,
     has_floats,
     leaf_places,
     match,
     parameters_by_chain,
-    text,
     values_of,
+    writes_in_place,
 )
 from nbmodule.optim.rate import as_given, as_rate, describe_rate, is_number_variable, rate_now
 from nbmodule.optim.rules import next_counts
+from nbmodule.optim.state import AttributeChange, Stateful
 from nbmodule.tree.container import Container
-from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
 
 
-class Memo:
-    """Caches of an optimizer, and its open step; no part of the structure or of copies."""
-
-    def __init__(self) -> None:
-        self.compiled: dict[Any, Any] = {}  # whole steps, for `trace_on_next_step`
-        self.layouts: dict[Any, Any] = {}  # of the last steps, see `slots.py`
-        self.stepping = 0  # number of open calls of `_step`
-        self.change: Any = None  # the open `AttributeChange`
-        self.changes: list[Any] = []  # those that compiled steps may still apply
-
-
-class Optimizer:
+class Optimizer(Stateful):
     """The base of all optimizers. One of your own defines `_step(self, v, grads)`, which returns
     new variables.
 
@@ -106,29 +84,16 @@ class Optimizer:
     """
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
-        _memo: Memo
-        _nbm: Any
-        _counter: Any
+        _inplace: bool
+        _stop_gradients: bool
+        _trace_on_next_step: bool
 
     __signature__ = ConstructorSignature()
-    _is_stateful = True
     _takes_extra = False  # whether a step takes keyword arguments of its own
-    # No part of the structure, nor of copies
-    _unwatched = frozenset({"_memo", "_nbm"})
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         migration.accept_aliases(cls)
-
-    def __new__(cls, *args: object, **kwargs: object) -> Self:
-        optimizer = object.__new__(cls)
-        optimizer._revive()
-        return optimizer
-
-    def _revive(self) -> None:
-        """Set what every optimizer has, also one that is built from a structure."""
-        vars(self).update(_nbm=Inner(), _memo=Memo(), _arrays={})
-        self._nbm.home = birthplace()
 
     def __init__(
         self,
@@ -148,43 +113,12 @@ class Optimizer:
             _stop_gradients=as_flag("stop_gradients=", stop_gradients),
             _trace_on_next_step=as_flag("trace_on_next_step=", trace_on_next_step),
         )
-        attributes.note_change(self)
+        self._nbm.changed()
 
     # -- to be overridden --
     def _step(self, v: Container, grads: Container) -> Mapping[str, Any]:
         """Return new variables from variables and gradients, which have the same chains."""
         raise NotImplementedError(f"{type(self).__name__} defines no _step(self, v, grads).")
-
-    @property
-    def state(self) -> Container:
-        """The state of the next step besides variables and gradients: the count and array
-        attributes.
-        """
-        names = attributes.state_names(self).items()
-        arrays = {name: attributes.read(self, attribute) for name, attribute in names}
-        return Container({**arrays, "count": self._counter.value})
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state`."""
-        title = f"cannot set the state of {type(self).__name__}"
-        attributes.check_is_mapping(title, state)
-        leaves, treedef = jax.tree.flatten(dict(state))
-        given = {text(chain): np.shape(x) for chain, x in zip(chains_of(treedef), leaves)}
-        expected = {text(chain): x for chain, x in self._state_variables()}
-        expected = (expected or dict.fromkeys(given)) | {"count": self._counter}
-        difference = structure_difference(expected, given)
-        if difference is not None:
-            raise ShapeStructureError(f"{title}:\n{difference}")
-        existing = attributes.state_names(self)
-        names = [name for name in state if name != "count"]
-
-        def apply() -> None:
-            for name in names:
-                attribute = existing.get(name) or attributes.attribute_for(self, name)
-                setattr(self, attribute, attributes.like_before(self, attribute, state[name]))
-            self._counter.value = self._counter.admitted(state["count"])
-
-        saving.as_one_act(self, apply)
 
     def init(self, model: CoreModule) -> Self:
         """Return the optimizer; those of a rule make their state here.
@@ -193,14 +127,6 @@ class Optimizer:
         """
         return self
 
-    def _counters(self) -> dict[str, Buffer]:
-        """Return the variables of numbers that belong to the state."""
-        return {"count": self._counter}
-
-    def _state_variables(self) -> list[tuple[Chain, Variable]]:
-        """Return the variables of arrays that belong to the state, each with its chain."""
-        return attributes.state_variables(self)
-
     # -- learning rate and count --
     @property
     def lr(self) -> Any:
@@ -208,7 +134,7 @@ class Optimizer:
 
         Any kind can be assigned; a number compiles nothing again.
         """
-        return as_given(vars(self)["_rates"][0])
+        return as_given(self._rates[0])
 
     @lr.setter
     def lr(self, lr: RateLike) -> None:
@@ -217,10 +143,10 @@ class Optimizer:
     @property
     def current_lr(self) -> Any:
         """The learning rate that the next step will use, as a number."""
-        return rate_now(vars(self)["_rates"][0], self._counter.value)
+        return rate_now(self._rates[0], self._counter.value)
 
     def _set_rate(self, index: int, lr: RateLike) -> None:
-        rates = vars(self)["_rates"]
+        rates = self._rates
         if is_number_variable(rates[index]) and not callable(lr) and not isinstance(lr, Variable):
             rates[index].value = as_rate(lr).value
             return
@@ -229,14 +155,14 @@ class Optimizer:
                 f"the learning rate of {type(self).__name__} can be changed inside a transform "
                 "from a number to a number only. Assign a function or a variable outside."
             )
-        rate = as_rate(lr, vars(self)["_device"])
+        rate = as_rate(lr, self._device)
         vars(self)["_rates"] = (*rates[:index], rate, *rates[index + 1 :])
-        attributes.note_change(self)
+        self._nbm.changed()
 
     @property
     def _lr(self) -> Any:
         """In a step, its learning rate, as a number."""
-        return rate_now(vars(self)["_rates"][0], self._counter.value - 1)
+        return rate_now(self._rates[0], self._counter.value - 1)
 
     @_lr.setter
     def _lr(self, lr: RateLike) -> None:
@@ -285,7 +211,7 @@ class Optimizer:
                 f"write {TRAINING}."
             )
         assert v is not None
-        is_compiled, inplace = self._compiles("step", extra), vars(self)["_inplace"]
+        is_compiled, inplace = self._compiles("step", extra), self._inplace
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]
         idle = frozen_chains(v).union(integers)
@@ -293,9 +219,8 @@ class Optimizer:
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
             part = Pairs(chains, leaves, extra=extra)
-            new = self._take_step(part, grads, ignore_missing, idle)
-            part.commit_in_place(places, new)
-            return new
+            write = functools.partial(writes_in_place, places, leaves)
+            return self._take_step(part, grads, ignore_missing, idle, write)
 
         if is_compiled and not inplace:
             step = self._compiled(("step", chains, ignore_missing, idle), step)
@@ -360,26 +285,55 @@ class Optimizer:
             if not variables:
                 warn_if_nothing_trains(model, "a step changes nothing")
             weights = values_of(model, variables)
+
+            def write(new: list[Any]) -> Writes:
+                changed = [i for i, value in enumerate(new) if value is not weights[i]]
+                return {variables[i]: new[i] for i in changed}, []
+
             part = Pairs(chains, weights, model=model, extra=extra)
-            new = self._take_step(part, grads, ignore_missing, idle)
-            changed = [i for i, value in enumerate(new) if value is not weights[i]]
-            part.write([variables[i] for i in changed], [new[i] for i in changed])
-            part.commit()
+            self._take_step(part, grads, ignore_missing, idle, write)
 
         step = self._compiled(("update", ignore_missing), step) if is_compiled else step
         step(model, grads, extra)
 
     def _take_step(
-        self, part: Pairs, grads: object, ignore_missing: bool, idle: frozenset[Chain]
+        self,
+        part: Pairs,
+        grads: object,
+        ignore_missing: bool,
+        idle: frozenset[Chain],
+        write: Callable[[list[Any]], Writes],
     ) -> list[Any]:
+        """Return the new variables of a step, which commits all that it writes as one act.
+
+        Args:
+            part: The variables.
+            grads: Their gradients, as the user gave them.
+            ignore_missing: See `step`.
+            idle: Chains of variables that stay.
+            write: Returns, for the new variables, how they are set.
+        """
         if now.frame is not None:  # make all variables inputs of a compiled function at once
             values_of(self, plan_of(self).variables)
         elif here() != EAGER:  # a raw trace: refuse the step before there is state
             self._counter.value = self._counter.value
         title = f"{type(self).__name__} cannot take a step"
         part.grads = match(title, part.chains, part.weights, idle, grads, ignore_missing)
-        with jax.named_scope(type(self).__name__.lower()):  # a group of its own in graphs
-            return self._advance(part)
+
+        def run(frame: Frame) -> Any:
+            with jax.named_scope(type(self).__name__.lower()):  # a group of its own in graphs
+                return self._advance(part), *frame.writes()
+
+        new, variables, values = framed(run, log=current_log())
+        written, calls = write(new)
+        written = dict(zip(variables, values)) | written
+        changes = {x for x in variables if isinstance(x, AttributeChange)}
+        if now.frame is None and here() == EAGER:
+            calls += [call for change in changes for call in change.calls()]
+        # setters that run Python come last
+        order = sorted(written, key=changes.__contains__)
+        write_all(order, [written[variable] for variable in order], calls)
+        return new
 
     def _compiles(self, method: str, extra: Mapping[str, Any]) -> bool:
         """Return whether this step is compiled as a whole; function arguments cannot be."""
@@ -393,7 +347,7 @@ class Optimizer:
                 f"{type(self).__name__} has no learning rate: its __init__ must call "
                 "super().__init__(lr)."
             )
-        if not vars(self)["_trace_on_next_step"] or now.busy or here() != EAGER:
+        if not self._trace_on_next_step or now.busy or here() != EAGER:
             return False
         return not any(map(callable, extra.values()))
 
@@ -401,29 +355,12 @@ class Optimizer:
         return self._memo.compiled.setdefault(key, jit(step))
 
     def _advance(self, part: Pairs) -> list[Any]:
-        """Return new values for all variables: here from `_step`, with those that change."""
-        active = part.active()
+        """Return new values for all variables, and write state: here by `_step`, with those that
+        change; in it the count is that of this step.
+        """
+        memo, active = self._memo, part.active()
         chains = tuple([part.chains[i] for i in active])
         weights, grads = ([column[i] for i in active] for column in (part.weights, part.grads))
-        changed, variables, values = framed(
-            lambda frame: (self._run_step(chains, weights, grads), *frame.writes()),
-            log=current_log(),
-        )
-        part.write(variables, values)
-        if now.frame is None and here() == EAGER:
-            for change in variables:
-                if isinstance(change, attributes.AttributeChange):
-                    part.calls += change.calls()
-        new = list(part.weights)
-        for i, value in zip(active, changed):
-            new[i] = value
-        return new
-
-    def _run_step(
-        self, chains: tuple[Chain, ...], weights: list[Any], grads: list[Any]
-    ) -> list[Any]:
-        """Return what `_step` returns, where the count is that of this step, in order."""
-        memo = self._memo
         memo.stepping += 1
         try:
             self._counter.value = next_counts({"count": self._counter.value})["count"]
@@ -433,77 +370,13 @@ class Optimizer:
             memo.stepping -= 1
         title = f"{type(self).__name__}._step must return the variables that it was given"
         noun = "returned values"
-        new = match(title, chains, weights, frozenset(), returned, False, noun=noun)
-        if vars(self)["_stop_gradients"]:
-            new = [jax.lax.stop_gradient(x) if isinstance(x, Tracer) else x for x in new]
-        return [x.astype(weight.dtype) for x, weight in zip(new, weights)]
-
-    # -- attributes --
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in type(self)._unwatched or hasattr(getattr(type(self), name, None), "__set__"):
-            object.__setattr__(self, name, value)
-        else:
-            attributes.assign(self, name, value)
-
-    if not TYPE_CHECKING:  # a checker would take every name for one that exists
-
-        def __getattr__(self, name: str) -> Any:
-            if name in vars(self).get("_arrays", ()):
-                return attributes.read(self, name)
-            if is_of_class(self, name):
-                return object.__getattribute__(self, name)
-            public = [each for each in dir(type(self)) if not each.startswith("_")]
-            advice = attribute_hint(name) or hint(name, public)
-            raise AttributePathError(f'{type(self).__name__} has no attribute "{name}"{advice}')
-
-    def __delattr__(self, name: str) -> None:
-        attributes.delete(self, name)
-
-    # -- saving --
-    def state_dict(self) -> OrderedDict[str, np.ndarray]:
-        """Return the state of the next step, the learning rate included, as read-only NumPy arrays
-        by name.
-
-        Example:
-            >>> optimizer = nb.Adam(1e-3)
-            >>> _ = optimizer.step({"w": jnp.ones(2)}, {"w": jnp.ones(2)})
-            >>> list(optimizer.state_dict())
-            ['count', 'lr', 'mw/w', 'vw/w']
-        """
-        return saving.state_dict(self)
-
-    def _names_of_variables(self) -> dict[Variable, str]:
-        return saving.names_of_variables(self)
-
-    def load_state_dict(self, mapping: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict()`: all of it, or nothing if it does not fit.
-
-        A learning rate in it is taken over where this optimizer has a number too, not where it
-        follows a function. An attribute of your own that holds tuples, such as a state of optax,
-        must exist before: make it in `__init__`, or take a step.
-
-        Args:
-            mapping: Names and arrays.
-
-        Raises:
-            StructureError: names are missing or unknown, or an array has another shape.
-        """
-        saving.load_state_dict(self, mapping)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return reduced_consistently(self, lambda: object.__reduce_ex__(self, protocol))
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = attributes.attributes_of(self)
-        arrays = {name: attributes.read(self, name) for name in state["_arrays"]}
-        return state | {"_arrays": arrays}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        arrays = state.pop("_arrays")
-        vars(self).update(state)
-        for name, value in arrays.items():
-            setattr(self, name, value)
+        changed = match(title, chains, weights, frozenset(), returned, False, noun=noun)
+        new = list(part.weights)
+        for i, value in zip(active, changed):
+            if self._stop_gradients and isinstance(value, Tracer):
+                value = jax.lax.stop_gradient(value)
+            new[i] = value.astype(new[i].dtype)
+        return new
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(self._description())})"

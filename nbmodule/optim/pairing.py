@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,16 +22,16 @@ from nbmodule.base.trees import flat, nest, structure_difference
 from nbmodule.core.structure.linked import variable_behind
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.commit import Call
-from nbmodule.core.variables.frame import calling, now, write_all
-from nbmodule.core.variables.variable import Buffer, Parameter, Variable
+from nbmodule.core.variables.frame import calling, now
+from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, DtypeError, ShapeStructureError, StructureError
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
-    from nbmodule.optim.optimizer import Optimizer
 
 Chain = tuple[str, ...]
+Writes = tuple[dict[Variable, Any], list[Call]]
 Parameters = tuple[tuple[Variable, ...], tuple[Chain, ...], frozenset[Chain]]
 
 
@@ -45,8 +45,6 @@ class Pairs:
         grads: Their gradients; None where a variable is left alone.
         model: The module they belong to, if any.
         extra: Keyword arguments for the transformation.
-        writes: Values of variables that are set when the step commits.
-        calls: Calls into C that set items of dicts and lists at the same moment.
     """
 
     chains: tuple[Chain, ...]
@@ -54,39 +52,6 @@ class Pairs:
     grads: list[Any] = field(default_factory=list)
     model: Any = None
     extra: Mapping[str, Any] = field(default_factory=dict)
-    writes: dict[Variable, Any] = field(default_factory=dict)
-    calls: list[Call] = field(default_factory=list)
-
-    def write(self, variables: Iterable[Variable], values: Iterable[Any]) -> None:
-        """Set variables when the step commits."""
-        self.writes.update(zip(variables, values, strict=True))
-
-    def commit(self) -> None:
-        """Apply all writes of the step as one act; setters that run Python come last."""
-        order = sorted(self.writes, key=lambda variable: "_value" in vars(type(variable)))
-        write_all(order, [self.writes[variable] for variable in order], calls=self.calls)
-
-    def commit_in_place(self, places: Iterable[tuple[Any, Any]], new: Iterable[Any]) -> None:
-        """Commit a step, and set leaves of the tree that it was given.
-
-        Variables, those behind the container of a model too, are set with the step as one act.
-
-        Args:
-            places: Where the leaves are, from `leaf_places`; none for a step that is not in place.
-            new: Their new values.
-        """
-        for (level, key), value, before in zip(places, new, self.weights):
-            if value is before:
-                continue
-            held, is_container = level[key], isinstance(level, Container)
-            variable = variable_behind(level, key) if is_container else held
-            if isinstance(variable, Variable):
-                value = self.writes[variable] = variable.admitted(value)
-            if not isinstance(held, Variable):
-                # a container's own `__setitem__` would set the variable
-                setter = dict.__setitem__ if is_container else operator.setitem
-                self.calls.append((setter, level, key, value))
-        self.commit()
 
     def active(self) -> list[int]:
         """Return the numbers of the variables that have a gradient."""
@@ -110,12 +75,12 @@ def flatten_arrays(tree: object, title: str) -> tuple[list[Any], Any, tuple[Chai
         raise ArgumentTypeError(
             f"{title} must be a Container or a dict of arrays, got {type(tree).__name__}.{hint}"
         )
-    leaves, treedef = jax.tree.flatten(tree, is_leaf=_is_variable)
+    leaves, treedef = jax.tree.flatten(tree, is_leaf=is_variable)
     chains = chains_of(treedef)
     return [_as_array(leaf, chain) for leaf, chain in zip(leaves, chains)], treedef, chains
 
 
-def _is_variable(leaf: object) -> bool:
+def is_variable(leaf: object) -> bool:
     return isinstance(leaf, Variable)
 
 
@@ -245,18 +210,6 @@ def values_of(owner: object, variables: Sequence[Variable]) -> list[Any]:
         return [variable.value for variable in variables]
 
 
-def state_variable(
-    optimizer: Optimizer, make: Callable[[], Any], array: Shaped, device: object = None
-) -> Buffer:
-    """Return a variable of state that is as local as its optimizer.
-
-    It is an input of compiled functions, unless the optimizer was made in one.
-    """
-    variable = Buffer.pending(make, tuple(array.shape), array.dtype, device)
-    variable._home = optimizer._nbm.home
-    return variable
-
-
 _known_parameters: weakref.WeakKeyDictionary[Plan, Parameters] = weakref.WeakKeyDictionary()
 
 
@@ -281,7 +234,7 @@ def leaf_places(tree: Any) -> list[tuple[Any, Any]]:
         ArgumentTypeError: a leaf is in a tuple.
     """
     places = []
-    for path, _ in jax.tree_util.tree_leaves_with_path(tree, is_leaf=_is_variable):
+    for path, _ in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_variable):
         *outer, last = map(entry_of, path)
         level: Any = functools.reduce(operator.getitem, outer, tree)  # type: ignore[arg-type]
         if isinstance(level, tuple):
@@ -291,3 +244,33 @@ def leaf_places(tree: Any) -> list[tuple[Any, Any]]:
             )
         places.append((level, last))
     return places
+
+
+def writes_in_place(
+    places: Iterable[tuple[Any, Any]], before: Iterable[Any], new: Iterable[Any]
+) -> Writes:
+    """Return how to set the leaves of the tree that a step was given.
+
+    Args:
+        places: Where the leaves are, from `leaf_places`.
+        before: Their values.
+        new: Their new values.
+
+    Returns:
+        New values of variables, those behind the container of a model too, and calls into C that
+        set items of dicts and lists.
+    """
+    values: dict[Variable, Any] = {}
+    calls: list[Call] = []
+    for (level, key), old, value in zip(places, before, new):
+        if value is old:
+            continue
+        held, is_container = level[key], isinstance(level, Container)
+        variable = variable_behind(level, key) if is_container else held
+        if isinstance(variable, Variable):
+            value = values[variable] = variable.admitted(value)
+        if not isinstance(held, Variable):
+            # a container's own `__setitem__` would set the variable
+            setter = dict.__setitem__ if is_container else operator.setitem
+            calls.append((setter, level, key, value))
+    return values, calls

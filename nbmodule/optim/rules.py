@@ -23,7 +23,7 @@ from nbmodule.base.jax_names import INLINE, quiet
 from nbmodule.base.promotion import mixed_dtypes, widened
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import now
-from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 ACCUMULATED = "accumulated"  # the slot of gradients that wait for their step
 _COUNTERS = {"count": "count", "gradient_step": "count", "mini_step": "calls"}
@@ -46,15 +46,15 @@ class Row(NamedTuple):
 
     Args:
         optax: Name of the transformation.
-        slots: The fields of its state, and the name of each here.
-        switches: For slots that are optional, the option that switches them on.
+        drops_momentum: Whether optax keeps no momentum for None, where it keeps zeros for 0.
         decays_first: Whether weight decay, which the transformation lacks, is part of the gradient.
+        slots: Names of slots that differ from the usual ones, by their fields in the state.
     """
 
     optax: str
-    slots: Mapping[str, str]
-    switches: Mapping[str, str] = {}
+    drops_momentum: bool = False
     decays_first: bool = False
+    slots: Mapping[str, str] = {}
 
 
 OPTIONS = {
@@ -70,19 +70,26 @@ OPTIONS = {
     "eps_in_sqrt": Option("eps_in_sqrt", None),
     "nesterov": Option("nesterov", None),
 }
-_MOMENTS = {"mu": "mw", "nu": "vw"}
-_MOMENTUM = {"trace": "momentum"}
 ROWS = {
-    "SGD": Row("sgd", {"trace": "mw"}, _MOMENTUM, decays_first=True),
-    "Lion": Row("lion", {"mu": "mw"}),
-    "LARS": Row("lars", {"trace": "mw"}),
-    "Adam": Row("adam", _MOMENTS),
-    "AdamW": Row("adamw", _MOMENTS),
-    "LAMB": Row("lamb", _MOMENTS),
-    "RMSprop": Row(
-        "rmsprop", {"mu": "gw", "trace": "mw", "nu": "vw"}, {"mu": "centered"} | _MOMENTUM
-    ),
-    "Adagrad": Row("adagrad", {"sum_of_squares": "vw"}),
+    "SGD": Row("sgd", drops_momentum=True, decays_first=True),
+    "Lion": Row("lion"),
+    "LARS": Row("lars"),
+    "Adam": Row("adam"),
+    "AdamW": Row("adamw"),
+    "LAMB": Row("lamb"),
+    "RMSprop": Row("rmsprop", drops_momentum=True, slots={"mu": "gw"}),
+    "Adagrad": Row("adagrad"),
+}
+# fields of the states of optax, and the slots, or counters, that keep them
+_FIELDS = {
+    "mu": "mw",
+    "trace": "mw",
+    "nu": "vw",
+    "sum_of_squares": "vw",
+    "acc_grads": ACCUMULATED,
+    "count": "count",
+    "gradient_step": "count",
+    "mini_step": "calls",
 }
 
 
@@ -118,82 +125,6 @@ def _check_number(title: str, value: Any, least: float, bound: float) -> float:
     return number
 
 
-# -- the state of optax --
-class StateTree:
-    """The structure of a state of optax, with a name for each array.
-
-    Random keys are stored as their data.
-
-    Args:
-        state: As optax makes it: arrays, or their shapes.
-        name: Gives the name of an array from its path; text for a counter of the optimizer.
-    """
-
-    def __init__(self, state: object, name: Callable[[tuple[Any, ...]], Any]) -> None:
-        rows, self.treedef = jax.tree_util.tree_flatten_with_path(state)
-        self._keys = [jax.random.key_impl(x) if _is_key(x) else None for _, x in rows]
-        self._all_names = [name(path) for path, _ in rows]
-        self.names = [name for name in self._all_names if not isinstance(name, str)]
-
-    def arrays(self, state: object) -> list[Any]:
-        """Return a state as a list of arrays, in the order of `names`.
-
-        Raises:
-            StructureError: it has another structure than this one.
-        """
-        leaves, treedef = jax.tree.flatten(state)
-        if treedef != self.treedef:
-            raise StructureError(
-                "the transformation returned a state of another structure than its init."
-            )
-        pairs = zip(self._all_names, leaves)
-        leaves = [leaf for name, leaf in pairs if not isinstance(name, str)]
-        return [jax.random.key_data(x) if _is_key(x) else x for x in leaves]
-
-    def unflatten(self, arrays: Sequence[Any], counts: Mapping[str, Any]) -> Any:
-        """Return the state of these arrays, as optax has it."""
-        values = iter(arrays)
-        leaves = []
-        for name, impl in zip(self._all_names, self._keys):
-            array = counts[name] if isinstance(name, str) else next(values)
-            leaves.append(array if impl is None else jax.random.wrap_key_data(array, impl=impl))
-        return jax.tree.unflatten(self.treedef, leaves)
-
-
-def _is_key(leaf: object) -> bool:
-    return jnp.issubdtype(getattr(leaf, "dtype", np.bool_), jax.dtypes.prng_key)
-
-
-def apply(
-    transformation: Any,
-    tree: StateTree,
-    weights: Any,
-    grads: Any,
-    state: Sequence[Any],
-    counts: Mapping[str, Any],
-    extra: Mapping[str, Any],
-) -> tuple[Any, list[Any]]:
-    """Take one step of a transformation; return new variables and the new arrays of its state.
-
-    Args:
-        transformation: Of optax.
-        tree: Structure of its state.
-        weights: Variables, a PyTree.
-        grads: Their gradients.
-        state: In the order of `tree.names`.
-        counts: Values of the counters.
-        extra: Keyword arguments of the transformation.
-    """
-    import optax
-
-    with mixed_dtypes():
-        before = tree.unflatten(state, counts)
-        updates, after = transformation.update(grads, before, weights, **extra)
-        arrays = zip(tree.arrays(after), state)
-        result = [jnp.asarray(new).astype(old.dtype) for new, old in arrays]
-        return optax.apply_updates(weights, updates), result
-
-
 # -- rules --
 @dataclass(frozen=True)
 class Rule:
@@ -207,16 +138,6 @@ class Rule:
     name: str
     options: tuple[tuple[str, Any], ...]
 
-    @property
-    def slots(self) -> tuple[str, ...]:
-        """The names of the slots with these options."""
-        switches, options = ROWS[self.name].switches, dict(self.options)
-        return tuple(
-            slot
-            for field, slot in ROWS[self.name].slots.items()
-            if field not in switches or options.get(switches[field])
-        )
-
     def start(self, slot: str) -> float:
         """Return the value of a slot before the first step."""
         return 0.0 if slot == ACCUMULATED else dict(self.options).get("initial", 0.0)
@@ -227,8 +148,8 @@ class Rule:
 
         row, options = ROWS[self.name], dict(self.options)
         decay = options.pop("weight_decay", 0.0) if row.decays_first else 0.0
-        for name in row.switches.values():  # optax keeps no momentum for None, zeros for 0
-            options[name] = options.get(name) or None
+        if row.drops_momentum:
+            options["momentum"] = options.get("momentum") or None
         arguments = {OPTIONS[name].name: value for name, value in options.items()}
         rule = getattr(optax, row.optax)(rate, **arguments)
         return optax.chain(optax.add_decayed_weights(decay), rule) if decay else rule
@@ -269,8 +190,8 @@ class Recipe:
 
     def slots(self, weights: Sequence[Any]) -> list[tuple[str, int, Any]]:
         """Return the slots of these variables: name, variable, and shape with dtype."""
-        tree, arrays = _state_tree(self, _kinds(weights))
-        return [(*name, array) for name, array in zip(tree.names, arrays)]
+        _, names, arrays = _state_of(self, _kinds(weights))
+        return [(*name, x) for name, x in zip(names, arrays) if not isinstance(name, str)]
 
     def step(
         self,
@@ -289,15 +210,33 @@ class Recipe:
             rates: The learning rate of each group.
             counts: Number of steps so far, and of calls since the last one.
         """
+        treedef, names, _ = _state_of(self, _kinds(weights))
+        values = iter(slots)
+        state = [counts[name] if isinstance(name, str) else next(values) for name in names]
         with mixed_dtypes():
-            transformation = self.transformation(rates)
             grads = [
                 grad.astype(jnp.promote_types(grad.dtype, weight.dtype))
                 for grad, weight in zip(grads, weights)
             ]
-        tree, _ = _state_tree(self, _kinds(weights))
-        new, after = apply(transformation, tree, list(weights), grads, slots, counts, {})
-        return list(map(jax.lax.stop_gradient, new)) if self.stop else new, after
+        before = jax.tree.unflatten(treedef, state)
+        new, after = take_step(self.transformation(rates), list(weights), grads, before)
+        arrays = zip(names, jax.tree.leaves(after))
+        kept = [x for name, x in arrays if not isinstance(name, str)]
+        return list(map(jax.lax.stop_gradient, new)) if self.stop else new, kept
+
+
+def take_step(
+    transformation: Any, weights: Any, grads: Any, state: Any, **extra: object
+) -> tuple[Any, Any]:
+    """Take one step of a transformation of optax; return new variables, and its new state, whose
+    arrays keep their dtypes.
+    """
+    import optax
+
+    with mixed_dtypes():
+        updates, after = transformation.update(grads, state, weights, **extra)
+        after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state)
+        return optax.apply_updates(weights, updates), after
 
 
 def _kinds(arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -305,9 +244,11 @@ def _kinds(arrays: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @functools.lru_cache(maxsize=1024)
-def _state_tree(recipe: Recipe, kinds: tuple[Any, ...]) -> tuple[StateTree, list[Any]]:
-    """Return the structure of the state for variables of these kinds, and the shapes in it."""
-    fields = {**ROWS[recipe.rules[0].name].slots, "acc_grads": ACCUMULATED, **_COUNTERS}
+def _state_of(recipe: Recipe, kinds: tuple[Any, ...]) -> tuple[Any, list[Any], list[Any]]:
+    """Return the structure of the state for variables of these kinds; of each of its arrays the
+    slot and the number of the variable, or the counter; and their shapes.
+    """
+    fields = {**_FIELDS, **ROWS[recipe.rules[0].name].slots}
 
     def name(path: tuple[Any, ...]) -> Any:
         field = next(entry.name for entry in reversed(path) if isinstance(entry, GetAttrKey))
@@ -318,8 +259,8 @@ def _state_tree(recipe: Recipe, kinds: tuple[Any, ...]) -> tuple[StateTree, list
         transformation = recipe.transformation([0.0] * len(recipe.rules))
         shapes = [jax.ShapeDtypeStruct(*kind) for kind in kinds]
         state = jax.eval_shape(transformation.init, shapes)
-    tree = StateTree(state, name)
-    return tree, tree.arrays(state)
+    rows, treedef = jax.tree_util.tree_flatten_with_path(state)
+    return treedef, [name(path) for path, _ in rows], [x for _, x in rows]
 
 
 # -- kernels --
