@@ -7,12 +7,12 @@ from nbmodule.optim.named import Adagrad as Adagrad
 from nbmodule.optim.named import Adam as Adam
 from nbmodule.optim.named import AdamW as AdamW
 from nbmodule.optim.named import Lion as Lion
-from nbmodule.optim.named import Optax as Optax
 from nbmodule.optim.named import RMSprop as RMSprop
 from nbmodule.optim.optimizer import Optimizer as Optimizer
 from nbmodule.optim.rate import cosine_schedule as cosine_schedule
 from nbmodule.optim.rate import linear_schedule as linear_schedule
 from nbmodule.optim.rate import step_schedule as step_schedule
+from nbmodule.optim.slots import Optax as Optax
 from nbmodule.optim.updates import adagrad_update as adagrad_update
 from nbmodule.optim.updates import adam_update as adam_update
 from nbmodule.optim.updates import adamw_update as adamw_update

@@ -1,4 +1,5 @@
-"""Optimizers with the state of an optax transformation: one variable for each array, by name.
+"""Optimizers with the state of an optax transformation: one variable for each array, by name; and
+any transformation as an optimizer.
 
 Variables of state are made when a step first meets a variable of the model, or by `init`, and kept
 when the model changes.
@@ -7,71 +8,48 @@ when the model changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import RateLike, is_whole
+from nbmodule.base.kinds import DeviceLike, RateLike
 from nbmodule.base.migration import attribute_hint
-from nbmodule.base.paths import hint, match
-from nbmodule.base.trees import chunks_of, flat
+from nbmodule.base.promotion import mixed_dtypes
+from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.linked import in_older_form
-from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import write_all
-from nbmodule.core.variables.placement import layout_of
-from nbmodule.core.variables.variable import Buffer
+from nbmodule.core.structure.walk import is_module
+from nbmodule.core.variables.frame import now, write_all
+from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,
     AttributePathError,
-    PathError,
     ShapeStructureError,
+    TraceError,
 )
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
     as_container,
+    chains_of,
     flatten_arrays,
     has_floats,
     parameters_by_chain,
     text,
     values_of,
 )
-from nbmodule.optim.rate import as_given, as_rate, rate_now
-from nbmodule.optim.rules import (
-    ROWS,
-    Recipe,
-    Rule,
-    check_max_norm,
-    check_option,
-    kernel,
-    next_counts,
-    placement,
-    shared_kernels,
-)
+from nbmodule.optim.rate import as_number, as_scalar, rate_now
+from nbmodule.optim.rules import next_counts, placement, shared_kernels, take_step
 from nbmodule.optim.state import SLOTS
 from nbmodule.tree.container import Container
 
-_CHUNK = 16  # variables in one kernel: a program of a whole large model would compile for seconds
 _LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models
-
-
-class SharedOptions(TypedDict, total=False):
-    """Keyword arguments that all optimizers share; see `Optimizer` and `RuleOptimizer`."""
-
-    inplace: bool | None
-    stop_gradients: bool
-    trace_on_next_step: bool
-    device: Any
-    clip_norm: float | None
-    accumulate: int
-    groups: Mapping[str, Mapping[str, Any]] | None
 
 
 class Work(NamedTuple):
@@ -242,237 +220,223 @@ class SlotOptimizer(Optimizer):
         self._keep({}, counters, [counter.admitted(np.zeros((), np.int32)) for counter in counters])
 
 
-# -- groups of variables with options that differ, chosen by globs on their names --
-def _group_numbers(patterns: Sequence[str], part: Pairs, title: str) -> list[int]:
-    """Return the number of the first pattern that fits each variable, from 1; 0 where none does.
-
-    Raises:
-        PathError: a pattern fits no variable at all.
-    """
-    locations = () if part.model is None else plan_of(part.model).places.values()
-    names = {location.chain: location.name for location in locations}
-    spellings = [
-        (text(chain), ".".join(chain), in_older_form(text(chain)), names.get(chain, ""))
-        for chain in part.chains
-    ]
-    numbers = [0] * len(spellings)
-    for number, pattern in reversed([*enumerate(patterns, 1)]):
-        fits = [any(match(pattern, name) for name in spelling) for spelling in spellings]
-        if not any(fits):
-            spelled = [name or dotted for _, dotted, _, name in spellings]
-            raise PathError(
-                f'{title}: the pattern "{pattern}" of groups= fits no variable'
-                f"{hint(pattern, spelled)} Patterns are globs on names such as blocks.0.weight, "
-                "or on chains such as blocks/v0/w."
-            )
-        numbers = [number if fit else before for fit, before in zip(fits, numbers)]
-    return numbers
+SLOT = "optax"  # the name of the transformation's own state in `state`
 
 
-class RuleOptimizer(SlotOptimizer):
-    """The base of the optimizers of the table, `rules.py`.
+class Optax(SlotOptimizer):
+    """Any transformation of optax, with its state kept in the optimizer.
+
+    The transformation sees variables and gradients as Containers like `model.v`, integers left out,
+    so masks and labels may be made with `jax.tree.map(..., model.v)`. Frozen parameters are in
+    them, with gradients of zero, and stay as they are; so does their state.
+
+    Arguments of the transformation, for those that want more than gradients, are given by name:
+    `optimizer.update(model, grads, value=loss)`.
+
+    The learning rate is part of the transformation. Made with `optax.inject_hyperparams` it can be
+    read and changed as `lr`, once there is state. Outside of `nb.jit` a step is compiled as one
+    program.
 
     Args:
-        lr: Learning rate; see `Optimizer`.
-        options: Options of the rule, by name.
-        clip_norm: Largest norm of all gradients taken as one vector; longer ones are scaled down.
-            None leaves them.
-        accumulate: Number of calls whose gradients are averaged for one step; the calls between
-            change no variable.
-        groups: Options for some of the variables, by glob: `{"blocks.*": {"lr": 1e-4}, "*.bias":
-            {"weight_decay": 0.0}, "stem.*": {"frozen": True}}`. A pattern is compared with dotted
-            names and with chains; the first that fits decides. Options are `lr`, `frozen` and those
-            of the optimizer itself.
+        transformation: Anything with `init` and `update`, such as `optax.adamw(1e-3)` or an
+            `optax.chain`.
         inplace: See `Optimizer`.
         stop_gradients: See `Optimizer`.
         trace_on_next_step: See `Optimizer`.
         device: See `Optimizer`.
-    """
 
-    if TYPE_CHECKING:  # attributes that `__setattr__` sets
-        _calls: Buffer | None
-        _clip_norm: float | None
-        _groups: tuple[tuple[str, dict[str, Any]], ...]
+    Example:
+        >>> import optax
+        >>> optimizer = nb.Optax(optax.chain(optax.clip(1.0), optax.sgd(0.5)))
+        >>> optimizer.step({"w": jnp.zeros(2)}, {"w": jnp.array([0.5, 9.0])})["w"]
+        Array([-0.25, -0.5 ], dtype=float32)
+    """
 
     def __init__(
         self,
-        lr: RateLike,
-        options: Mapping[str, Any],
+        transformation: object,
         *,
-        clip_norm: float | None = None,
-        accumulate: int = 1,
-        groups: Mapping[str, Mapping[str, Any]] | None = None,
-        **shared: Any,
+        inplace: bool | None = None,
+        stop_gradients: bool = True,
+        trace_on_next_step: bool = False,
+        device: DeviceLike | None = None,
     ) -> None:
-        super().__init__(lr, **shared)
-        if not is_whole(accumulate) or accumulate < 1:
-            raise ArgumentError(f"accumulate= must be an integer from 1, got {accumulate!r}.")
-        groups = {} if groups is None else groups
-        if not isinstance(groups, Mapping):
+        methods = [getattr(transformation, name, None) for name in ("init", "update")]
+        if not all(map(callable, methods)):
             raise ArgumentTypeError(
-                "groups= takes a dict from patterns to options, as in {'blocks.*': {'lr': 1e-4}}, "
-                f"got {type(groups).__name__}."
+                "nb.Optax takes a transformation of optax, such as optax.adam(1e-3), got "
+                f"{type(transformation).__name__}."
             )
-        own, row = vars(self), self._row()
-        own.update((name, check_option(row, name, value)) for name, value in options.items())
-        own.update(
-            _option_names=tuple(options),
-            _groups=tuple((x, _checked(row, options, x, chosen)) for x, chosen in groups.items()),
-            _clip_norm=None if clip_norm is None else float(check_max_norm(clip_norm)),
-            _accumulate=int(accumulate),
-            _calls=Buffer(np.zeros((), np.int32), device=own["_device"])
-            if accumulate > 1
-            else None,
-        )
-        if accumulate > 1:
-            own["_calls"] = Buffer(np.zeros((), np.int32), device=self._device)
-        own["_rates"] += tuple(
-            as_rate(group["lr"], own["_device"]) if "lr" in group else None
-            for group in groups.values()
-        )
-        self._nbm.changed()
+        super().__init__(0.0, inplace, stop_gradients, trace_on_next_step, device)
+        vars(self).update(_transformation=_Opaque(transformation), _rates=(), _form=None)
 
-    # -- options --
-    @classmethod
-    def _row(cls) -> str:
-        """Return the name of the row: that of the class, or of the base that has one."""
-        return next(base.__name__ for base in cls.__mro__ if base.__name__ in ROWS)
+    if TYPE_CHECKING:  # attributes that `__setattr__` sets
+        _form: _Form | None
+        _transformation: _Opaque
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in vars(self).get("_option_names", ()):
-            Optimizer.__setattr__(self, name, check_option(self._row(), name, value))
-        else:
-            super().__setattr__(name, value)
+    _takes_extra = True
 
-    def _options(self) -> dict[str, Any]:
-        return {name: vars(self)[name] for name in vars(self)["_option_names"]}
-
-    def _rules(self) -> tuple[Rule, ...]:
-        """Return the rule of each group, that of all other variables first."""
-        options, row = self._options().items(), self._row()
-        return tuple(
-            Rule(row, tuple((name, group.get(name, value)) for name, value in options))
-            for group in ({}, *dict(self._groups).values())
-        )
-
+    # -- learning rate --
     @property
-    def group_lr(self) -> Mapping[str, Any]:
-        """Learning rates of the groups that have one of their own, by pattern; `set_group_lr`
-        changes them.
+    def lr(self) -> Any:
+        """The learning rate, where the transformation was made with `optax.inject_hyperparams` and
+        has state; else None.
         """
-        rates = zip(self._groups, self._rates[1:])
-        own = {pattern: as_given(rate) for (pattern, _), rate in rates if rate is not None}
-        return MappingProxyType(own)
+        variable = self._injected_rate()
+        return None if variable is None else variable.value
 
-    def set_group_lr(self, pattern: str, lr: RateLike) -> None:
-        """Change the learning rate of a group; a new number compiles nothing again.
-
-        Raises:
-            ArgumentError: no group with that pattern has a learning rate of its own.
-
-        Example:
-            >>> optimizer = nb.SGD(0.1, groups={"head.*": {"lr": 0.2}})
-            >>> optimizer.set_group_lr("head.*", 0.4)
-            >>> optimizer.group_lr["head.*"]
-            Array(0.4, dtype=float32)
-        """
-        own = self.group_lr
-        if pattern not in own:
+    @lr.setter
+    def lr(self, lr: RateLike) -> None:
+        variable = self._injected_rate()
+        if variable is None:
             raise ArgumentError(
-                f"no group {pattern!r} with a learning rate of its own; there are {[*own]}."
+                "the learning rate is inside the transformation and cannot be changed. Make it "
+                "with optax.inject_hyperparams, as in nb.Optax(optax.inject_hyperparams("
+                "optax.adam)(learning_rate=1e-3)), and call `init(model)` first."
             )
-        self._set_rate([*dict(self._groups)].index(pattern) + 1, lr)
+        rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(lr))
+        variable.value = rate.astype(variable.dtype)
 
-    # -- layout --
+    _lr = current_lr = lr  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def _injected_rate(self) -> Variable | None:
+        name = ("hyperparams", "learning_rate")
+        return next((x for chain, x in self._state_variables() if chain[-2:] == name), None)
+
+    # -- steps --
     def _plan(self, part: Pairs, state: dict[Chain, Buffer]) -> list[Work]:
-        frozen = [False, *(group["frozen"] for _, group in self._groups)]
-        places = {} if part.model is None else plan_of(part.model).places
-        # declared layouts, also while values are traced
-        layouts = {place.chain: layout_of(variable) for variable, place in places.items()}
-        labels = _group_numbers([*dict(self._groups)], part, type(self).__name__)
-        active = [i for i in part.active() if not frozen[labels[i]]]
-        rules, work = self._rules(), []
-        for indices in self._kernels(part, labels, active):
-            used = sorted({labels[i] for i in indices})
-            recipe = Recipe(
-                tuple(rules[label] for label in used),
-                tuple(used.index(labels[i]) for i in indices) if len(used) > 1 else (),
-                self._clip_norm,
-                self._accumulate,
-                self._stop_gradients,
+        floating = [i for i, weight in enumerate(part.weights) if has_floats(weight)]
+        chains = [part.chains[i] for i in floating]
+        initial = self._initial_state(part, floating)
+        form = _Form(initial)
+        arrays = dict(zip(form.names, map(jnp.asarray, form.arrays(initial))))
+        if self._form is None and state:  # state that was set before the first step
+            difference = structure_difference(
+                *({text(chain): x for chain, x in each.items()} for each in (arrays, state))
             )
-            variables = []
-            for slot, j, array in recipe.slots([part.weights[i] for i in indices]):
-                owner, weight = part.chains[indices[j]], part.weights[indices[j]]
-                start = rules[labels[indices[j]]].start(slot)
-                device = layouts.get(owner) or placement(weight)
-                chain = (slot, *owner)
-                variables.append(
-                    self._variable(state, chain, owner, array, start=start, device=device)
+            if difference is not None:
+                raise ShapeStructureError(
+                    "Optax cannot take a step: the state that was loaded does not fit.\n"
+                    f"{difference}"
                 )
-            work.append(Work(indices, variables, kernel(recipe), used))
-        return work
+        owners = [_owner(name, set(chains)) for name in form.names]
+        variables = [
+            self._variable(state, name, owner, array)
+            for (name, array), owner in zip(arrays.items(), owners)
+        ]
+        vars(self)["_form"] = form
+        idle = {chain for chain, grad in zip(part.chains, part.grads) if grad is None}
+        step = self._step_of(form, chains, [owner not in idle for owner in owners])
+        return [Work(floating, variables, step)]
 
-    def _kernels(self, part: Pairs, labels: list[int], active: list[int]) -> list[list[int]]:
-        """Divide the variables among kernels: by device and group, in chunks of one kind.
+    def _initial_state(self, part: Pairs, floating: list[int]) -> Any:
+        """Return the state for these variables, from their values before any trace.
 
-        A norm that joins all variables needs one kernel.
+        An optimizer that is made inside a transform has state of that transform.
         """
-        if self._clip_norm is not None:
-            return [active] if active else []
-        divided: dict[Any, list[int]] = {}
-        for i in active:
-            divided.setdefault((placement(part.weights[i]), labels[i]), []).append(i)
-        kernels = []
-        for indices in divided.values():
-            kinds = [(part.weights[i].shape, part.weights[i].dtype) for i in indices]
-            kernels += [[indices[j] for j in chunk] for chunk in chunks_of(kinds, _CHUNK)]
-        return kernels
+        chains, weights = ([column[i] for i in floating] for column in (part.chains, part.weights))
+        is_local = self._nbm.home is not None
+        with nullcontext() if is_local else jax.ensure_compile_time_eval():
+            if part.model is not None and not is_local:
+                variables = parameters_by_chain(part.model)[0]
+                weights = [variables[i].settled() for i in floating]
+            if not is_local and any(isinstance(weight, Tracer) for weight in weights):
+                raise TraceError(
+                    "nb.Optax makes its state from the values of the variables, and they are not "
+                    "known while tracing. Call `init(v)` outside first, or use "
+                    "`update(model, grads)`."
+                )
+            with mixed_dtypes():
+                return self._content.init(as_container(chains, weights))
+
+    def _step_of(
+        self, form: _Form, chains: Sequence[Chain], is_written: list[bool]
+    ) -> Callable[..., Any]:
+        """Return the step as `Work` calls it, compiled unless an extra argument is a function."""
+        transformation, stop = self._content, self._stop_gradients
+
+        def run(weights: Any, grads: Any, arrays: Any, extra: dict[str, Any]) -> Any:
+            v, g = as_container(chains, weights), as_container(chains, grads)
+            new, after = take_step(transformation, v, g, form.state(arrays), **extra)
+            leaves = dict(flat(new))
+            result = [leaves[chain] for chain in chains]
+            return list(map(jax.lax.stop_gradient, result)) if stop else result, form.arrays(after)
+
+        compiled = jax.jit(run)
+
+        def step(  # type: ignore[no-untyped-def]
+            weights, grads, arrays, _rates, _counts, /, **extra
+        ):
+            is_compiled = now.frame is None and not any(map(callable, extra.values()))
+            filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
+            new, after = (compiled if is_compiled else run)(weights, filled, arrays, extra)
+            new = [w if g is None else x for w, g, x in zip(weights, grads, new)]
+            return new, [y if use else x for x, y, use in zip(arrays, after, is_written)]
+
+        return step
 
     # -- state --
     def _slot_names(self) -> list[str]:
-        recipes = [Recipe((rule,), (), accumulate=self._accumulate) for rule in self._rules()]
-        arrays = [jax.ShapeDtypeStruct((), np.dtype(np.float32))]
-        return list(dict.fromkeys(slot for x in recipes for slot, _, _ in x.slots(arrays)))
+        return [SLOT]
 
-    def _counters(self) -> dict[str, Buffer]:
-        calls = self._calls
-        return super()._counters() | ({} if calls is None else {"calls": calls})
+    @property
+    def _content(self) -> Any:
+        return self._transformation.content
 
-    # -- text --
+    @property
+    def optax_state(self) -> Any:
+        """The state as optax has it; None before there is one."""
+        form, state = self._form, dict(self._state_variables())
+        if form is None or not state:
+            return None
+        return form.state(values_of(self, [state[name] for name in form.names]))
+
+    def reset(self) -> None:
+        """Forget all state: the next step is the first."""
+        super().reset()
+        vars(self)["_form"] = None
+        self._nbm.changed()
+
     def _description(self) -> list[str]:
-        own = vars(self)
-        parts = [f"{name}={value}" for name, value in self._options().items()]
-        if own["_clip_norm"] is not None:
-            parts.append(f"clip_norm={own['_clip_norm']:g}")
-        if own["_accumulate"] > 1:
-            parts.append(f"accumulate={own['_accumulate']}")
-        if self._groups:
-            parts.append(f"groups={[*dict(self._groups)]}")
-        return [*super()._description(), *parts]
+        name = getattr(self._content.update, "__qualname__", type(self._content).__name__)
+        return [name.partition(".")[0]]
 
 
-def _checked(
-    row: str, options: Mapping[str, Any], pattern: object, chosen: object
-) -> dict[str, Any]:
-    """Return `frozen` and the options of a rule that the user chose for one pattern of `groups=`.
+class _Opaque:
+    """Holds a transformation, a tuple of functions, as one value."""
+
+    def __init__(self, content: object) -> None:
+        self.content = content
+
+
+class _Form:
+    """The structure of a state of optax; random keys are stored as their data.
 
     Args:
-        row: Name of the rule.
-        options: Options of the rule.
-        pattern: The key.
-        chosen: What the user gave for it.
+        state: As optax makes it.
     """
-    if not isinstance(pattern, str) or not isinstance(chosen, Mapping):
-        raise ArgumentTypeError(
-            f"groups= takes a dict from patterns to dicts of options, got {pattern!r}: {chosen!r}."
-        )
-    names = ["lr", "frozen", *options]
-    for name in chosen.keys() - set(names):
-        raise ArgumentError(
-            f'groups[{pattern!r}] has no option "{name}"{hint(str(name), names)} '
-            f"They are {', '.join(names)}."
-        )
-    frozen = as_flag(f"groups[{pattern!r}]: frozen", chosen.get("frozen", False))
-    changed = {name: check_option(row, name, chosen[name]) for name in options if name in chosen}
-    return {"frozen": frozen, **changed}
+
+    def __init__(self, state: object) -> None:
+        leaves, self.treedef = jax.tree.flatten(state)
+        self.keys = [jax.random.key_impl(x) if _is_key(x) else None for x in leaves]
+        self.names = [(SLOT, *chain) for chain in chains_of(self.treedef)]
+
+    def arrays(self, state: object) -> list[Any]:
+        """Return the arrays of a state, in the order of `names`."""
+        leaves = zip(jax.tree.leaves(state), self.keys)
+        return [x if key is None else jax.random.key_data(x) for x, key in leaves]
+
+    def state(self, arrays: Sequence[Any]) -> Any:
+        """Return the state of these arrays, as optax has it."""
+        pairs = zip(arrays, self.keys)
+        leaves = [x if key is None else jax.random.wrap_key_data(x, impl=key) for x, key in pairs]
+        return jax.tree.unflatten(self.treedef, leaves)
+
+
+def _is_key(leaf: object) -> bool:
+    return jnp.issubdtype(getattr(leaf, "dtype", np.bool_), jax.dtypes.prng_key)
+
+
+def _owner(name: Chain, variables: set[Chain]) -> Chain | None:
+    """Return the variable of an array of state: the longest end of its path that is a chain."""
+    return next((name[i:] for i in range(1, len(name)) if name[i:] in variables), None)

@@ -166,6 +166,11 @@ class Stateful:
     def _set_arrays(self, name: str, value: object) -> None:
         """Set an attribute to an array, or a PyTree of them, which is copied into variables."""
         own, trees = vars(self), vars(self)[ARRAYS]
+        if hasattr(type(self), name):
+            raise ArgumentTypeError(
+                f"cannot set {type(self).__name__}.{name} to arrays: the class has an attribute of "
+                "that name, which would hide them. Set the first value in __init__ instead."
+            )
         leaves, treedef = jax.tree.flatten(value)
         arrays = []
         for leaf in leaves:
@@ -177,15 +182,15 @@ class Stateful:
                     f"cannot set {type(self).__name__}.{name}: arrays and {type(leaf).__name__} "
                     "cannot be kept together. Keep them in two attributes."
                 ) from None
-        tree: Any = trees.get(name)
-        is_new = tree is None or tree[0] != treedef or not all(map(_fits, tree[1], arrays))
+        before, variables = trees.get(name, (None, ()))
+        is_new = before is None or before != treedef or not all(map(_fits, variables, arrays))
         if is_new:
             self._begin_change(name, True)
-            tree = treedef, tuple(self._new_variable(x) for x in arrays)
-        write_all(tree[1], [variable.admitted(x) for variable, x in zip(tree[1], arrays)])
+            variables = tuple(self._new_variable(x) for x in arrays)
+        write_all(variables, [variable.admitted(x) for variable, x in zip(variables, arrays)])
         if is_new:  # no other thread sees variables without a value
             own.pop(name, None)
-            own[ARRAYS] = {**trees, name: tree}
+            own[ARRAYS] = {**trees, name: (treedef, variables)}
             self._nbm.changed()
 
     if not TYPE_CHECKING:  # a checker would take every name for one that exists
@@ -378,7 +383,7 @@ class Stateful:
             arrays = arrays_by_name(self).items()
             return OrderedDict((name, frozen_copy(jnp.asarray(x))) for name, x in arrays)
 
-        return at_one_moment([plan_of(self).variables], read)
+        return at_one_moment(plan_of(self).variables, read)
 
     def load_state_dict(self, mapping: Mapping[str, Any]) -> None:
         """Continue from a `state_dict()`: all of it, or nothing if it does not fit.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import optax
 import pytest
 
 import nbmodule as nb
@@ -29,43 +28,6 @@ def test_a_pattern_may_be_written_with_names_or_with_chains(pattern, how, net, g
         after = optimizer.step(net.v, gradients(0))
     np.testing.assert_array_equal(after.layers.v0.weight, before.layers.v0.weight)
     np.testing.assert_allclose(after.bias, before.bias - gradients(0).bias, rtol=1e-5)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_groups_agree_with_optax(compiled, net, gradients, reference, agree):
-    optimizer = nb.AdamW(
-        1e-2,
-        weight_decay=0.1,
-        groups={
-            "layers.0.*": {"lr": 0.1},
-            "layers.*": {"frozen": True},
-            "bias": {"weight_decay": 0.0, "beta1": 0.5},
-        },
-    )
-    labels = {
-        "bias": "bias",
-        "layers": {"v0": {"weight": "fast"}, "v1": {"weight": "frozen"}},
-        "scale": "rest",
-    }
-    expected = reference(
-        optax.multi_transform(
-            {
-                "bias": optax.adamw(1e-2, 0.5, weight_decay=0.0),
-                "fast": optax.adamw(0.1, weight_decay=0.1),
-                "frozen": optax.set_to_zero(),
-                "rest": optax.adamw(1e-2, weight_decay=0.1),
-            },
-            labels,
-        ),
-        net.v,
-        [gradients(i) for i in range(5)],
-    )
-    update = lambda g: optimizer.update(net, g)
-    update = nb.jit(update, donate=True) if compiled else update
-    for i in range(5):
-        update(gradients(i))
-    agree(net.v, expected)
-    assert list(optimizer.state.mw.layers.keys()) == ["v0"]
 
 
 def test_clipping_counts_what_is_frozen_in_no_group(net, gradients, agree):

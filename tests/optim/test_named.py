@@ -13,57 +13,6 @@ import nbmodule as nb
 
 from jax_settings import with_mixed_dtypes
 
-PAIRS = {
-    "sgd": (lambda: nb.SGD(1e-2), lambda: optax.sgd(1e-2)),
-    "momentum": (lambda: nb.SGD(1e-2, 0.9), lambda: optax.sgd(1e-2, 0.9)),
-    "nesterov": (
-        lambda: nb.SGD(1e-2, 0.9, nesterov=True),
-        lambda: optax.sgd(1e-2, 0.9, nesterov=True),
-    ),
-    "decay": (
-        lambda: nb.SGD(1e-2, 0.9, weight_decay=0.1),
-        lambda: optax.chain(optax.add_decayed_weights(0.1), optax.sgd(1e-2, 0.9)),
-    ),
-    "lion": (lambda: nb.Lion(1e-2), lambda: optax.lion(1e-2)),
-    "lars": (lambda: nb.LARS(1e-2), lambda: optax.lars(1e-2)),
-    "lars, all": (
-        lambda: nb.LARS(
-            1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3
-        ),
-        lambda: optax.lars(1e-2, 0.1, trust_coefficient=0.1, eps=1e-3, momentum=0.8, nesterov=True),
-    ),
-    "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2)),
-    "adam, other options": (
-        lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2),
-        lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2),
-    ),
-    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2)),
-    "adamw, strong decay": (
-        lambda: nb.AdamW(1e-2, weight_decay=0.3),
-        lambda: optax.adamw(1e-2, weight_decay=0.3),
-    ),
-    "lamb": (lambda: nb.LAMB(1e-2), lambda: optax.lamb(1e-2)),
-    "lamb, decay": (
-        lambda: nb.LAMB(1e-2, weight_decay=0.1),
-        lambda: optax.lamb(1e-2, weight_decay=0.1),
-    ),
-    "rmsprop": (lambda: nb.RMSprop(1e-2), lambda: optax.rmsprop(1e-2)),
-    "rmsprop, all": (
-        lambda: nb.RMSprop(1e-2, 0.8, 1e-3, 0.9, nesterov=True, centered=True, eps_in_sqrt=False),
-        lambda: optax.rmsprop(
-            1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False
-        ),
-    ),
-    "adagrad": (lambda: nb.Adagrad(1e-2), lambda: optax.adagrad(1e-2)),
-    "adagrad from 0.5": (lambda: nb.Adagrad(1e-2, initial=0.5), lambda: optax.adagrad(1e-2, 0.5)),
-}
-
-
-@pytest.mark.parametrize("name", PAIRS)
-def test_five_steps_agree_with_optax(name, steps_agree):
-    steps_agree(*PAIRS[name])
-
-
 # optimizer; variable; two gradients; the variable after each
 BY_HAND = {
     # mw = 1, then 2 + 0.5 * 1 = 2.5

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -165,51 +162,6 @@ def test_freezing_is_noticed_by_a_compiled_step(net, gradients, agree):
 # -- inside the transforms --
 
 
-def test_the_first_step_may_be_inside_scan(net, make_net, gradients, agree):
-    grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(4)))
-
-    def run(model, optimizer):
-        def body(carry, each):
-            optimizer.update(model, each)
-            return carry, model.bias()
-
-        return nb.scan(body, 0, grads)[1]
-
-    expected, eager = make_net(), nb.Adam(1e-2)
-    rows = []
-    for i in range(4):
-        eager.update(expected, gradients(i))
-        rows.append(expected.bias())
-    optimizer = nb.Adam(1e-2)
-    np.testing.assert_allclose(run(net, optimizer), jnp.stack(rows), rtol=1e-5)
-    agree(net.v, expected.v)
-    assert int(optimizer.count) == 4
-
-    compiled, third = nb.Adam(1e-2), make_net()
-    np.testing.assert_allclose(nb.jit(lambda: run(third, compiled))(), jnp.stack(rows), rtol=1e-5)
-    agree(compiled.state, eager.state, rtol=1e-4)
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_compiled_step_is_traced_once_more_for_new_state_and_never_again(net, gradients):
-    traces = []
-    optimizer = nb.Adam(1e-2)
-
-    @nb.jit
-    def update(grads):
-        traces.append(1)
-        optimizer.update(net, grads)
-
-    update(gradients(0))
-    first = len(traces)
-    for i in range(3):
-        optimizer.lr = 0.1 / (i + 1)
-        net.bias = np.zeros(3, "f")
-        update(gradients(i))
-    assert first <= 3
-    assert len(traces) == first
-
-
 def test_two_optimizers_may_share_a_model(net, gradients, agree):
     one, two = nb.SGD(0.1), nb.Adam(0.1)
     start = net.v
@@ -253,7 +205,7 @@ def test_gradients_stop_at_a_step_unless_asked_to_go_on(stop, expected):
 
 # -- trace_on_next_step --
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_trace_on_next_step_compiles_a_whole_step_once(net, gradients, reference, agree):
+def test_trace_on_next_step_compiles_a_whole_step_once(net, gradients, agree):
     traces = []
 
     class Counted(nb.Optimizer):
@@ -266,34 +218,13 @@ def test_trace_on_next_step_compiles_a_whole_step_once(net, gradients, reference
     for i in range(3):
         v = optimizer.step(v, gradients(i))
     assert len(traces) == 1
-    agree(v, reference(optax.sgd(0.1), net.v, [gradients(i) for i in range(3)]))
     for i in range(3):
         optimizer.update(net, gradients(i))
     assert len(traces) == 2
     agree(net.v, v)
 
 
-def test_trace_on_next_step_agrees_with_steps_in_parts(net, gradients, agree):
-    whole, parts = nb.Adam(1e-2, trace_on_next_step=True), nb.Adam(1e-2)
-    one, two = net.v, net.v
-    for i in range(3):
-        one, two = whole.step(one, gradients(i)), parts.step(two, gradients(i))
-    agree(one, two)
-    agree(whole.state, parts.state)
-
-
 # -- copies, text, arguments --
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
-def test_a_copy_goes_its_own_way_from_the_same_state(copied, net, gradients, agree):
-    optimizer = nb.Adam(1e-2, clip_norm=1.0, groups={"bias": {"lr": 0.5}})
-    optimizer.update(net, gradients(0))
-    other = copied(optimizer)
-    assert repr(other) == repr(optimizer)
-    agree(other.step(net.v, gradients(1)), optimizer.step(net.v, gradients(1)), exactly=True)
-    optimizer.update(net, gradients(2))
-    assert (int(optimizer.count), int(other.count)) == (3, 2)
-
-
 def test_a_module_that_holds_an_optimizer_is_a_tree(net, gradients, agree):
     holder = nb.Module(model=net, optimizer=nb.Adam(1e-2))
     holder.optimizer.update(net, gradients(0))

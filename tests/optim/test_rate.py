@@ -85,13 +85,6 @@ def test_one_variable_may_be_the_learning_rate_of_two_optimizers():
     assert moves(one, 1) == moves(two, 1) == [0.25]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_schedule_begins_with_step_zero(compiled):
-    optimizer = nb.SGD(lambda step: 1.0 / (1 + step))
-    step = nb.jit(lambda v, g: optimizer.step(v, g)) if compiled else None
-    np.testing.assert_allclose(moves(optimizer, 4, step), [1, 1 / 2, 1 / 3, 1 / 4], rtol=1e-6)
-
-
 def test_lr_is_what_was_given_and_current_lr_what_the_next_step_will_use():
     schedule = lambda step: 1.0 / (1 + step)
     optimizer, asked = nb.SGD(schedule), nb.SGD(lambda: 0.25)

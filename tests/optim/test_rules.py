@@ -6,7 +6,6 @@ import inspect
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 import pytest
 
@@ -16,50 +15,10 @@ from nbmodule.optim.rules import OPTIONS, ROWS
 from jax_settings import with_mixed_dtypes
 
 
-@pytest.mark.parametrize("how", ["update", "jit", "scan"])
-def test_accumulated_gradients_agree_with_optax(how, net, gradients, reference, agree):
-    optimizer = nb.Adam(1e-2, accumulate=3, clip_norm=1.0)
-    steps = optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)), 3)
-    expected = reference(steps, net.v, [gradients(i) for i in range(7)])
-    if how == "scan":
-        grads = jax.tree.map(lambda *parts: jnp.stack(parts), *(gradients(i) for i in range(7)))
-        nb.scan(lambda carry, g: (carry, optimizer.update(net, g)), 0, grads)
-    else:
-        update = lambda g: optimizer.update(net, g)
-        update = nb.jit(update, donate=True) if how == "jit" else update
-        for i in range(7):
-            update(gradients(i))
-    agree(net.v, expected)
-    assert int(optimizer.count) == 2
-    assert int(optimizer.state.calls) == 1
-    agree(optimizer.state.accumulated, gradients(6))
-
-
-def test_a_schedule_counts_steps_not_calls(net, gradients):
-    seen = nb.SGD(lambda step: 1.0 * step, accumulate=2)
-    expected = net.bias() - (gradients(2).bias + gradients(3).bias) / 2
-    for i in range(4):
-        seen.update(net, gradients(i))
-    np.testing.assert_allclose(net.bias, expected, rtol=1e-5)
-
-
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
 def test_accumulation_is_a_number_of_calls(wrong):
     with pytest.raises(nb.ArgumentError, match="accumulate= must be an integer from 1"):
         nb.SGD(0.1, accumulate=wrong)
-
-
-@pytest.mark.parametrize("how", ["step", "jit"])
-def test_clipped_steps_agree_with_optax(how, net, gradients, reference, agree):
-    optimizer = nb.Adam(1e-2, clip_norm=0.5)
-    grads = [gradients(i, size) for i, size in enumerate((10.0, 0.01, 1.0))]
-    transformation = optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2))
-    expected = reference(transformation, net.v, grads)
-    step = nb.jit(optimizer.step) if how == "jit" else optimizer.step
-    v = net.v
-    for each in grads:
-        v = step(v, each)
-    agree(v, expected)
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
@@ -123,18 +82,6 @@ def options_of(name):
 def test_the_options_of_a_class_are_in_the_table(name):
     for option, default in options_of(name).items():
         assert (OPTIONS[option].bound is None) == isinstance(default, bool)
-
-
-def test_groups_and_accumulation_agree_with_optax_in_one_kernel(net, gradients, reference, agree):
-    optimizer = nb.Adam(1e-2, clip_norm=0.5, accumulate=2, groups={"layers.*": {"lr": 0.1}})
-    labels = {"bias": 0, "layers": {"v0": {"weight": 1}, "v1": {"weight": 1}}, "scale": 0}
-    rules = optax.multi_transform({0: optax.adam(1e-2), 1: optax.adam(0.1)}, labels)
-    chain = optax.chain(optax.clip_by_global_norm(0.5), rules)
-    grads = [gradients(i) for i in range(5)]
-    expected = reference(optax.MultiSteps(chain, 2), net.v, grads)
-    for each in grads:
-        optimizer.update(net, each)
-    agree(net.v, expected)
 
 
 def test_a_subclass_may_add_to_the_step(net, gradients, agree):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import optax
 import pytest
@@ -96,6 +99,23 @@ def test_an_old_state_dict_never_changes_and_can_be_loaded_back(name, net, gradi
     agree(dict(net.state_dict()), dict(after), exactly=True)
 
 
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [*((name, "deepcopy") for name in MAKERS), ("adam", "pickle"), ("own", "pickle")],
+)
+def test_a_copy_goes_its_own_way_from_the_same_state(name, copied, net, gradients, train, agree):
+    optimizer = MAKERS[name]()
+    train("update", optimizer, net, [gradients(0)])
+    other, second = copy.deepcopy(net), COPIES[copied](optimizer)
+    assert repr(second) == repr(optimizer)
+    train("donate", optimizer, net, [gradients(i) for i in range(1, 4)])
+    train("donate", second, other, [gradients(i) for i in range(1, 4)])
+    agree(other.v, net.v, exactly=True)
+
+
 def test_names_are_flat_and_say_what_they_are(net, gradients):
     optimizer = nb.Adam(1e-2)
     optimizer.update(net, gradients(0))
@@ -159,8 +179,11 @@ def test_each_variable_is_known_by_its_name_in_the_state_dict(name, net, gradien
 
 def test_state_of_optax_kept_as_an_attribute_is_saved_and_loaded(net, make_net, gradients, agree):
     class Held(nb.Optimizer):
-        _inner = None
         transformation = optax.adam(1e-2)
+
+        def __init__(self, lr):
+            super().__init__(lr)
+            self._inner = None
 
         def _step(self, v, grads):
             state = self.transformation.init(v) if self._inner is None else self._inner

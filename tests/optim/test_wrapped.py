@@ -12,25 +12,6 @@ import nbmodule as nb
 
 from jax_settings import with_mixed_dtypes
 
-TRANSFORMATIONS = {
-    "adam": lambda: optax.adam(1e-2),
-    "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
-    "chain": lambda: optax.chain(
-        optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)
-    ),
-    "masked": lambda: optax.adamw(
-        1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)
-    ),
-    "factored": lambda: optax.adafactor(1e-2),
-    "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
-    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
-}
-
-
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
-def test_five_steps_agree_with_optax(name, steps_agree):
-    steps_agree(lambda: nb.Optax(TRANSFORMATIONS[name]()), TRANSFORMATIONS[name])
-
 
 def test_masks_and_labels_may_be_made_of_the_v_of_a_model(net, gradients, agree):
     mask = jax.tree.map(lambda leaf: leaf.ndim == 2, net.v)

@@ -1,0 +1,185 @@
+"""Steps of each optimizer, made in each way, give what optax gives."""
+
+from __future__ import annotations
+
+import jax
+import optax
+import pytest
+
+import nbmodule as nb
+
+from jax_settings import SETTING
+
+
+class Momentum(nb.Optimizer):
+    """A user's own: state that is made from the first gradients, behind a flag."""
+
+    def __init__(self, lr, **options):
+        super().__init__(lr, **options)
+        self._mw, self._first = None, True
+
+    def _step(self, v, grads):
+        self._mw, self._first = grads if self._first else self._mw * 0.5 + grads, False
+        return v - self._mw * self._lr
+
+
+class Plain(nb.Optimizer):
+    """A user's own, without state."""
+
+    def _step(self, v, grads):
+        return v - grads * self._lr
+
+
+class Average(nb.Optimizer):
+    """A user's own: state that begins with zeros, the number of steps taken from the base."""
+
+    def _step(self, v, grads):
+        average = getattr(self, "average", grads * 0)
+        self.average = average * 0.5 + grads * 0.5
+        return v - self.average / (1 - 0.5 ** (self._count * 1.0)) * self._lr
+
+
+LABELS = {"bias": 0, "layers": {"v0": {"weight": 1}, "v1": {"weight": 2}}, "scale": 3}
+TRANSFORMATIONS = {
+    "adam": lambda: optax.adam(1e-2),
+    "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
+    "chain": lambda: optax.chain(
+        optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)
+    ),
+    "masked": lambda: optax.adamw(
+        1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)
+    ),
+    "factored": lambda: optax.adafactor(1e-2),
+    "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
+    "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
+}
+PAIRS = {
+    "sgd": (lambda: nb.SGD(1e-2), lambda: optax.sgd(1e-2)),
+    "momentum": (lambda: nb.SGD(1e-2, 0.9), lambda: optax.sgd(1e-2, 0.9)),
+    "nesterov": (
+        lambda: nb.SGD(1e-2, 0.9, nesterov=True),
+        lambda: optax.sgd(1e-2, 0.9, nesterov=True),
+    ),
+    "decay": (
+        lambda: nb.SGD(1e-2, 0.9, weight_decay=0.1),
+        lambda: optax.chain(optax.add_decayed_weights(0.1), optax.sgd(1e-2, 0.9)),
+    ),
+    "lion": (lambda: nb.Lion(1e-2), lambda: optax.lion(1e-2)),
+    "lars": (lambda: nb.LARS(1e-2), lambda: optax.lars(1e-2)),
+    "lars, all": (
+        lambda: nb.LARS(
+            1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3
+        ),
+        lambda: optax.lars(1e-2, 0.1, trust_coefficient=0.1, eps=1e-3, momentum=0.8, nesterov=True),
+    ),
+    "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2)),
+    "adam, other options": (
+        lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2),
+        lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2),
+    ),
+    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2)),
+    "adamw, strong decay": (
+        lambda: nb.AdamW(1e-2, weight_decay=0.3),
+        lambda: optax.adamw(1e-2, weight_decay=0.3),
+    ),
+    "lamb": (lambda: nb.LAMB(1e-2), lambda: optax.lamb(1e-2)),
+    "lamb, decay": (
+        lambda: nb.LAMB(1e-2, weight_decay=0.1),
+        lambda: optax.lamb(1e-2, weight_decay=0.1),
+    ),
+    "rmsprop": (lambda: nb.RMSprop(1e-2), lambda: optax.rmsprop(1e-2)),
+    "rmsprop, all": (
+        lambda: nb.RMSprop(1e-2, 0.8, 1e-3, 0.9, nesterov=True, centered=True, eps_in_sqrt=False),
+        lambda: optax.rmsprop(
+            1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False
+        ),
+    ),
+    "adagrad": (lambda: nb.Adagrad(1e-2), lambda: optax.adagrad(1e-2)),
+    "adagrad from 0.5": (lambda: nb.Adagrad(1e-2, initial=0.5), lambda: optax.adagrad(1e-2, 0.5)),
+    "schedule": (
+        lambda: nb.Adam(lambda step: 0.1 / (step + 1)),
+        lambda: optax.adam(lambda step: 0.1 / (step + 1)),
+    ),
+    "clipped": (
+        lambda: nb.Adam(1e-2, clip_norm=0.5),
+        lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2)),
+    ),
+    "accumulated": (
+        lambda: nb.Adam(1e-2, accumulate=3, clip_norm=1.0),
+        lambda: optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)), 3),
+    ),
+    "schedule, accumulated": (
+        lambda: nb.SGD(lambda step: 1.0 * step, accumulate=2),
+        lambda: optax.MultiSteps(optax.sgd(lambda step: 1.0 * step), 2),
+    ),
+    "groups": (
+        lambda: nb.AdamW(
+            1e-2,
+            weight_decay=0.1,
+            groups={
+                "layers.v0.*": {"lr": 0.1},
+                "layers.*": {"frozen": True},
+                "bias": {"weight_decay": 0.0, "beta1": 0.5},
+            },
+        ),
+        lambda: optax.multi_transform(
+            {
+                0: optax.adamw(1e-2, 0.5, weight_decay=0.0),
+                1: optax.adamw(0.1, weight_decay=0.1),
+                2: optax.set_to_zero(),
+                3: optax.adamw(1e-2, weight_decay=0.1),
+            },
+            LABELS,
+        ),
+    ),
+    "groups in one kernel": (
+        lambda: nb.Adam(1e-2, clip_norm=0.5, accumulate=2, groups={"layers.*": {"lr": 0.1}}),
+        lambda: optax.MultiSteps(
+            optax.chain(
+                optax.clip_by_global_norm(0.5),
+                optax.multi_transform(
+                    {i: optax.adam(0.1 if i in (1, 2) else 1e-2) for i in range(4)}, LABELS
+                ),
+            ),
+            2,
+        ),
+    ),
+    "own, plain": (lambda: Plain(0.1), lambda: optax.sgd(0.1)),
+    "own, momentum": (lambda: Momentum(0.1), lambda: optax.sgd(0.1, 0.5)),
+    "own, average": (lambda: Average(0.1), lambda: optax.chain(optax.ema(0.5), optax.scale(-0.1))),
+    "own, traced as a whole": (
+        lambda: Momentum(0.1, trace_on_next_step=True),
+        lambda: optax.sgd(0.1, 0.5),
+    ),
+    "traced as a whole": (lambda: nb.Adam(1e-2, trace_on_next_step=True), lambda: optax.adam(1e-2)),
+} | {
+    f"optax, {name}": (lambda make=make: nb.Optax(make()), make)
+    for name, make in TRANSFORMATIONS.items()
+}
+CALLS = {"accumulated": 3, "schedule, accumulated": 2, "groups in one kernel": 2}  # of one step
+
+
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [
+        *((name, how) for name in PAIRS for how in ("step", "update", "donate")),
+        *((name, "scan") for name in ("adam", "accumulated", "optax, adam")),
+        ("own, momentum", "later scan"),
+    ],
+)
+def test_five_steps_agree_with_optax(name, how, net, gradients, reference, train, agree):
+    ours, theirs = PAIRS[name]
+    optimizer, grads = ours(), [gradients(i) for i in range(5)]
+    expected = reference(theirs(), net.v, grads)
+    traces = train(how, optimizer, net, grads)
+    agree(net.v, expected)
+    assert int(optimizer.count) == 5 // CALLS.get(name, 1)
+    if how == "donate" and not SETTING:
+        assert len(traces) <= 3
+
+
+def test_gradients_that_wait_are_in_the_state(net, gradients, train, agree):
+    optimizer = nb.Adam(1e-2, accumulate=3)
+    train("donate", optimizer, net, [gradients(i) for i in range(5)])
+    assert int(optimizer.state.calls) == 2
+    agree(optimizer.state.accumulated, (gradients(3) + gradients(4)) * 0.5)
