@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import jax
 import numpy as np
@@ -22,18 +22,14 @@ from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.pairing import Chain, Pairs, text
 from nbmodule.optim.rate import as_given, as_rate
 from nbmodule.optim.rules import ROWS, Recipe, Rule, check_max_norm, check_option, kernel, placement
-from nbmodule.optim.slots import SlotOptimizer, Work
+from nbmodule.optim.slots import BaseOptions, SlotOptimizer, Work
 
 _CHUNK = 16  # variables in one kernel: a program of a whole large model would compile for seconds
 
 
-class SharedOptions(TypedDict, total=False):
-    """Keyword arguments that all optimizers share; see `Optimizer` and `RuleOptimizer`."""
+class SharedOptions(BaseOptions, total=False):
+    """Keyword arguments that all of them share; see `Optimizer` and `RuleOptimizer`."""
 
-    inplace: bool | None
-    stop_gradients: bool
-    trace_on_next_step: bool
-    device: Any
     clip_norm: float | None
     accumulate: int
     groups: Mapping[str, Mapping[str, Any]] | None
@@ -53,14 +49,10 @@ class RuleOptimizer(SlotOptimizer):
             {"weight_decay": 0.0}, "stem.*": {"frozen": True}}`. A pattern is compared with dotted
             names and with chains; the first that fits decides. Options are `lr`, `frozen` and those
             of the optimizer itself.
-        inplace: See `Optimizer`.
-        stop_gradients: See `Optimizer`.
-        trace_on_next_step: See `Optimizer`.
-        device: See `Optimizer`.
+        **shared: See `Optimizer`.
     """
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
-        _calls: Buffer | None
         _clip_norm: float | None
         _groups: tuple[tuple[str, dict[str, Any]], ...]
 
@@ -72,7 +64,7 @@ class RuleOptimizer(SlotOptimizer):
         clip_norm: float | None = None,
         accumulate: int = 1,
         groups: Mapping[str, Mapping[str, Any]] | None = None,
-        **shared: Any,
+        **shared: Unpack[BaseOptions],
     ) -> None:
         super().__init__(lr, **shared)
         if not is_whole(accumulate) or accumulate < 1:
@@ -90,9 +82,6 @@ class RuleOptimizer(SlotOptimizer):
             _groups=tuple((x, _checked(row, options, x, chosen)) for x, chosen in groups.items()),
             _clip_norm=None if clip_norm is None else float(check_max_norm(clip_norm)),
             _accumulate=int(accumulate),
-            _calls=Buffer(np.zeros((), np.int32), device=own["_device"])
-            if accumulate > 1
-            else None,
         )
         if accumulate > 1:
             own["_calls"] = Buffer(np.zeros((), np.int32), device=self._device)
@@ -173,13 +162,10 @@ class RuleOptimizer(SlotOptimizer):
             )
             variables = []
             for slot, j, array in recipe.slots([part.weights[i] for i in indices]):
-                owner, weight = part.chains[indices[j]], part.weights[indices[j]]
-                start = rules[labels[indices[j]]].start(slot)
-                device = layouts.get(owner) or placement(weight)
-                chain = (slot, *owner)
-                variables.append(
-                    self._variable(state, chain, owner, array, start=start, device=device)
-                )
+                i = indices[j]
+                owner, start = part.chains[i], rules[labels[i]].start(slot)
+                device = layouts.get(owner) or placement(part.weights[i])
+                variables.append(self._variable(state, (slot, *owner), owner, array, start, device))
             work.append(Work(indices, variables, kernel(recipe), used))
         return work
 
@@ -205,18 +191,13 @@ class RuleOptimizer(SlotOptimizer):
         arrays = [jax.ShapeDtypeStruct((), np.dtype(np.float32))]
         return list(dict.fromkeys(slot for x in recipes for slot, _, _ in x.slots(arrays)))
 
-    def _counters(self) -> dict[str, Buffer]:
-        calls = self._calls
-        return super()._counters() | ({} if calls is None else {"calls": calls})
-
     # -- text --
     def _description(self) -> list[str]:
-        own = vars(self)
         parts = [f"{name}={value}" for name, value in self._options().items()]
-        if own["_clip_norm"] is not None:
-            parts.append(f"clip_norm={own['_clip_norm']:g}")
-        if own["_accumulate"] > 1:
-            parts.append(f"accumulate={own['_accumulate']}")
+        if self._clip_norm is not None:
+            parts.append(f"clip_norm={self._clip_norm:g}")
+        if self._accumulate > 1:
+            parts.append(f"accumulate={self._accumulate}")
         if self._groups:
             parts.append(f"groups={[*dict(self._groups)]}")
         return [*super()._description(), *parts]

@@ -20,7 +20,7 @@ from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.frame import EAGER, Frame, current_log, framed, here, now, write_all
+from nbmodule.core.variables.frame import EAGER, current_log, framed, here, now, write_all
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Buffer, Variable
@@ -319,15 +319,11 @@ class Optimizer(Stateful):
             self._counter.value = self._counter.value
         title = f"{type(self).__name__} cannot take a step"
         part.grads = match(title, part.chains, part.weights, idle, grads, ignore_missing)
-
-        def run(frame: Frame) -> Any:
-            with jax.named_scope(type(self).__name__.lower()):  # a group of its own in graphs
-                return self._advance(part), *frame.writes()
-
-        new, variables, values = framed(run, log=current_log())
+        with jax.named_scope(type(self).__name__.lower()):  # a group of its own in graphs
+            new, state = self._advance(part)
         written, calls = write(new)
-        written = dict(zip(variables, values)) | written
-        changes = {x for x in variables if isinstance(x, AttributeChange)}
+        written = state | written
+        changes = {x for x in state if isinstance(x, AttributeChange)}
         if now.frame is None and here() == EAGER:
             calls += [call for change in changes for call in change.calls()]
         # setters that run Python come last
@@ -354,9 +350,16 @@ class Optimizer(Stateful):
     def _compiled(self, key: Any, step: Any) -> Any:
         return self._memo.compiled.setdefault(key, jit(step))
 
-    def _advance(self, part: Pairs) -> list[Any]:
-        """Return new values for all variables, and write state: here by `_step`, with those that
-        change; in it the count is that of this step.
+    def _advance(self, part: Pairs) -> tuple[list[Any], dict[Variable, Any]]:
+        """Return new values for all variables, and those of variables of state."""
+        new, variables, values = framed(
+            lambda frame: (self._run_step(part), *frame.writes()), log=current_log()
+        )
+        return new, dict(zip(variables, values))
+
+    def _run_step(self, part: Pairs) -> list[Any]:
+        """Return new values for all variables from `_step`, which is given those that change; in it
+        the count is that of this step.
         """
         memo, active = self._memo, part.active()
         chains = tuple([part.chains[i] for i in active])

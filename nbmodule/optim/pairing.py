@@ -107,13 +107,7 @@ def chains_of(treedef: Any) -> tuple[Chain, ...]:
     """Return the key chain of each leaf of a PyTree."""
     numbered = jax.tree.unflatten(treedef, range(treedef.num_leaves))
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(numbered)[0]]
-    chains = tuple(tuple(map(link, path)) for path in paths)
-    if len(set(chains)) != len(chains):
-        twice = next(chain for chain in chains if chains.count(chain) > 1)
-        raise StructureError(
-            f'two variables would both be called "{text(twice)}". Rename one of them.'
-        )
-    return chains
+    return tuple(tuple(map(link, path)) for path in paths)
 
 
 def match(

@@ -69,7 +69,8 @@ class FunctionRate(Buffer):
                 result = result.value if isinstance(result, Variable) else result
                 if isinstance(result, Tracer):
                     return as_scalar(result)
-                number = float(result)
+                number = np.asarray(check_number(float(result)), float_dtype())
+                return jax.device_put(number)  # explicitly, for `jax.transfer_guard`
             except NbModuleError:
                 raise
             except (AttributeError, TypeError, ValueError) as error:
@@ -77,7 +78,6 @@ class FunctionRate(Buffer):
                 raise ArgumentTypeError(
                     f"the function given as lr, {self.ask!r}, must return a number: {error}"
                 ) from error
-            return jax.device_put(np.asarray(check_number(number), float_dtype()))
 
     @_value.setter
     def _value(self, value: Any) -> None:
@@ -172,13 +172,9 @@ def is_of_step(fn: Callable[..., Any]) -> bool:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):  # a builtin without a signature
         return True
-    kinds = inspect.Parameter
-    needed = [
-        p
-        for p in parameters
-        if p.default is kinds.empty and p.kind not in (kinds.VAR_POSITIONAL, kinds.VAR_KEYWORD)
-    ]
-    if len(needed) > 1 or any(p.kind is kinds.KEYWORD_ONLY for p in needed):
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
+    if len(needed) > 1 or any(p.kind is p.KEYWORD_ONLY for p in needed):
         names = ", ".join(p.name for p in needed)
         raise ArgumentTypeError(f"lr= takes {_WANTED}; {fn!r} wants {names}.")
     return bool(needed)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypedDict, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from nbmodule.base.promotion import mixed_dtypes
 from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.variables.frame import now, write_all
+from nbmodule.core.variables.frame import EAGER, here, write_all
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentError,
@@ -50,6 +50,15 @@ from nbmodule.optim.state import SLOTS
 from nbmodule.tree.container import Container
 
 _LAYOUTS = 4  # selections of variables that are remembered, for optimizers of several models
+
+
+class BaseOptions(TypedDict, total=False):
+    """Keyword arguments of all optimizers; see `Optimizer`."""
+
+    inplace: bool | None
+    stop_gradients: bool
+    trace_on_next_step: bool
+    device: DeviceLike | None
 
 
 class Work(NamedTuple):
@@ -111,20 +120,22 @@ class SlotOptimizer(Optimizer):
     def _step(self, v: Mapping[str, Any], grads: object) -> Container:
         leaves, _, chains = flatten_arrays(v, "the variables")
         part = Pairs(chains, leaves, flatten_arrays(grads, "the gradients")[0])
-        return as_container(chains, self._run(part, self._counter.value - 1))
+        new, state = self._run(part, self._counter.value - 1)
+        write_all(list(state), list(state.values()))
+        return as_container(chains, new)
 
-    def _advance(self, part: Pairs) -> list[Any]:
+    def _advance(self, part: Pairs) -> tuple[list[Any], dict[Variable, Any]]:
         if type(self)._step is not SlotOptimizer._step:  # a subclass of the user
             return super()._advance(part)
         return self._run(part, self._counter.value)
 
-    def _run(self, part: Pairs, count: Any) -> list[Any]:
-        """Return new values of the variables; `count` steps were taken before."""
+    def _run(self, part: Pairs, count: Any) -> tuple[list[Any], dict[Variable, Any]]:
+        """Return new values of the variables, and of those of state, after `count` steps."""
         work = self._layout(part)
         state = iter(values_of(self, [variable for item in work for variable in item.state]))
         counts = {name: x.value for name, x in self._counters().items()} | {"count": count}
         rates = [None if rate is None else rate_now(rate, count) for rate in self._rates]
-        new = list(part.weights)
+        new, written = list(part.weights), {}
         with shared_kernels():
             for indices, variables, step, numbers in work:
                 weights, grads = ([x[i] for i in indices] for x in (part.weights, part.grads))
@@ -133,11 +144,10 @@ class SlotOptimizer(Optimizer):
                 values, after = step(weights, grads, arrays, own_rates, counts, **part.extra)
                 for i, value in zip(indices, values):
                     new[i] = value
-                write_all(variables, after)
+                written.update(zip(variables, after))
             after = next_counts(counts, every=self._accumulate)
-        for name, counter in self._counters().items():
-            counter.value = after[name]
-        return new
+        written.update((counter, after[name]) for name, counter in self._counters().items())
+        return new, written
 
     def _layout(self, part: Pairs) -> list[Work]:
         """Return the work of a step over these variables; make state that is missing."""
@@ -162,7 +172,6 @@ class SlotOptimizer(Optimizer):
         chain: Chain,
         owner: Chain | None,
         array: Any,
-        *,
         start: float | None = None,
         device: object = None,
     ) -> Buffer:
@@ -240,10 +249,7 @@ class Optax(SlotOptimizer):
     Args:
         transformation: Anything with `init` and `update`, such as `optax.adamw(1e-3)` or an
             `optax.chain`.
-        inplace: See `Optimizer`.
-        stop_gradients: See `Optimizer`.
-        trace_on_next_step: See `Optimizer`.
-        device: See `Optimizer`.
+        **options: `inplace`, `stop_gradients`, `trace_on_next_step`, `device`; see `Optimizer`.
 
     Example:
         >>> import optax
@@ -252,22 +258,14 @@ class Optax(SlotOptimizer):
         Array([-0.25, -0.5 ], dtype=float32)
     """
 
-    def __init__(
-        self,
-        transformation: object,
-        *,
-        inplace: bool | None = None,
-        stop_gradients: bool = True,
-        trace_on_next_step: bool = False,
-        device: DeviceLike | None = None,
-    ) -> None:
+    def __init__(self, transformation: object, **options: Unpack[BaseOptions]) -> None:
         methods = [getattr(transformation, name, None) for name in ("init", "update")]
         if not all(map(callable, methods)):
             raise ArgumentTypeError(
                 "nb.Optax takes a transformation of optax, such as optax.adam(1e-3), got "
                 f"{type(transformation).__name__}."
             )
-        super().__init__(0.0, inplace, stop_gradients, trace_on_next_step, device)
+        super().__init__(0.0, **options)
         vars(self).update(_transformation=_Opaque(transformation), _rates=(), _form=None)
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
@@ -367,7 +365,7 @@ class Optax(SlotOptimizer):
         def step(  # type: ignore[no-untyped-def]
             weights, grads, arrays, _rates, _counts, /, **extra
         ):
-            is_compiled = now.frame is None and not any(map(callable, extra.values()))
+            is_compiled = here() == EAGER and not any(map(callable, extra.values()))
             filled = [jnp.zeros_like(w) if g is None else g for w, g in zip(weights, grads)]
             new, after = (compiled if is_compiled else run)(weights, filled, arrays, extra)
             new = [w if g is None else x for w, g, x in zip(weights, grads, new)]

@@ -25,6 +25,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.foreign import as_read_or_left, received
+from nbmodule.base.format import describe_shape
 from nbmodule.base.migration import attribute_hint
 from nbmodule.base.paths import hint
 from nbmodule.base.trees import nest, structure_difference
@@ -40,11 +41,12 @@ from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentTypeError,
     AttributePathError,
+    DtypeError,
     ShapeStructureError,
     StructureError,
     TraceError,
 )
-from nbmodule.optim.pairing import Chain, chains_of, is_variable, text, values_of
+from nbmodule.optim.pairing import Chain, chains_of, is_number, is_variable, text, values_of
 from nbmodule.optim.rate import FunctionRate, as_number, is_number_variable
 from nbmodule.optim.rules import placement
 from nbmodule.tree.container import Container
@@ -120,6 +122,7 @@ class Stateful:
         _rates: tuple[Any, ...]
 
     _is_stateful = True
+    _calls: Buffer | None = None  # number of calls since the last step, where they are counted
     _place = ARRAYS  # of the trees that are the state
     # No part of the structure, nor of copies
     _unwatched = frozenset({"_memo", "_nbm"})
@@ -270,7 +273,8 @@ class Stateful:
 
     def _counters(self) -> dict[str, Buffer]:
         """Return the variables of numbers that belong to the state."""
-        return {"count": self._counter}
+        calls = {} if self._calls is None else {"calls": self._calls}
+        return {"count": self._counter, **calls}
 
     def _slot_names(self) -> list[str]:
         """Return the names that are in `state` also before there is state."""
@@ -411,11 +415,13 @@ class Stateful:
             if name != "lr" and not name.startswith("group_lr/")
         }
         arrays = in_present_form(arrays, arrays_by_name(self))
-        if np.any(np.less(arrays.get("count", 0), 0)):
-            raise StructureError(
-                f'cannot load the state of {type(self).__name__}: "count" must be a number of '
-                f"steps, got {arrays['count']}."
-            )
+        title = f"cannot load the state of {type(self).__name__}"
+        for name, value in arrays.items():
+            if not is_number(value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype):
+                given = describe_shape(value)
+                raise DtypeError(f'{title}: "{name}" must be an array of numbers, got {given}.')
+            if name == "count" and np.any(np.less(value, 0)):
+                raise StructureError(f'{title}: "count" must be a number of steps, got {value}.')
         state = nest({tuple(name.split("/")): value for name, value in arrays.items()})
 
         def load() -> None:

@@ -84,14 +84,15 @@ def _update(
     """Take one step of a rule; return the new variables and the new slots."""
     title = f"cannot take a step of {name}"
     given = {slot: options.pop(slot) for slot in slots}
-    checked = {option: check_option(name, option, value) for option, value in options.items()}
+    checked = tuple((x, check_option(name, x, value)) for x, value in options.items())
     leaves, treedef, chains = flatten_arrays(v, f"{title}: the variables")
     active = [i for i, leaf in enumerate(leaves) if has_floats(leaf)]
     idle = frozenset(chains).difference(chains[i] for i in active)
     gradients = match(title, chains, leaves, idle, grads, False)
-    new = {"v": list(leaves)}
-    for slot, tree in given.items():
-        new[slot] = match(title, chains, leaves, frozenset(), tree, False, noun=slot)
+    new = {"v": list(leaves)} | {
+        slot: match(title, chains, leaves, frozenset(), tree, False, noun=slot)
+        for slot, tree in given.items()
+    }
     rate = as_scalar(lr if isinstance(lr, Tracer) else as_number(getattr(lr, "value", lr)))
     count = jnp.asarray(step, jnp.int32)
     if count.shape != ():
@@ -99,13 +100,13 @@ def _update(
             f"{title}: step must be the number of the step, 1 in the first, got an array of shape "
             f"{list(count.shape)}."
         )
-    recipe = Recipe((Rule(name, tuple(checked.items())),), (), stop=bool(stop_gradients))
+    recipe = Recipe((Rule(name, checked),), (), stop=bool(stop_gradients))
     weights = [leaves[i] for i in active]
     order = [(slot, active[i]) for slot, i, _ in recipe.slots(weights)]
     arrays = [new[slot][i] for slot, i in order]
-    parts = weights, [gradients[i] for i in active], arrays
+    actual = [gradients[i] for i in active]
     with shared_kernels():
-        values, state = kernel(recipe)(*parts, [rate], {"count": count - 1})
+        values, state = kernel(recipe)(weights, actual, arrays, [rate], {"count": count - 1})
     for i, value in zip(active, values):
         new["v"][i] = value
     for (slot, i), value in zip(order, state):

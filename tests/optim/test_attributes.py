@@ -20,6 +20,11 @@ class Plain(nb.Optimizer):
         return v - grads * self._lr
 
 
+def own(step, lr=0.1):
+    """Return an optimizer whose `_step` is a function."""
+    return type("Own", (nb.Optimizer,), {"_step": step})(lr)
+
+
 class Momentum(nb.Optimizer):
     """State that is made from the first gradients, behind a flag, as classic libraries do it."""
 
@@ -63,9 +68,8 @@ def test_a_variable_that_is_met_late_does_not_count_as_a_step(net, gradients, re
     @nb.jit
     def update(g):
         optimizer.update(net, g)
-        seen["inside"][0].value = (
-            seen["inside"][0] + 1
-        )  # met after the step: all of it is traced again
+        inside = seen["inside"][0]  # met after the step: all of it is traced again
+        inside.value = inside + 1
 
     expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
     update(gradients(0))
@@ -110,21 +114,13 @@ def test_state_and_set_state_of_ones_own_are_used(net, make_net, gradients, trai
 
 
 def test_without_state_of_ones_own_all_arrays_are_the_state():
-    class Last(Plain):
-        def _step(self, v, grads):
-            self.last = grads
-            return super()._step(v, grads)
-
-    optimizer, v = Last(0.1), {"w": jnp.ones(2)}
-    optimizer.step(v, v)
-    state = optimizer.state
-    assert sorted(state) == ["count", "last"]
-    with pytest.raises(
-        nb.StructureError, match='(?s)cannot set the state of Last.*missing: "last/w"'
-    ):
-        optimizer.set_state({"count": 1})
-    with pytest.raises(nb.StructureError, match='missing: "count"'):
-        optimizer.set_state({"last": state["last"]})
+    optimizer = Plain(0.1)
+    optimizer.last = last = nb.Container(w=jnp.ones(2))
+    assert sorted(optimizer.state) == ["count", "last"]
+    for state, missing in (({"count": 1}, "last/w"), ({"last": last}, "count")):
+        message = f'(?s)cannot set the state of Plain.*missing: "{missing}"'
+        with pytest.raises(nb.StructureError, match=message):
+            optimizer.set_state(state)
 
 
 def test_state_has_the_names_of_the_attributes_without_their_underscore():
@@ -135,21 +131,14 @@ def test_state_has_the_names_of_the_attributes_without_their_underscore():
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_setting_a_plain_attribute_to_an_equal_value_compiles_nothing(net, gradients):
-    traces = []
+def test_setting_a_plain_attribute_to_an_equal_value_compiles_nothing(net, gradients, train):
+    def step(self, v, grads):
+        self.note = "".join(["pl", "ain"])  # equal each time, and another object
+        return v - grads * self._lr
 
-    class Noted(nb.Optimizer):
-        def _step(self, v, grads):
-            traces.append(1)
-            self.note = "".join(["pl", "ain"])  # equal each time, and another object
-            return v - grads * self._lr
-
-    optimizer = Noted(0.1)
+    optimizer = own(step)
     optimizer.note = "plain"
-    update = nb.jit(lambda g: optimizer.update(net, g))
-    for i in range(3):
-        update(gradients(i))
-    assert len(traces) == 1
+    assert len(train("jit", optimizer, net, [gradients(i) for i in range(3)])) == 1
 
 
 def test_what_is_set_can_be_read_in_the_structure_in_which_it_was_set():
@@ -167,25 +156,18 @@ def test_what_is_set_can_be_read_in_the_structure_in_which_it_was_set():
 
 
 def test_arrays_and_text_are_not_kept_together():
-    with pytest.raises(
-        nb.ArgumentTypeError,
-        match=r"cannot set Plain.mixed: arrays and str cannot be kept together",
-    ):
+    with pytest.raises(nb.ArgumentTypeError, match="Plain.mixed: arrays and str cannot be kept"):
         Plain(0.1).mixed = {"a": jnp.ones(1), "b": "text"}
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_counter_that_is_a_plain_number_counts(net, gradients, train):
-    class Counting(nb.Optimizer):
-        def __init__(self, lr):
-            super().__init__(lr)
-            self.t = 0
+    def step(self, v, grads):
+        self.t += 1
+        return v - grads * (self._lr / self.t)
 
-        def _step(self, v, grads):
-            self.t += 1
-            return v - grads * (self._lr / self.t)
-
-    optimizer = Counting(1.0)
+    optimizer = own(step, 1.0)
+    optimizer.t = 0
     expected = net.bias() - sum(gradients(i).bias / (i + 1) for i in range(5))
     train("jit", optimizer, net, [gradients(i) for i in range(5)])
     np.testing.assert_allclose(net.bias, expected, rtol=1e-5, atol=1e-6)
@@ -222,10 +204,8 @@ def test_a_constructor_that_forgets_the_base_is_pointed_out():
         def __init__(self):
             self.momentum = 0.9
 
-    with pytest.raises(
-        nb.NotBuiltError,
-        match=r"Forgetful has no learning rate: its __init__ must call super\(\).__init__\(lr\)",
-    ):
+    message = r"Forgetful has no learning rate: its __init__ must call super\(\).__init__\(lr\)"
+    with pytest.raises(nb.NotBuiltError, match=message):
         Forgetful().step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})
 
 
@@ -240,21 +220,13 @@ def test_a_constructor_that_forgets_the_base_is_pointed_out():
         (
             lambda v: {**v, "bias": jnp.zeros(7)},
             nb.ShapeError,
-            r'"bias" is float32\[3\], in returned values it is float32\[7\]',
+            r"in returned values it is float32\[7",
         ),
-        (
-            lambda v: None,
-            nb.ArgumentTypeError,
-            "Own._step .*returned values must be a Container or a dict of arrays, got NoneType",
-        ),
+        (lambda v: None, nb.ArgumentTypeError, "Own._step .*returned values must be .* NoneType"),
     ],
 )
 def test_what_a_step_returns_is_checked(returned, error, message, net, gradients):
-    class Own(nb.Optimizer):
-        def _step(self, v, grads):
-            return returned(v)
-
-    optimizer, before = Own(0.1), net.v
+    optimizer, before = own(lambda self, v, grads: returned(v)), net.v
     with pytest.raises(error, match=message):
         optimizer.update(net, gradients(0))
     assert net.v is before
@@ -270,29 +242,27 @@ def test_variables_keep_their_dtype():
 def test_only_what_is_to_change_is_seen(net, gradients):
     seen = []
 
-    class Looking(nb.Optimizer):
-        def _step(self, v, grads):
-            seen.append((sorted(v.keys()), sorted(grads.keys())))
-            return v
+    def step(self, v, grads):
+        seen.append((sorted(v), sorted(grads)))
+        return v
 
     net.scale.requires_grad_(False)
-    Looking(0.1).update(net, gradients(0))
+    own(step).update(net, gradients(0))
     assert seen == [(["bias", "layers"], ["bias", "layers"])]
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "fix"),
     [
-        ("learning_rate", "cannot set Adam.learning_rate.*use optimizer.lr"),
-        ("momentum", "cannot set Adam.momentum.*what can be set is lr, beta1, beta2, epsilon"),
-        ("speed", "cannot set Adam.speed.*what can be set is lr, beta1, beta2, epsilon"),
-        ("_beta1", "cannot set Adam._beta1"),
+        ("learning_rate", "use optimizer.lr"),
+        ("momentum", "what can be set is lr, beta1, beta2, epsilon"),
+        ("speed", "what can be set is lr, beta1, beta2, epsilon"),
+        ("_beta1", "what can be set is lr"),
     ],
 )
-def test_attributes_that_nothing_reads_are_refused(name, message):
-    optimizer = nb.Adam(0.1)
-    with pytest.raises(AttributeError, match=message):
-        setattr(optimizer, name, 0.5)
+def test_attributes_that_nothing_reads_are_refused(name, fix):
+    with pytest.raises(AttributeError, match=f"cannot set Adam.{name}.*{fix}"):
+        setattr(nb.Adam(0.1), name, 0.5)
     with pytest.raises(AttributeError):
         setattr(nb.Optax(optax.sgd(0.1)), name, 0.5)
 
@@ -306,17 +276,15 @@ def test_a_class_attribute_cannot_hide_arrays():
 
 
 def test_a_step_that_raises_leaves_attributes_as_they_were():
-    class Late(nb.Optimizer):
-        steps = 0
+    def step(self, v, grads):
+        self.steps += 1
+        self.total = grads
+        if grads["w"].shape:
+            raise RuntimeError("too late")
+        return v
 
-        def _step(self, v, grads):
-            self.steps = self.steps + 1
-            self.total = grads
-            if grads["w"].shape:
-                raise RuntimeError("too late")
-            return v
-
-    optimizer = Late(0.1)
+    optimizer = own(step)
+    optimizer.steps = 0
     with pytest.raises(RuntimeError, match="too late"):
         optimizer.step({"w": jnp.ones(1)}, {"w": jnp.ones(1)})
     assert optimizer.steps == 0 and list(optimizer.state) == ["count"]

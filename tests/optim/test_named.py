@@ -99,18 +99,26 @@ def test_low_precision_variables_keep_their_dtype():
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "message"),
+    ("name", "option", "wrong", "error", "message"),
     [
-        (lambda: nb.Adam(beta1=1.0), nb.ArgumentError, "beta1 must be 0 or more and below 1"),
-        (lambda: nb.Adam(epsilon=-1.0), nb.ArgumentError, "epsilon must be 0 or more and finite"),
-        (lambda: nb.AdamW(weight_decay=float("nan")), nb.ArgumentError, "finite, got nan"),
-        (lambda: nb.Adam(beta1="0.9"), nb.ArgumentTypeError, "beta1 must be a number, got str"),
-        (lambda: nb.RMSprop(centered="yes"), nb.ArgumentTypeError, "must be True or False"),
+        ("Adam", "beta1", 1.0, nb.ArgumentError, "beta1 must be 0 or more and below 1"),
+        ("Adam", "epsilon", -1.0, nb.ArgumentError, "epsilon must be 0 or more and finite"),
+        ("AdamW", "weight_decay", np.nan, nb.ArgumentError, "finite, got nan"),
+        ("Adam", "beta1", "0.9", nb.ArgumentTypeError, "beta1 must be a number, got str"),
+        ("RMSprop", "centered", "yes", nb.ArgumentTypeError, "must be True or False"),
+        *(
+            ("SGD", "accumulate", x, nb.ArgumentError, "accumulate= must be an integer from 1")
+            for x in (0, -1, 1.5, True, "2")
+        ),
+        *(
+            ("SGD", "clip_norm", x, nb.ArgumentError, "the largest norm must be positive and fin")
+            for x in (0.0, -1.0, np.nan, np.inf)
+        ),
     ],
 )
-def test_options_that_make_no_sense_are_refused(make, error, message):
+def test_options_that_make_no_sense_are_refused(name, option, wrong, error, message):
     with pytest.raises(error, match=message):
-        make()
+        getattr(nb, name)(**{option: wrong})
 
 
 def test_a_changed_option_is_used_from_the_next_step_on(net, gradients, agree):

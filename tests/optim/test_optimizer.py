@@ -41,20 +41,14 @@ def test_update_changes_the_model_and_nothing_else(net, gradients, agree):
     assert net.seen() is seen
 
 
-def test_inplace_writes_into_what_it_is_given():
-    v = {"a": [jnp.ones(2)], "b": jnp.ones(2)}
-    assert nb.SGD(0.5, inplace=True).step(v, {"a": [jnp.ones(2)], "b": jnp.zeros(2)}) is v
+def test_inplace_writes_into_what_it_is_given_and_refuses_tuples():
+    optimizer, v = nb.SGD(0.5, inplace=True), {"a": [jnp.ones(2)], "b": jnp.ones(2)}
+    assert optimizer.step(v, {"a": [jnp.ones(2)], "b": jnp.zeros(2)}) is v
     np.testing.assert_array_equal(v["a"][0], [0.5, 0.5])
-
-
-def test_inplace_refuses_a_tuple_before_the_step():
-    optimizer = nb.SGD(0.5, inplace=True)
     v = {"a": (jnp.ones(2),)}
-    with pytest.raises(
-        nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Keep variables"
-    ):
+    with pytest.raises(nb.ArgumentTypeError, match="inplace=True cannot write into a tuple. Keep"):
         optimizer.step(v, v)
-    assert int(optimizer.count) == 0
+    assert int(optimizer.count) == 1
 
 
 def test_inplace_on_the_v_of_a_model_changes_the_model(net, gradients, agree):
@@ -66,26 +60,37 @@ def test_inplace_on_the_v_of_a_model_changes_the_model(net, gradients, agree):
 
 
 def test_a_model_is_not_variables_nor_are_variables_a_model(net, gradients):
-    message = r"the variables must be a Container or a dict of arrays, got Net\..*`update"
-    with pytest.raises(nb.ArgumentTypeError, match=message):
+    with pytest.raises(nb.ArgumentTypeError, match=r"a dict of arrays, got Net\..*`update"):
         nb.SGD(0.1).step(net, gradients(0))
-    message = "update takes a module and changes it, got Container"
-    with pytest.raises(nb.ArgumentTypeError, match=message):
+    with pytest.raises(nb.ArgumentTypeError, match="takes a module and changes it, got Container"):
         nb.SGD(0.1).update(net.v, gradients(0))
 
 
 # -- missing, unexpected, of another shape --
+WEIGHT = "layers/v1/weight"
+OTHER_SHAPE = rf'"{WEIGHT}" is float32\[2, 3\], in gradients it is float32\[3, 2\]'
+
+
 @pytest.mark.parametrize("how", ["step", "update"])
-def test_missing_gradients_are_named(how, net, gradients):
-    grads = gradients(0)
-    del grads["layers/v1/weight"]
-    before = net.v
-    with pytest.raises(
-        nb.StructureError,
-        match=r'(?s)Adam cannot take a step.*missing: "layers/v1/weight".*ignore_missing=True',
-    ):
-        nb.Adam().step(net.v, grads) if how == "step" else nb.Adam().update(net, grads)
+@pytest.mark.parametrize(
+    ("gradient", "error", "message"),
+    [
+        ({}, nb.StructureError, rf'(?s)take a step.*missing: "{WEIGHT}".*ignore_missing=True'),
+        ({WEIGHT: 0.0, "wieght": 0.0}, nb.StructureError, 'unexpected: "wieght"'),
+        ({WEIGHT: np.zeros((3, 2), "f")}, nb.ShapeError, OTHER_SHAPE),
+    ],
+)
+def test_gradients_that_do_not_fit_change_nothing(
+    how, gradient, error, message, net, gradients, train
+):
+    grads, optimizer, before = gradients(0), nb.Adam(), net.v
+    del grads[WEIGHT]
+    for chain, value in gradient.items():
+        grads[chain] = value
+    with pytest.raises(error, match=message):
+        train(how, optimizer, net, [grads])
     assert net.v is before
+    assert int(optimizer.count) == 0
 
 
 @pytest.mark.parametrize("how", ["step", "update", "jit"])
@@ -102,23 +107,6 @@ def test_variables_without_a_gradient_can_stay(how, net, gradients, agree):
     agree(new.layers, before.layers, exactly=True)
     agree({"b": new.bias}, {"b": nb.Adam(0.1).step({"b": before.bias}, {"b": grads.bias})["b"]})
     assert list(optimizer.state.mw.keys()) == ["bias", "scale"]
-
-
-def test_gradients_of_unknown_variables_are_named(net, gradients):
-    grads = gradients(0)
-    grads["layers/v1/wieght"] = grads["layers/v1/weight"]
-    with pytest.raises(nb.StructureError, match='unexpected: "layers/v1/wieght"'):
-        nb.Adam().update(net, grads, ignore_missing=True)
-
-
-def test_a_gradient_of_another_shape_is_refused_before_anything_changes(net, gradients):
-    grads, optimizer, before = gradients(0), nb.Adam(), net.v
-    grads["layers/v1/weight"] = jnp.zeros((3, 2), "f")
-    message = r'"layers/v1/weight" is float32\[2, 3\], in gradients it is float32\[3, 2\]'
-    with pytest.raises(nb.ShapeError, match=message):
-        optimizer.update(net, grads)
-    assert net.v is before
-    assert int(optimizer.count) == 0
 
 
 # -- frozen and integer variables --
@@ -138,11 +126,8 @@ def test_integers_stay(make):
     make().update(model, nb.grad(lambda m: m.w.sum())(model))
     np.testing.assert_allclose(model.w, [0.9], rtol=1e-5)
     np.testing.assert_array_equal(model.table, [1, 2])
-    v, grads = (
-        {"w": jnp.ones(1), "table": jnp.arange(2)},
-        {"w": jnp.ones(1), "table": jnp.ones(2, int)},
-    )
-    np.testing.assert_array_equal(make().step(v, grads)["table"], [0, 1])
+    v = {"w": jnp.ones(1), "table": jnp.arange(2)}
+    np.testing.assert_array_equal(make().step(v, v)["table"], [0, 1])
 
 
 def test_freezing_is_noticed_by_a_compiled_step(net, gradients, agree):
@@ -163,20 +148,16 @@ def test_freezing_is_noticed_by_a_compiled_step(net, gradients, agree):
 
 
 def test_two_optimizers_may_share_a_model(net, gradients, agree):
-    one, two = nb.SGD(0.1), nb.Adam(0.1)
-    start = net.v
-    train = nb.jit(
-        lambda g: (
-            one.update(net, {"bias": g.bias}, ignore_missing=True),
-            two.update(net, {"scale": g.scale}, ignore_missing=True),
-        )
-    )
-    train(gradients(0))
-    np.testing.assert_allclose(net.bias, start.bias - 0.1 * gradients(0).bias, rtol=1e-6)
-    np.testing.assert_allclose(
-        net.scale, start.scale - 0.1 * jnp.sign(gradients(0).scale), rtol=1e-5
-    )
-    agree(net.v.layers, start.layers, exactly=True)
+    one, two, before, grads = nb.SGD(0.1), nb.SGD(0.5), net.v, gradients(0)
+
+    @nb.jit
+    def step(g):
+        one.update(net, {"bias": g.bias}, ignore_missing=True)
+        two.update(net, {"scale": g.scale}, ignore_missing=True)
+
+    step(grads)
+    after = {"bias": before.bias - 0.1 * grads.bias, "scale": before.scale - 0.5 * grads.scale}
+    agree(net.v, {**after, "layers": before.layers.cont_to_dict()})
 
 
 def test_an_optimizer_may_be_made_inside_a_compiled_function():

@@ -15,18 +15,6 @@ from nbmodule.optim.rules import OPTIONS, ROWS
 from jax_settings import with_mixed_dtypes
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "2"])
-def test_accumulation_is_a_number_of_calls(wrong):
-    with pytest.raises(nb.ArgumentError, match="accumulate= must be an integer from 1"):
-        nb.SGD(0.1, accumulate=wrong)
-
-
-@pytest.mark.parametrize("wrong", [0.0, -1.0, float("nan"), float("inf")])
-def test_the_largest_norm_is_positive(wrong):
-    with pytest.raises(nb.ArgumentError, match="the largest norm must be positive and finite"):
-        nb.SGD(0.1, clip_norm=wrong)
-
-
 def test_a_compiled_step_holds_no_more_than_optax_does(net, gradients):
     """Beside the new count and the learning rate there is nothing in the program that plain optax
     would not have.

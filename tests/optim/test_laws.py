@@ -1,8 +1,14 @@
-"""Steps of each optimizer, made in each way, give what optax gives."""
+"""Laws of all optimizers: they agree with optax however steps are made, and their state can be made,
+saved, copied and loaded.
+"""
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import jax
+import numpy as np
 import optax
 import pytest
 
@@ -33,10 +39,14 @@ class Plain(nb.Optimizer):
 class Average(nb.Optimizer):
     """A user's own: state that begins with zeros, the number of steps taken from the base."""
 
+    def __init__(self, lr):
+        super().__init__(lr)
+        self._average = None
+
     def _step(self, v, grads):
-        average = getattr(self, "average", grads * 0)
-        self.average = average * 0.5 + grads * 0.5
-        return v - self.average / (1 - 0.5 ** (self._count * 1.0)) * self._lr
+        average = grads * 0 if self._average is None else self._average
+        self._average = average * 0.5 + grads * 0.5
+        return v - self._average / (1 - 0.5 ** (self._count * 1.0)) * self._lr
 
 
 LABELS = {"bias": 0, "layers": {"v0": {"weight": 1}, "v1": {"weight": 2}}, "scale": 3}
@@ -183,3 +193,101 @@ def test_gradients_that_wait_are_in_the_state(net, gradients, train, agree):
     train("donate", optimizer, net, [gradients(i) for i in range(5)])
     assert int(optimizer.state.calls) == 2
     agree(optimizer.state.accumulated, (gradients(3) + gradients(4)) * 0.5)
+
+
+KINDS = [
+    "sgd", "momentum", "accumulated", "groups", "schedule", "lion", "rmsprop, all", "adagrad",
+    "lars", "lamb", "optax, adam", "optax, chain", "own, average",
+]  # fmt: skip
+WITH_STATE = ["momentum", "accumulated", "groups", "optax, chain"]
+
+
+@pytest.mark.parametrize("way", ["state_dict", "state"])
+@pytest.mark.parametrize("name", KINDS)
+def test_a_run_continues_bit_for_bit(name, way, net, gradients, train, agree):
+    first, second = (PAIRS[name][0]() for _ in range(2))
+    train("update", first, net, [gradients(i) for i in range(3)])
+    saved, other = first.state_dict(), copy.deepcopy(net)
+    assert all(type(array) is np.ndarray and not array.flags.writeable for array in saved.values())
+    if way == "state":
+        second.set_state(first.state)
+    else:
+        second.load_state_dict(saved)
+    for optimizer, model in ((first, net), (second, other)):
+        train("update", optimizer, model, [gradients(i) for i in range(3, 6)])
+    agree(other.v, net.v, exactly=True)
+    agree(dict(second.state_dict()), dict(first.state_dict()), exactly=True)
+
+
+COPIES = {"deepcopy": copy.deepcopy, "pickle": lambda x: pickle.loads(pickle.dumps(x))}
+
+
+@pytest.mark.parametrize(
+    ("name", "copied"),
+    [*((name, "deepcopy") for name in KINDS), ("groups", "pickle"), ("own, average", "pickle")],
+)
+def test_a_copy_goes_its_own_way_from_the_same_state(name, copied, net, gradients, train, agree):
+    optimizer = PAIRS[name][0]()
+    train("update", optimizer, net, [gradients(0)])
+    other, second = copy.deepcopy(net), COPIES[copied](optimizer)
+    assert repr(second) == repr(optimizer)
+    for each, model in ((optimizer, net), (second, other)):
+        train("donate", each, model, [gradients(i) for i in range(1, 4)])
+    agree(other.v, net.v, exactly=True)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_variable_is_known_by_its_name_in_the_state_dict(name, net, gradients, train):
+    optimizer = PAIRS[name][0]()
+    train("update", optimizer, net, [gradients(0), gradients(1)])
+    named = {name: variable for variable, name in optimizer._names_of_variables().items()}
+    state = optimizer.state_dict()
+    assert sorted(named) == sorted(state)
+    for name, variable in named.items():
+        np.testing.assert_array_equal(variable.value, state[name], err_msg=name)
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("name", [*WITH_STATE, "own, average"])
+def test_a_checkpoint_from_before_the_first_step_begins_anew(
+    name, used, net, make_net, gradients, train, agree, tmp_path
+):
+    optimizer, fresh, other = PAIRS[name][0](), PAIRS[name][0](), make_net()
+    unbegun, is_own = optimizer.state, name.startswith("own")
+    nb.save_checkpoint(tmp_path, step=0, model=net, optimizer=optimizer)
+    if used and not is_own:  # its class alone knows how to begin anew
+        optimizer.update(net, gradients(0))
+    nb.restore_checkpoint(tmp_path, model=net, optimizer=optimizer)
+    assert int(optimizer.count) == 0
+    for each, model in ((optimizer, net), (fresh, other)):
+        train("update", each, model, [gradients(i) for i in range(3)])
+    agree(net.v, other.v, exactly=True)
+    if not is_own:
+        optimizer.set_state(unbegun)
+        assert set(optimizer.state_dict()) == set(PAIRS[name][0]().state_dict())
+
+
+@pytest.mark.parametrize("name", ["adam", "optax, chain", "own, average"])
+def test_an_old_state_dict_never_changes_and_can_be_loaded_back(name, net, gradients, train, agree):
+    optimizer, grads = PAIRS[name][0](), [gradients(1), gradients(2)]
+    train("donate", optimizer, net, [gradients(0)])
+    saved, v = optimizer.state_dict(), net.state_dict()
+    kept = {key: array.copy() for key, array in saved.items()}
+    train("donate", optimizer, net, grads)
+    after = net.state_dict()
+    agree(dict(saved), kept, exactly=True)
+    optimizer.load_state_dict(saved)
+    net.load_state_dict(v)
+    train("donate", optimizer, net, grads)
+    agree(dict(net.state_dict()), dict(after), exactly=True)
+
+
+@pytest.mark.not_under("eager", reason="nothing is traced")
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_init_makes_the_state_that_the_first_step_would_make(name, net, make_net, gradients, train):
+    stepped, optimizer = PAIRS[name][0](), PAIRS[name][0]()
+    assert optimizer.init(net) is optimizer
+    assert int(optimizer.count) == 0
+    train("update", stepped, make_net(), [gradients(0)])
+    assert list(optimizer.state_dict()) == list(stepped.state_dict())
+    assert len(train("jit", optimizer, net, [gradients(0), gradients(1)])) == 1
