@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Unpack
 
 import jax
@@ -20,7 +19,7 @@ from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.pairing import Chain, Pairs, text
-from nbmodule.optim.rate import as_given, as_rate
+from nbmodule.optim.rate import as_rate
 from nbmodule.optim.rules import ROWS, Recipe, Rule, check_max_norm, check_option, kernel, placement
 from nbmodule.optim.slots import BaseOptions, SlotOptimizer, Work
 
@@ -48,7 +47,8 @@ class RuleOptimizer(SlotOptimizer):
         groups: Options for some of the variables, by glob: `{"blocks.*": {"lr": 1e-4}, "*.bias":
             {"weight_decay": 0.0}, "stem.*": {"frozen": True}}`. A pattern is compared with dotted
             names and with chains; the first that fits decides. Options are `lr`, `frozen` and those
-            of the optimizer itself.
+            of the optimizer itself. A learning rate that is to be changed later is a variable,
+            `nb.Buffer(1e-4)`, or a function.
         **shared: See `Optimizer`.
     """
 
@@ -113,34 +113,6 @@ class RuleOptimizer(SlotOptimizer):
             Rule(row, tuple((name, group.get(name, value)) for name, value in options))
             for group in ({}, *dict(self._groups).values())
         )
-
-    @property
-    def group_lr(self) -> Mapping[str, Any]:
-        """Learning rates of the groups that have one of their own, by pattern; `set_group_lr`
-        changes them.
-        """
-        rates = zip(self._groups, self._rates[1:])
-        own = {pattern: as_given(rate) for (pattern, _), rate in rates if rate is not None}
-        return MappingProxyType(own)
-
-    def set_group_lr(self, pattern: str, lr: RateLike) -> None:
-        """Change the learning rate of a group; a new number compiles nothing again.
-
-        Raises:
-            ArgumentError: no group with that pattern has a learning rate of its own.
-
-        Example:
-            >>> optimizer = nb.SGD(0.1, groups={"head.*": {"lr": 0.2}})
-            >>> optimizer.set_group_lr("head.*", 0.4)
-            >>> optimizer.group_lr["head.*"]
-            Array(0.4, dtype=float32)
-        """
-        own = self.group_lr
-        if pattern not in own:
-            raise ArgumentError(
-                f"no group {pattern!r} with a learning rate of its own; there are {[*own]}."
-            )
-        self._set_rate([*dict(self._groups)].index(pattern) + 1, lr)
 
     # -- layout --
     def _plan(self, part: Pairs, state: dict[Chain, Buffer]) -> list[Work]:

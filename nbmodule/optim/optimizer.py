@@ -138,26 +138,22 @@ class Optimizer(Stateful):
 
     @lr.setter
     def lr(self, lr: RateLike) -> None:
-        self._set_rate(0, lr)
-
-    @property
-    def current_lr(self) -> Any:
-        """The learning rate that the next step will use, as a number."""
-        return rate_now(self._rates[0], self._counter.value)
-
-    def _set_rate(self, index: int, lr: RateLike) -> None:
-        rates = self._rates
-        if is_number_variable(rates[index]) and not callable(lr) and not isinstance(lr, Variable):
-            rates[index].value = as_rate(lr).value
+        first, *others = self._rates
+        if is_number_variable(first) and not callable(lr) and not isinstance(lr, Variable):
+            first.value = as_rate(lr).value
             return
         if now.frame is not None or here() != EAGER:
             raise TraceError(
                 f"the learning rate of {type(self).__name__} can be changed inside a transform "
                 "from a number to a number only. Assign a function or a variable outside."
             )
-        rate = as_rate(lr, self._device)
-        vars(self)["_rates"] = (*rates[:index], rate, *rates[index + 1 :])
+        vars(self)["_rates"] = (as_rate(lr, self._device), *others)
         self._nbm.changed()
+
+    @property
+    def current_lr(self) -> Any:
+        """The learning rate that the next step will use, as a number."""
+        return rate_now(self._rates[0], self._counter.value)
 
     @property
     def _lr(self) -> Any:
@@ -166,7 +162,7 @@ class Optimizer(Stateful):
 
     @_lr.setter
     def _lr(self, lr: RateLike) -> None:
-        self._set_rate(0, lr)
+        self.lr = lr
 
     @property
     def count(self) -> Any:

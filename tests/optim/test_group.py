@@ -61,10 +61,3 @@ TAKES = "groups= takes a dict from patterns to"
 def test_groups_that_make_no_sense_are_refused(groups, error, message):
     with pytest.raises(error, match=message):
         nb.Adam(groups=groups)
-
-
-def test_a_group_without_a_learning_rate_has_none_to_change():
-    optimizer = nb.SGD(1.0, groups={"bias": {"frozen": True}, "scale": {"lr": 0.1}})
-    message = r"no group 'bias' with a learning rate of its own; there are \['scale'\]"
-    with pytest.raises(nb.ArgumentError, match=message):
-        optimizer.set_group_lr("bias", 0.1)
