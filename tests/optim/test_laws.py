@@ -63,53 +63,48 @@ TRANSFORMATIONS = {
     "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
     "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
 }
+
+
+def same(ours, theirs, *args, lr=1e-2, **options):
+    """Return makers of an optimizer of ours and one of optax with the same arguments."""
+    return (
+        lambda: getattr(nb, ours)(lr, *args, **options),
+        lambda: getattr(optax, theirs)(lr, *args, **options),
+    )
+
+
 PAIRS = {
-    "sgd": (lambda: nb.SGD(1e-2), lambda: optax.sgd(1e-2)),
-    "momentum": (lambda: nb.SGD(1e-2, 0.9), lambda: optax.sgd(1e-2, 0.9)),
-    "nesterov": (
-        lambda: nb.SGD(1e-2, 0.9, nesterov=True),
-        lambda: optax.sgd(1e-2, 0.9, nesterov=True),
-    ),
+    "sgd": same("SGD", "sgd"),
+    "momentum": same("SGD", "sgd", 0.9),
+    "nesterov": same("SGD", "sgd", 0.9, nesterov=True),
     "decay": (
         lambda: nb.SGD(1e-2, 0.9, weight_decay=0.1),
         lambda: optax.chain(optax.add_decayed_weights(0.1), optax.sgd(1e-2, 0.9)),
     ),
-    "lion": (lambda: nb.Lion(1e-2), lambda: optax.lion(1e-2)),
-    "lars": (lambda: nb.LARS(1e-2), lambda: optax.lars(1e-2)),
+    "lion": same("Lion", "lion"),
+    "lars": same("LARS", "lars"),
     "lars, all": (
         lambda: nb.LARS(
             1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3
         ),
         lambda: optax.lars(1e-2, 0.1, trust_coefficient=0.1, eps=1e-3, momentum=0.8, nesterov=True),
     ),
-    "adam": (lambda: nb.Adam(1e-2), lambda: optax.adam(1e-2)),
-    "adam, other options": (
-        lambda: nb.Adam(1e-2, 0.5, 0.7, 1e-2),
-        lambda: optax.adam(1e-2, 0.5, 0.7, 1e-2),
-    ),
-    "adamw": (lambda: nb.AdamW(1e-2), lambda: optax.adamw(1e-2)),
-    "adamw, strong decay": (
-        lambda: nb.AdamW(1e-2, weight_decay=0.3),
-        lambda: optax.adamw(1e-2, weight_decay=0.3),
-    ),
-    "lamb": (lambda: nb.LAMB(1e-2), lambda: optax.lamb(1e-2)),
-    "lamb, decay": (
-        lambda: nb.LAMB(1e-2, weight_decay=0.1),
-        lambda: optax.lamb(1e-2, weight_decay=0.1),
-    ),
-    "rmsprop": (lambda: nb.RMSprop(1e-2), lambda: optax.rmsprop(1e-2)),
+    "adam": same("Adam", "adam"),
+    "adam, other options": same("Adam", "adam", 0.5, 0.7, 1e-2),
+    "adamw": same("AdamW", "adamw"),
+    "adamw, strong decay": same("AdamW", "adamw", weight_decay=0.3),
+    "lamb": same("LAMB", "lamb"),
+    "lamb, decay": same("LAMB", "lamb", weight_decay=0.1),
+    "rmsprop": same("RMSprop", "rmsprop"),
     "rmsprop, all": (
         lambda: nb.RMSprop(1e-2, 0.8, 1e-3, 0.9, nesterov=True, centered=True, eps_in_sqrt=False),
         lambda: optax.rmsprop(
             1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False
         ),
     ),
-    "adagrad": (lambda: nb.Adagrad(1e-2), lambda: optax.adagrad(1e-2)),
-    "adagrad from 0.5": (lambda: nb.Adagrad(1e-2, initial=0.5), lambda: optax.adagrad(1e-2, 0.5)),
-    "schedule": (
-        lambda: nb.Adam(lambda step: 0.1 / (step + 1)),
-        lambda: optax.adam(lambda step: 0.1 / (step + 1)),
-    ),
+    "adagrad": same("Adagrad", "adagrad"),
+    "adagrad from 0.5": same("Adagrad", "adagrad", 0.5),
+    "schedule": same("Adam", "adam", lr=lambda step: 0.1 / (step + 1)),
     "clipped": (
         lambda: nb.Adam(1e-2, clip_norm=0.5),
         lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,54 +13,42 @@ import nbmodule as nb
 
 from jax_settings import FLOAT
 
-CASES = {
-    "sgd": (
-        lambda v, g, i: (nb.sgd_update(v, g, 0.1, weight_decay=0.1),),
-        0,
-        lambda: nb.SGD(0.1, weight_decay=0.1),
-    ),
-    "momentum": (
-        lambda v, g, i, mw: nb.momentum_update(v, g, 0.1, mw, nesterov=True),
-        1,
-        lambda: nb.SGD(0.1, 0.9, nesterov=True),
-    ),
-    "adam": (lambda v, g, i, mw, vw: nb.adam_update(v, g, 0.1, mw, vw, i), 2, lambda: nb.Adam(0.1)),
-    "adamw": (
-        lambda v, g, i, mw, vw: nb.adamw_update(v, g, 0.1, mw, vw, i, weight_decay=0.1),
-        2,
-        lambda: nb.AdamW(0.1, weight_decay=0.1),
-    ),
-    "lamb": (lambda v, g, i, mw, vw: nb.lamb_update(v, g, 0.1, mw, vw, i), 2, lambda: nb.LAMB(0.1)),
-    "rmsprop": (
-        lambda v, g, i, vw: nb.rmsprop_update(v, g, 0.1, vw, eps_in_sqrt=False),
-        1,
-        lambda: nb.RMSprop(0.1, eps_in_sqrt=False),
-    ),
-    "adagrad": (
-        lambda v, g, i, vw: nb.adagrad_update(v, g, 0.1, vw),
-        1,
-        lambda: nb.Adagrad(0.1, initial=0.0),
-    ),
-    "lion": (lambda v, g, i, mw: nb.lion_update(v, g, 0.1, mw), 1, lambda: nb.Lion(0.1)),
-    "lars": (lambda v, g, i, mw: nb.lars_update(v, g, 0.1, mw), 1, lambda: nb.LARS(0.1)),
-}
 
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    ("function", "cls", "options", "of_class"),
+    [
+        (nb.sgd_update, nb.SGD, {"weight_decay": 0.1}, {}),
+        (nb.momentum_update, nb.SGD, {"nesterov": True}, {"momentum": 0.9}),
+        (nb.adam_update, nb.Adam, {}, {}),
+        (nb.adamw_update, nb.AdamW, {"weight_decay": 0.1}, {}),
+        (nb.lamb_update, nb.LAMB, {}, {}),
+        (nb.rmsprop_update, nb.RMSprop, {"eps_in_sqrt": False}, {}),
+        (nb.adagrad_update, nb.Adagrad, {}, {"initial": 0.0}),
+        (nb.lion_update, nb.Lion, {}, {}),
+        (nb.lars_update, nb.LARS, {}, {}),
+    ],
+)
 @pytest.mark.parametrize("compiled", [False, True])
-def test_functions_do_what_the_classes_do(name, compiled, net, gradients, agree):
-    function, number, make = CASES[name]
-    function = jax.jit(function) if compiled else function
-    optimizer, v = make(), net.v
-    slots = tuple(v * 0 for _ in range(number))
-    expected = v
+def test_functions_do_what_the_classes_do(
+    function, cls, options, of_class, compiled, net, gradients, agree
+):
+    optimizer, v, expected = cls(0.1, **options, **of_class), net.v, net.v
+    names = inspect.signature(function).parameters
+    slots = {name: v * 0 for name in ("mw", "vw") if name in names}
+
+    def update(v, g, i, slots):
+        step = {"step": i} if "step" in names else {}
+        new = function(v, g, 0.1, **slots, **step, **options)
+        return new if slots else (new,)
+
+    update = jax.jit(update) if compiled else update
     for i in range(1, 4):
-        v, *slots = function(v, gradients(i), i, *slots)
+        v, *after = update(v, gradients(i), i, slots)
+        slots = dict(zip(slots, after, strict=True))
         expected = optimizer.step(expected, gradients(i))
     agree(v, expected)
-    kept = [part for key, part in optimizer.state.items() if key != "count"]
-    for slot, part in zip(slots, kept, strict=True):
-        agree(slot, part)
+    for name, slot in slots.items():
+        agree(slot, optimizer.state[name])
 
 
 def test_what_goes_in_is_not_changed(net, gradients):
