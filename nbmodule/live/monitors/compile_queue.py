@@ -6,13 +6,11 @@ drops the others: jaxlib 0.10 aborts a process that ends while a thread compiles
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
@@ -20,6 +18,18 @@ from typing import Any
 import jax
 
 _NICE = 10
+
+
+class _Turn:
+    """The lock that the running task holds, and the CPU time of those that have ended."""
+
+    def __init__(self) -> None:
+        self.lock, self.seconds = threading.Lock(), 0.0
+
+
+_turn = _Turn()
+if hasattr(os, "register_at_fork"):  # a child has none of the threads, and a lock that stays
+    os.register_at_fork(after_in_child=_turn.__init__)
 
 
 def compile_in_background(begin: Callable[[], Any], finish: Callable[[Any], Any]) -> Future[Any]:
@@ -35,60 +45,30 @@ def compile_in_background(begin: Callable[[], Any], finish: Callable[[Any], Any]
         9
     """
     future: Future[Any] = Future()
-    with _queue.lock:
-        _queue.waiting.append((future, begin, finish))
-        if _queue.thread is None:
-            _queue.begin_next()
+
+    def work() -> None:
+        with _turn.lock:
+            is_exiting = not threading.main_thread().is_alive()
+            if (is_exiting and future.cancel()) or not future.set_running_or_notify_cancel():
+                return
+            started, busy = time.perf_counter(), time.process_time()
+            try:
+                begun = begin()
+                _lower_priority()
+                future.set_result(finish(begun))
+            except BaseException as error:  # noqa: BLE001 - `result` raises it
+                future.set_exception(error)
+            # at most: XLA compiles in threads of its own
+            _turn.seconds += min(time.perf_counter() - started, time.process_time() - busy)
+
+    # each has a thread of its own, which cannot raise its priority again
+    threading.Thread(target=work, name="nbmodule-compile", daemon=False).start()
     return future
-
-
-class _Queue:
-    """The tasks that wait, and the thread of the one that runs."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.waiting: deque[tuple[Future[Any], Callable[[], Any], Callable[[Any], Any]]] = deque()
-        self.thread: threading.Thread | None = None
-        self.seconds = 0.0
-        """CPU time of the tasks that have ended, at most; until a run counts it as its cost."""
-
-    def begin_next(self) -> None:
-        """Begin the next task, if there is one; called with the lock.
-
-        Each has a thread of its own, which cannot raise its priority again.
-        """
-        self.thread = None
-        while self.waiting and self.thread is None:
-            task = self.waiting.popleft()
-            if task[0].set_running_or_notify_cancel():
-                self.thread = threading.Thread(
-                    target=self._run, args=task, name="nbmodule-compile", daemon=True
-                )
-                self.thread.start()
-
-    def _run(
-        self, future: Future[Any], begin: Callable[[], Any], finish: Callable[[Any], Any]
-    ) -> None:
-        started, busy = time.perf_counter(), time.process_time()
-        try:
-            begun = begin()
-            _lower_priority()
-            future.set_result(finish(begun))
-        except BaseException as error:  # noqa: BLE001 - `result` raises it
-            future.set_exception(error)
-        # XLA compiles in threads of its own
-        seconds = min(time.perf_counter() - started, time.process_time() - busy)
-        with self.lock:
-            self.seconds += seconds
-            self.begin_next()
-
-
-_queue = _Queue()
 
 
 def take_compile_seconds() -> float:
     """Return the CPU time of the tasks that have ended since the last call."""
-    seconds, _queue.seconds = _queue.seconds, 0.0
+    seconds, _turn.seconds = _turn.seconds, 0.0
     return seconds
 
 
@@ -104,22 +84,3 @@ def _lower_priority() -> None:
     if sys.platform == "linux":
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
-
-
-def _wait_for_thread() -> None:
-    with _queue.lock:
-        _queue.waiting.clear()
-        thread = _queue.thread
-    if thread is not None:
-        thread.join()
-
-
-def _renew_queue() -> None:
-    """Forget the tasks of the parent process: a forked child has none of its threads."""
-    global _queue
-    _queue = _Queue()
-
-
-atexit.register(_wait_for_thread)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_queue)
