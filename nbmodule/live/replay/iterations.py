@@ -112,8 +112,6 @@ class RecordedCall:
         """Small outputs by number: a repeat must return the same."""
         self.witness: tuple[Variable, Any] | None = None
         """A small variable that the call wrote, and its value; None where values are donated."""
-        self.captured: tuple[tuple[str, Any], ...] = ()
-        """Class names and weak references of the stateful objects it used."""
 
     def arguments(self, leaves: list[Any]) -> tuple[Any, Any]:
         """Return positional and keyword arguments with these leaves."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from nbmodule.base.curves import Curve
 from nbmodule.base.format import count_noun, format_array
-from nbmodule.core.compiled.call_record import RecordedMethod, record_call, recording_paused
+from nbmodule.core.compiled.call_record import RecordedMethod, recording_paused
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.structure.walk import is_module
@@ -84,21 +84,10 @@ def _is_kept(recorded: Any, repeated: Any) -> bool:
 
 def _cause_of(call: RecordedCall) -> str:
     """Return what may have changed since a call was recorded."""
-    function = call.function
-    name = getattr(function, "__name__", "the step")
-    for class_name, reference in call.captured:
-        if reference() is None:
-            return f"{name} used another {class_name} then, which is gone"
-    if call.tree is None and hasattr(function, "fn"):
-        with contextlib.suppress(Exception):
-            captured = record_call(function, tuple(call.leaves), {}).captured
-            before = {id(reference()) for _, reference in call.captured}
-            other = [obj for obj in captured if id(obj) not in before]
-            if other:
-                return f"{name} uses another {type(other[0]).__name__} now than it did then"
+    name = getattr(call.function, "__name__", "the step")
     return (
-        f"{name} returned something else than then: a value or a function that it uses was "
-        "changed, or it keeps state outside of variables"
+        f"{name} returned something else than then: a value, a function, a model or an optimizer "
+        "that it uses is another one now, or it keeps state outside of variables"
     )
 
 

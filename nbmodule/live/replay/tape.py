@@ -134,8 +134,8 @@ class Tape:
         """Values of the variables when they were last compared."""
         self._given_by_functions: list[Variable] = []
         """Variables whose value a function gives: no clock reports that it gives another."""
-        self._used: dict[Any, tuple[Any, Variable | None]] = {}
-        """By function: what it captured, and a small variable that it writes."""
+        self._used: dict[Any, Variable | None] = {}
+        """By function: a small variable that it writes."""
         self._witness: Variable | None = None
         self._previous: dict[int, tuple[weakref.ref[Any], RecordedCall, int]] = {}
         self._newest: dict[int, tuple[weakref.ref[Any], RecordedCall, int]] = {}
@@ -334,15 +334,8 @@ class Tape:
         except Exception:  # noqa: BLE001 - the call itself raises it
             return
         self.donates = self.donates or record.donates
-        if function in self._used:
-            before = [id(reference()) for _, reference in self._used[function][0]]
-            # earlier steps cannot be repeated with other objects
-            self._is_broken = self._is_broken or before != list(map(id, record.captured))
         written = [v for v in record.written if v.value.size <= _SAMPLE]
-        self._used[function] = (
-            tuple((type(obj).__name__, weakref.ref(obj)) for obj in record.captured),
-            min(written, key=lambda variable: variable.value.size, default=None),
-        )
+        self._used[function] = min(written, key=lambda v: v.value.size, default=None)
         self._meet(list(record.variables), copied=record.donates)
         self._meet_objects([*record.arguments, *record.captured])
 
@@ -423,7 +416,7 @@ class Tape:
                 leaves[i] = leaf = jax.device_put(leaf, may_alias=False)
             self._count(iteration, segment, (leaf,))
         call = RecordedCall(function, leaves, tree, segment)
-        call.captured, self._witness = self._used.get(function, ((), None))
+        self._witness = self._used.get(function)
         self._cost.end(begun)
         return call
 
