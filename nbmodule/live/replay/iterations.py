@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
@@ -71,25 +72,19 @@ def as_arrays(values: list[Any], *, copied: bool) -> list[Any]:
     return copies_of(values, memory="device") if copied or is_away else values
 
 
-_NO_CONTROLS: dict[str, Any] = {}
-NOT_LOGGED: dict[str, Output] = {}
-"""Shared by all iterations that log nothing."""
-
-
 class Freezing:
     """The frozen state of a variable, to be restored."""
 
     def __init__(self, variable: Variable) -> None:
         self.obj, self._is_frozen = variable, variable._frozen
 
-    def is_as(self, other: object) -> bool:
+    def is_as(self, other: Freezing) -> bool:
         """Return True if the other has the same state."""
-        return isinstance(other, Freezing) and self._is_frozen == other._is_frozen
+        return self._is_frozen == other._is_frozen
 
     def put_back(self) -> None:
         """Restore the state."""
-        if self.obj._frozen != self._is_frozen:
-            self.obj.requires_grad_(not self._is_frozen)
+        self.obj.requires_grad_(not self._is_frozen)
 
 
 Setting: TypeAlias = ObjectState | Freezing
@@ -103,15 +98,18 @@ class Output(NamedTuple):
     number: int
 
 
+@dataclass(eq=False)
 class RecordedCall:
     """One call: a function, and the leaves of its arguments."""
 
-    def __init__(self, function: Any, leaves: list[Any], tree: Any, segment: Segment) -> None:
-        self.function, self.leaves, self.tree, self.segment = function, leaves, tree, segment
-        self.small: dict[int, Any] = {}
-        """Small outputs by number: a repeat must return the same."""
-        self.witness: tuple[Variable, Any] | None = None
-        """A small variable that the call wrote, and its value; None where values are donated."""
+    function: Any
+    leaves: list[Any]
+    tree: Any
+    segment: Segment
+    small: dict[int, Any] = field(default_factory=dict)
+    """Small outputs by number: a repeat must return the same."""
+    witness: tuple[Variable, Any] | None = None
+    """A small variable that the call wrote, and its value; None where values are donated."""
 
     def arguments(self, leaves: list[Any]) -> tuple[Any, Any]:
         """Return positional and keyword arguments with these leaves."""
@@ -130,25 +128,35 @@ class Write(NamedTuple):
     value: Any
 
 
+@dataclass(eq=False)
 class Iteration:
-    """One iteration of the loop: its item, what was done in it, and what was logged."""
+    """One iteration of the loop: its item, what was done in it, and what was logged.
 
-    def __init__(self, item: Any, made: Any, drawn: int) -> None:
-        self.item, self.made, self.drawn = item, made, drawn
-        self.number = self.epoch = 0
-        self.segment: Segment | None = None
-        """The recorded segment that it belongs to."""
-        self.controls = _NO_CONTROLS
-        self.actions: list[RecordedCall | Write | Setting] = []
-        self.logged = NOT_LOGGED
-        """Outputs of calls by the names under which they were logged."""
-        self.nbytes = 0
-        self.carries = False
-        """True if a call takes an output of the iteration before: the loop carries state."""
-        self.carries_by_hand = False
-        """True if no variable holds that output: restoring variables does not restore it."""
-        self.digests: dict[int, tuple[Any, int]] = {}
-        """NumPy arrays that are kept uncopied, with their digests, by `id`."""
+    Attributes:
+        item: The item.
+        made: Keys for initial values that were drawn before it.
+        drawn: Keys that the iterator drew for the item.
+        epoch: The epoch; 0 if it is that of the loop.
+    """
+
+    item: Any
+    made: Any
+    drawn: int
+    epoch: int = 0
+    number: int = 0
+    segment: Segment | None = None
+    """The recorded segment that it belongs to."""
+    controls: dict[str, Any] = field(default_factory=dict)
+    actions: list[RecordedCall | Write | Setting] = field(default_factory=list)
+    logged: dict[str, Output] = field(default_factory=dict)
+    """Outputs of calls by the names under which they were logged."""
+    nbytes: int = 0
+    carries: bool = False
+    """True if a call takes an output of the iteration before: the loop carries state."""
+    carries_by_hand: bool = False
+    """True if no variable holds that output: restoring variables does not restore it."""
+    digests: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    """NumPy arrays that are kept uncopied, with their digests, by `id`."""
 
     @property
     def calls(self) -> list[RecordedCall]:
@@ -180,20 +188,22 @@ class Iteration:
         return next((fault for fault in faults if fault is not None), None)
 
 
+@dataclass(eq=False)
 class Segment:
     """The values of all variables before an iteration, and the iterations from there on."""
 
-    def __init__(
-        self, first: int, values: dict[Variable, Any], nbytes: int, settings: dict[int, Setting]
-    ) -> None:
-        self.first, self.values, self.nbytes, self.settings = first, values, nbytes, settings
-        self.iterations: list[Iteration] = []
-        self.is_pinned = False
-        """True if it is kept before others."""
-        self.counted: set[int] = set()
-        """Arrays whose bytes were counted, by `id`."""
-        self.batches = 0
-        """Bytes of the recorded arguments."""
+    first: int
+    values: dict[Variable, Any]
+    nbytes: int
+    settings: dict[int, Setting]
+    """By the `id` of the object that is set."""
+    iterations: list[Iteration] = field(default_factory=list)
+    is_pinned: bool = False
+    """True if it is kept before others."""
+    counted: set[int] = field(default_factory=set)
+    """Arrays whose bytes were counted, by `id`."""
+    batches: int = 0
+    """Bytes of the recorded arguments."""
 
     def iteration(self, number: int) -> Iteration | None:
         """Return the iteration of this number."""

@@ -98,7 +98,6 @@ class StepKeeper:
         self._expected: dict[int, Iteration] = {}
         """After a rewind: iterations as they were the first time, by number."""
         self._iterator: Iterator[Any] | None = None
-        self._taken: Iteration | None = None
         self._controls: dict[str, Any] = {}
         self._controls_version = -1
         self._steered: dict[str, Any] = {}
@@ -120,39 +119,35 @@ class StepKeeper:
             set_listener(None)
 
     def take(self, iterator: Iterator[Any]) -> Any:
-        """Return the next item: one to be made again after a rewind, or the iterator's next."""
+        """Begin an iteration; return its item: one to be made again after a rewind, or the next one
+        of the iterator.
+        """
+        run, cost = self._run, self._run.each_step
         self._iterator = iterator
         if recording.listener is None:  # no run around this one listens to calls of this thread
             self.tape.thread = threading.get_ident()
             set_listener(self.tape)
         is_inside = recording.listener is not self.tape
-        self._run.no_calls = _INSIDE if is_inside else self._no_calls
+        run.no_calls = _INSIDE if is_inside else self._no_calls
         self.tape.end_iteration()
         if self._coming:
             iteration = self._coming.popleft()
             _move_stream(iteration.drawn)  # the loader drew keys for the item
-            self._run.count.epoch = iteration.epoch or self._run.count.epoch
+            run.count.epoch = iteration.epoch or run.count.epoch
         else:
             iteration = _pulled(iterator)
-        self._taken = iteration
-        return iteration.item
-
-    def begin(self, number: int, epoch: int) -> None:
-        """Note that an iteration begins."""
-        iteration, self._taken = self._taken, None
-        if iteration is None:
-            return
-        cost = self._run.each_step
         begun = cost.begin()
+        item = iteration.item
         if iteration.actions:  # made before: record it anew
-            iteration = Iteration(iteration.item, iteration.made, iteration.drawn)
-        controls = self._run.controls
-        if controls.version != self._controls_version:
-            self._controls_version = controls.version
-            self._controls = {c.name: c.value for c in controls if c.name not in NOT_TRAINING}
-        iteration.number, iteration.epoch, iteration.controls = number, epoch, self._controls
+            iteration = Iteration(item, iteration.made, iteration.drawn)
+        if run.controls.version != self._controls_version:
+            self._controls_version = run.controls.version
+            self._controls = {c.name: c.value for c in run.controls if c.name not in NOT_TRAINING}
+        iteration.number, iteration.epoch = run.count.done + 1, run.count.epoch
+        iteration.controls = self._controls
         self.tape.begin(iteration)
         cost.end(begun)
+        return item
 
     def notice(self) -> None:
         """Compare with what was expected, and keep steps whose loss stands out; at boundaries."""
@@ -257,24 +252,19 @@ class StepKeeper:
         """Repeat a step with everything recorded."""
         self._check_thread("look at a step")
         iteration = self.find(step)
-        with self._repeating(step):
-            return self._replayed(step, iteration)
-
-    def _replayed(self, step: int, iteration: Iteration) -> ReplayedStep:
         model, number = self._model or self._model_of(iteration), iteration.number
-        repeat, previous = Repeat(self.tape, iteration), None
-        first = repeat.segment.first
-        if model is not None and first < number:
-            repeat.go_to(number - 1)
-            previous, _ = self._recorded(repeat, model)
-        repeat.go_to(number)
-        go_back = repeat.mark()
-        fault = self._run.nonfinite_input(step) or self._nonfinite_variable(step)
-        plain = _numbers(repeat.step())
-        traced, run = plain, None
-        if model is not None:
-            go_back()
-            run, traced = self._recorded(repeat, model)
+        with self._repeating(step):
+            repeat, run, previous = Repeat(self.tape, iteration), None, None
+            first = repeat.segment.first
+            if model is not None and first < number:
+                repeat.go_to(number - 1)
+                previous, _ = self._recorded(repeat, model)
+            repeat.go_to(number)
+            fault = self._run.nonfinite_input(step) or self._nonfinite_variable(step)
+            if model is not None:
+                run, traced = self._recorded(repeat, model)
+            plain = _numbers(repeat.step())
+        traced = traced if run else plain
         logged = {name: self._logged_at(name, step) for name in plain}
         steps = count_noun(number - first, "step")
         return ReplayedStep(

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -48,7 +48,6 @@ from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
 from nbmodule.live.replay.iterations import (
-    NOT_LOGGED,
     Freezing,
     Iteration,
     Output,
@@ -71,6 +70,8 @@ _FEW = 16
 """Elements up to which an output is kept to compare a repeat with."""
 _SAMPLE = 4096
 """Elements up to which a variable is kept for that."""
+_Outputs: TypeAlias = dict[int, tuple[weakref.ref[Any], Output]]
+"""Outputs of an iteration by the `id` of each, as weak references."""
 _SIMPLE = (int, float, bool, complex, str, type(None))
 
 
@@ -85,7 +86,8 @@ def _never_raises(method: Callable[..., Any]) -> Callable[..., Any]:
             if is_of_signal(error):
                 raise
             line = (str(error).splitlines() or [""])[0]
-            self.clear()
+            self.segments.clear()
+            self._current, self._rests = None, False
             self.refusal = f"recording its steps failed: {type(error).__name__}: {line}"
             self._has_failed = True
             return None
@@ -113,42 +115,35 @@ class Tape:
         self.refusal = ""
         """Why steps cannot be repeated; '' if nothing is known."""
         self.donates = False
+        """True if a call overwrites values, so that copies are recorded."""
         self.steer: Callable[[Mapping[str, Any] | None], None] = lambda values: None
         """Sets controls that no variable holds as in an iteration; None as they are now."""
-        self._cost = cost or SampledCost()
-        self._roots_of_run = roots
-        self._clock = self._structure = -1
-        self._has_failed = self._is_broken = False
-        self._plans: list[tuple[Any, Any]] = []
-        self._copies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        """Copies of small NumPy arrays by their digest."""
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget everything."""
         self.segments: deque[Segment] = deque()
-        self.functions: dict[Any, Any] = {}
-        """By function: what its variables were found for."""
+        self.functions: dict[Any, tuple[Any, Variable | None]] = {}
+        """By function: the structure for which its objects were found, and a small variable that it
+        writes."""
         self.variables: dict[Variable, None] = {}
+        """Those of all objects now."""
+        self._objects = list({id(obj): obj for obj in (random.default, *roots)}.values())
+        """Modules, optimizers, streams and variables of the run and of its calls."""
         self._values: list[weakref.ref[Any]] = []
         """Values of the variables when they were last compared."""
-        self._given_by_functions: list[Variable] = []
-        """Variables whose value a function gives: no clock reports that it gives another."""
-        self._used: dict[Any, Variable | None] = {}
-        """By function: a small variable that it writes."""
-        self._witness: Variable | None = None
-        self._previous: dict[int, tuple[weakref.ref[Any], RecordedCall, int]] = {}
-        self._newest: dict[int, tuple[weakref.ref[Any], RecordedCall, int]] = {}
-        """Outputs of the last two iterations, by `id`: reference, call, number."""
-        self._met: list[Any] = []
-        """Modules and optimizers that calls use and that are no roots of the run."""
         self._settings: dict[int, Setting] = {}
         """By the `id` of the object that is set."""
-        self._attached: frozenset[Variable] = frozenset()
-        """The variables of modules and optimizers."""
+        self._plans: list[tuple[Any, Any]] = []
+        self._clock = self._structure = -1
+        self._given_by_functions: list[Any] = []
+        """Variables whose value a function gives: no clock reports that it gives another."""
+        self._newest: _Outputs = {}
+        self._previous: _Outputs = {}
+        """Outputs of the last two iterations."""
+        self._copies: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        """Copies of small NumPy arrays by their digest."""
         self._current: Iteration | None = None
         self._rests = False
         """True if iterations are skipped, because their arguments find no room."""
+        self._has_failed = self._is_broken = False
+        self._cost = cost or SampledCost()
 
     @property
     def nbytes(self) -> int:
@@ -162,37 +157,31 @@ class Tape:
         """Begin an iteration; now and then with the values of all variables."""
         if self._has_failed:
             return
-        if self.segments and (clock.values != self._clock or clock.structure != self._structure):
+        if not self.segments:
+            self._meet(())
+            self._begin_segment(iteration.number)
+        elif clock.values != self._clock or clock.structure != self._structure:
             self.catch_up(iteration)
-        segment = self.segments[-1] if self.segments else None
-        if segment is None:
-            self._meet(list(_variables_of(random.default)), copied=False)
-            self._meet_attached()
+        segment = self.segments[-1]
         # arguments since the newest values may take half of the room; copies cost too much to
         # be made more often
-        is_full = (
-            segment is not None and segment.batches > self.room // 2 and len(segment.iterations) > 1
-        )
-        is_due = (
-            segment is None or self._is_broken or iteration.number - segment.first >= self.every
-        )
-        if is_due or (is_full and not self.donates):
-            self._begin_segment(iteration.number)
-        elif is_full:
-            self._rests = True
+        is_full = segment.batches > self.room // 2 and len(segment.iterations) > 1
+        is_due = self._is_broken or iteration.number - segment.first >= self.every
+        self._rests = is_full and self.donates and not is_due
+        if self._rests:
             return
-        segment = self.segments[-1]
-        self._current, self._rests = iteration, False
+        if is_due or is_full:
+            segment = self._begin_segment(iteration.number)
+        self._current = iteration
         self._previous, self._newest = self._newest, {}
         segment.iterations.append(iteration)
         iteration.segment, iteration.nbytes = segment, _ITERATION_BYTES
         segment.batches += _ITERATION_BYTES
-        if type(iteration.item) in _SIMPLE:
-            return
-        leaves, tree = jax.tree.flatten(iteration.item, is_leaf=is_stateful)
-        leaves = [self._kept_input(iteration, leaf) for leaf in leaves]
-        iteration.item = jax.tree.unflatten(tree, leaves)
-        self._count(iteration, segment, leaves)
+        if type(iteration.item) not in _SIMPLE:
+            leaves, tree = jax.tree.flatten(iteration.item, is_leaf=is_stateful)
+            leaves = [self._kept_input(iteration, leaf) for leaf in leaves]
+            iteration.item = jax.tree.unflatten(tree, leaves)
+            self._count(iteration, leaves)
 
     def _kept_input(self, iteration: Iteration, leaf: Any) -> Any:
         """Return what is kept of an input that the loop may fill again: a copy, or of a large one
@@ -201,61 +190,47 @@ class Tape:
         if not is_refillable(leaf):
             return leaf
         digest = digest_of(leaf)
-        if not is_small(leaf):
-            iteration.digests[id(leaf)] = (leaf, digest)
-            return leaf
-        copy = self._copies.get(digest)
-        if copy is None:
-            copy = self._copies[digest] = leaf.copy()
-        return copy
+        if is_small(leaf):
+            copy = self._copies.get(digest)
+            return self._copies.setdefault(digest, leaf.copy()) if copy is None else copy
+        iteration.digests[id(leaf)] = (leaf, digest)
+        return leaf
 
     def catch_up(self, coming: Iteration | None = None) -> None:
         """Record what was written and switched since the last call: the newest iteration did it,
-        or the one that begins.
+        unless those before the one that comes were skipped.
         """
         iterations = self.segments[-1].iterations if self.segments else []
         newest = iterations[-1] if iterations else coming
-        actions = [*self._writes(), *self._switches()]
+        actions = self._changes()
         if newest is not None and (coming is None or newest.number >= coming.number - 1):
-            self._add(newest, actions)  # otherwise iterations were skipped
+            self._add(newest, actions)
 
     def end_iteration(self) -> None:
         """Calls from here on belong to no iteration."""
         self._current, self._rests = None, False
 
-    def _begin_segment(self, number: int) -> None:
+    def _begin_segment(self, number: int) -> Segment:
         begun = time.thread_time()
         self._is_broken = False
         values = [variable.value for variable in self.variables]
         size = sum(value.nbytes for value in values)
         self._make_room(size)
-        copies = copies_of(values) if self.donates else values
+        kept = dict(zip(self.variables, self._kept(values), strict=True))
         self._note_settings()
-        by_variable = dict(zip(self.variables, copies, strict=True))
-        self.segments.append(Segment(number, by_variable, size, dict(self._settings)))
+        self.segments.append(Segment(number, kept, size, dict(self._settings)))
         self._note_values()
         self._cost.add_once(time.thread_time() - begun)
+        return self.segments[-1]
 
     def _make_room(self, size: int) -> None:
         """Drop the oldest segments, pinned ones last; one set of values may exceed the room."""
         values = sum(segment.nbytes for segment in self.segments) + size
         arguments = sum(segment.batches for segment in self.segments)
         while self.segments and max(values, arguments) > self.room:
-            free = (segment for segment in self.segments if not segment.is_pinned)
-            oldest = next(free, self.segments[0])
+            oldest = min(self.segments, key=lambda segment: segment.is_pinned)
             self.segments.remove(oldest)
             values, arguments = values - oldest.nbytes, arguments - oldest.batches
-
-    def settings(self) -> dict[int, Setting]:
-        """Return the settings of modules, optimizers and variables, by the `id` of each."""
-        settings: dict[int, Setting] = {}
-        for root in self._modules_and_optimizers():
-            if id(root) not in settings:
-                settings.update({id(part): ObjectState(part) for part in restorable_objects(root)})
-        return settings | {id(variable): Freezing(variable) for variable in self.variables}
-
-    def _modules_and_optimizers(self) -> list[Any]:
-        return [root for root in (*self._roots_of_run, *self._met) if _has_form(root)]
 
     def iteration(self, number: int) -> Iteration | None:
         """Return the recorded iteration of this number."""
@@ -285,18 +260,15 @@ class Tape:
 
     def cut(self, number: int) -> list[Iteration]:
         """Forget this iteration and later ones; return them."""
-        cut: list[Iteration] = []
-        for segment in list(self.segments):
-            count = max(number - segment.first, 0)
-            cut += segment.iterations[count:]
-            del segment.iterations[count:]
+        cut = self.iterations_from(number)
+        while self.segments and self.segments[-1].first > number:
+            self.segments.pop()
+        for segment in self.segments:
+            del segment.iterations[max(number - segment.first, 0) :]
             segment.batches = sum(iteration.nbytes for iteration in segment.iterations)
             segment.counted = set()
-            if segment.first > number:
-                self.segments.remove(segment)
         self._current, self._previous, self._newest = None, {}, {}
-        self._meet_attached()
-        self._note_values()
+        self._meet(())
         self._note_settings()
         return cut
 
@@ -307,82 +279,69 @@ class Tape:
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> RecordedCall | None:
         """Before a call that may trace: find the variables that it uses, before it writes them."""
-        if self._current is None and not self._rests:
+        iteration = self._current
+        if iteration is None and not self._rests:
             return None
-        if type(function) is RecordedMethod and (self._current is None or not self._current.calls):
+        if type(function) is RecordedMethod and (iteration is None or not iteration.calls):
             return None  # a step without compiled calls cannot be repeated
+        if iteration is not None:
+            self._add(iteration, self._changes())
         arguments = extract_objects((args, kwargs))[1] if isinstance(function, Jit) else []
-        if self._current is not None and not self._is_settled():
-            self._add(self._current, [*self._writes(), *self._switches()])
-        given = tuple(map(id, arguments))
-        if self.functions.get(function) != (clock.structure, given):
-            self._find_variables(function, args, kwargs)
-            self.functions[function] = (clock.structure, given)
+        structure = clock.structure, tuple(map(id, arguments))
+        if function not in self.functions or self.functions[function][0] != structure:
+            self.functions[function] = structure, self._meet_used(function, args, kwargs)
         return self.note(function, args, kwargs)
 
-    def _find_variables(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _meet_used(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Variable | None:
+        """Record the objects that a call uses; return the smallest variable that it writes, if that
+        is small.
+        """
         if not isinstance(function, Jit):
             objects = function.arguments(args, kwargs)
-            variables = [variable for obj in objects for variable in _variables_of(obj)]
-            self._meet(variables, copied=self.donates or overwrites_arguments(function))
-            self._meet_objects(objects)
-            return
+            self._meet(objects, overwritten=bool(objects) and overwrites_arguments(function))
+            return None
         is_tracked = frames.tracker is not None and frames.tracker.ready is not None
         try:
             with untracked() if is_tracked else nullcontext():
                 record = record_call(function, args, kwargs)
         except Exception:  # noqa: BLE001 - the call itself raises it
-            return
-        self.donates = self.donates or record.donates
+            return None
+        self._meet([*record.arguments, *record.captured], overwritten=record.donates)
         written = [v for v in record.written if v.value.size <= _SAMPLE]
-        self._used[function] = min(written, key=lambda v: v.value.size, default=None)
-        self._meet(list(record.variables), copied=record.donates)
-        self._meet_objects([*record.arguments, *record.captured])
+        return min(written, key=lambda v: v.value.size, default=None)
 
-    def _meet_objects(self, objects: list[Any]) -> None:
-        """Record the settings of modules and optimizers before their first call."""
-        new = [obj for obj in objects if _has_form(obj) and id(obj) not in self._settings]
-        if new:
-            self._met += new
-            settings = self.settings()
-            self._settings = settings | self._settings
-            if self.segments:
-                self.segments[-1].settings = settings | self.segments[-1].settings
-
-    def _meet_attached(self) -> None:
-        """Record the variables that models and optimizers hold now, and drop those they let go."""
-        objects = (*self._roots_of_run, *self._met)
-        attached = frozenset(variable for obj in objects for variable in _variables_of(obj))
-        if attached == self._attached:
-            return
-        gone, self._attached = self._attached - attached, attached
-        if gone:
-            self.variables = {v: None for v in self.variables if v not in gone}
-            self._given_by_functions = [v for v in self._given_by_functions if v not in gone]
-        self._meet([v for v in attached if v not in self.variables], copied=self.donates)
-
-    def _meet(self, variables: list[Variable], *, copied: bool) -> None:
-        """Record variables at their first use; as copies where a call overwrites them."""
-        new = [v for v in dict.fromkeys(variables) if v not in self.variables]
-        self.variables |= dict.fromkeys(new)
-        self._given_by_functions += [v for v in new if hasattr(v, "ask_again")]
+    def _meet(self, objects: Iterable[Any], *, overwritten: bool = False) -> None:
+        """Record values and settings of objects at their first use, and forget variables that the
+        objects let go; where a call overwrites values, as copies from here on.
+        """
+        if overwritten and not self.donates:
+            self.donates = True
+            for segment in self.segments:
+                current = [v for v, x in segment.values.items() if x is getattr(v, "_value", None)]
+                copies = self._kept([v.value for v in current])
+                segment.values.update(zip(current, copies, strict=True))
+        known = {id(obj): obj for obj in (*self._objects, *filter(is_stateful, objects))}
+        has_new = len(known) > len(self._objects)
+        self._objects = list(known.values())
+        self.variables = dict.fromkeys(v for obj in self._objects for v in variables_of(obj))
+        self._given_by_functions = [v for v in self.variables if hasattr(v, "ask_again")]
         segment = self.segments[-1] if self.segments else None
-        if segment is None:
-            return
-        unrecorded = [v for v in variables if v not in segment.values]
-        segment.nbytes += sum(v.value.nbytes for v in unrecorded)
-        if copied:
-            unrecorded += [
-                v
-                for v in variables
-                if v in segment.values and segment.values[v] is getattr(v, "_value", None)
-            ]
-        values = [variable.value for variable in unrecorded]
-        copies = copies_of(values) if copied else values
-        segment.values.update(zip(unrecorded, copies, strict=True))
-        for variable in new:
-            segment.settings.setdefault(id(variable), Freezing(variable))
+        if has_new:
+            self._settings = self.settings() | self._settings
+        if segment is not None:
+            new = [v for v in self.variables if v not in segment.values]
+            values = [v.value for v in new]
+            segment.values.update(zip(new, self._kept(values), strict=True))
+            segment.nbytes += sum(value.nbytes for value in values)
+            if has_new:
+                segment.settings = self._settings | segment.settings
         self._note_values()
+
+    def _kept(self, values: list[Any]) -> list[Any]:
+        """Return values, as copies where a call may overwrite them."""
+        return copies_of(values) if self.donates else values
 
     @_never_raises
     def note(
@@ -393,10 +352,8 @@ class Tape:
         if iteration is None:
             return None
         begun = self._cost.begin()
-        if clock.values != self._clock or self._given_by_functions:
-            self._add(iteration, self._writes(always=True))
-        if clock.structure != self._structure:
-            iteration.actions += self._switches()
+        if changes := self._changes(thorough=False):
+            self._add(iteration, changes)
         segment = self.segments[-1]
         if not kwargs and is_flat(args):
             leaves, tree = list(args), None
@@ -414,11 +371,9 @@ class Tape:
                 continue
             if isinstance(leaf, jax.Array) and overwrites_arguments(function):
                 leaves[i] = leaf = jax.device_put(leaf, may_alias=False)
-            self._count(iteration, segment, (leaf,))
-        call = RecordedCall(function, leaves, tree, segment)
-        self._witness = self._used.get(function)
+            self._count(iteration, (leaf,))
         self._cost.end(begun)
-        return call
+        return RecordedCall(function, leaves, tree, segment)
 
     def _note_carried(self, iteration: Iteration, leaf: object) -> None:
         """Note an argument that a call of the iteration before returned."""
@@ -441,11 +396,12 @@ class Tape:
         leaves = (outputs,) if isinstance(outputs, jax.Array) else leaves_of(outputs)
         for number, leaf in enumerate(leaves):
             if isinstance(leaf, jax.Array):
-                self._newest[id(leaf)] = (weakref.ref(leaf), note, number)
+                self._newest[id(leaf)] = (weakref.ref(leaf), Output(note, number))
                 if leaf.size <= _FEW:
                     note.small[number] = leaf
-        if self._witness is not None and not self.donates:
-            note.witness = (self._witness, self._witness._value)
+        _, witness = self.functions.get(note.function, (None, None))
+        if witness is not None and not self.donates:
+            note.witness = (witness, witness._value)
         self._note_values()
         self._cost.end(begun)
         used = note.function.last_variables() if type(note.function) is Jit else ()
@@ -460,11 +416,39 @@ class Tape:
             return
         output = _output_among(self._newest, value) or _returned_number(iteration, value)
         if output is not None:
-            if iteration.logged is NOT_LOGGED:
-                iteration.logged = {}
             iteration.logged[name] = output
 
     # -- what changed --
+
+    def _changes(self, *, thorough: bool = True) -> list[Write | Setting]:
+        """Return what was written and switched since the last call.
+
+        Args:
+            thorough: Whether the content of lists is compared, which no clock counts.
+        """
+        changes: list[Write | Setting] = []
+        if clock.values != self._clock or self._given_by_functions:
+            before = self._values
+            self._note_values()
+            segment = self.segments[-1] if self.segments else None
+            for variable, old in zip(self.variables, before, strict=False):
+                new = variable.value
+                if old() is not new:
+                    copy = jax.device_put(new, may_alias=False) if self.donates else new
+                    changes.append(Write(variable, self._output(new, segment) or copy))
+        is_other = clock.structure != self._structure
+        if is_other or (thorough and any(plan_of(root) is not plan for root, plan in self._plans)):
+            before = self._settings
+            self._meet(())
+            self._note_settings()
+            for key, setting in self._settings.items():
+                previous: Any = before.get(key)
+                is_known = previous is not None and previous.obj is setting.obj
+                if is_known and previous.is_as(setting):
+                    self._settings[key] = previous  # one of two equal ones is enough
+                else:
+                    changes.append(setting)
+        return changes
 
     def _note_values(self) -> None:
         try:
@@ -474,68 +458,41 @@ class Tape:
             self._values = [weakref.ref(variable.value) for variable in self.variables]
         self._clock = clock.values
 
-    def _writes(self, *, always: bool = False) -> list[Write]:
-        """Return what a control or code of the loop wrote since the last call."""
-        if clock.values == self._clock and not always:
-            return []
-        before = self._values
-        self._note_values()
-        segment = self.segments[-1] if self.segments else None
-        writes = []
-        for variable, old in zip(self.variables, before, strict=False):
-            new: Any = variable.value
-            if old() is not new:
-                copy = jax.device_put(new, may_alias=False) if self.donates else new
-                writes.append(Write(variable, self._output(new, segment) or copy))
-        return writes
+    def _note_settings(self) -> None:
+        self._structure = clock.structure
+        self._plans = [(root, plan_of(root)) for root in self._objects if _has_form(root)]
+        self._settings = self.settings()
+
+    def settings(self) -> dict[int, Setting]:
+        """Return the settings of modules, optimizers and variables, by the `id` of each."""
+        parts = {
+            id(part): part
+            for obj in self._objects
+            if _has_form(obj)
+            for part in restorable_objects(obj)
+        }
+        settings: dict[int, Setting] = {key: ObjectState(part) for key, part in parts.items()}
+        return settings | {id(variable): Freezing(variable) for variable in self.variables}
 
     def _output(self, value: object, segment: Segment | None) -> Output | None:
         """Return the output of an earlier call in this segment that a value is."""
         output = _output_among(self._newest, value) or _output_among(self._previous, value)
         return output if output is not None and output.call.segment is segment else None
 
-    def _add(self, iteration: Iteration, actions: list[Any]) -> None:
+    def _add(self, iteration: Iteration, actions: list[Write | Setting]) -> None:
         """Add actions to an iteration of the newest segment."""
         iteration.actions += actions
-        if self.segments:
-            values = [a.value for a in actions if type(a) is Write]
-            arrays = [value for value in values if type(value) is not Output]
-            self._count(iteration, self.segments[-1], arrays)
+        values = [action.value for action in actions if type(action) is Write]
+        self._count(iteration, [value for value in values if type(value) is not Output])
 
     def ask_again(self) -> None:
         """After a repeat: let variables whose value a function gives ask it again."""
         for variable in self._given_by_functions:
-            variable.ask_again()  # type: ignore[attr-defined] - those that have it
+            variable.ask_again()
 
-    def _is_settled(self) -> bool:
-        """Return True if all is as noted, also the content of lists, which no clock counts."""
-        return clock.structure == self._structure and all(
-            plan_of(root) is plan for root, plan in self._plans
-        )
-
-    def _note_settings(self) -> None:
-        self._structure = clock.structure
-        self._plans = [(root, plan_of(root)) for root in self._modules_and_optimizers()]
-        self._settings = self.settings()
-
-    def _switches(self) -> list[Setting]:
-        """Return the settings that changed since the last call: modes, layers, frozen variables."""
-        if self._is_settled():
-            return []
-        before = self._settings
-        self._meet_attached()
-        self._note_settings()
-        changed = []
-        for key, setting in self._settings.items():
-            previous = before.get(key)
-            if previous is None or previous.obj is not setting.obj or not previous.is_as(setting):
-                changed.append(setting)
-            else:
-                self._settings[key] = previous  # one of two equal ones is enough
-        return changed
-
-    def _count(self, iteration: Iteration, segment: Segment, leaves: Iterable[Any]) -> None:
-        """Count the bytes of arguments, each array once."""
+    def _count(self, iteration: Iteration, leaves: Iterable[Any]) -> None:
+        """Count the bytes of what the newest segment keeps, each array once."""
+        segment = self.segments[-1]
         for leaf in leaves:
             if type(leaf) in _SIMPLE or id(leaf) in segment.counted:
                 continue
@@ -546,10 +503,10 @@ class Tape:
                 segment.batches += size
 
 
-def _output_among(outputs: Mapping[int, Any], value: object) -> Output | None:
+def _output_among(outputs: _Outputs, value: object) -> Output | None:
     """Return the output that a value is; None if it is none of them."""
-    match = outputs.get(id(value))
-    return Output(*match[1:]) if match is not None and match[0]() is value else None
+    reference, output = outputs.get(id(value), (None, None))
+    return output if reference is not None and reference() is value else None
 
 
 def _returned_number(iteration: Iteration, value: object) -> Output | None:
@@ -599,10 +556,6 @@ def overwrites_arguments(function: Callable[..., Any]) -> bool:
 
 def _has_form(obj: object) -> bool:
     return hasattr(obj, "_nbm") and not isinstance(obj, random.RandomStream)
-
-
-def _variables_of(obj: object) -> tuple[Variable, ...]:
-    return variables_of(obj) if is_stateful(obj) else ()
 
 
 def leaves_of(outputs: object) -> list[Any]:
