@@ -190,7 +190,7 @@ class Page:
         view = NotebookView(live._state, at=live.at, cell=CellComparison(""))
         view._link, view._handle = self, self
         view.hear({"kind": "hello", "page": "bench"}, time.monotonic())
-        live._boundary._view = view
+        live._loop._view = view
 
     def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
         if "n" in content:

@@ -28,7 +28,6 @@ from nbmodule.live.run_data.series import is_training_loss
 from nbmodule.live.run_data.state import RunState
 
 if TYPE_CHECKING:
-    from nbmodule.live.replay.keeper import StepKeeper
     from nbmodule.live.replay.replayed_step import ReplayedStep
     from nbmodule.live.reporting.journal import Journal
     from nbmodule.live.reporting.view import NotebookView
@@ -41,12 +40,11 @@ _OFTENEST, _RAREST = 0.1, 1.0
 _NUMBERS_IN_A_LINE = 4
 
 
-class Boundary:
-    """The work of one run between its steps.
+class RunLoop(Loop):
+    """The loop of one run, with the work between its steps.
 
     Args:
         run: The run.
-        loop: Its loop.
         log_queue: Its logged values.
         returns: None if the model is not to be watched.
         recorder: Records the steps of the run; None for none.
@@ -56,17 +54,15 @@ class Boundary:
     def __init__(
         self,
         run: RunState,
-        loop: Loop,
         log_queue: LogQueue,
         returns: str | None,
         recorder: object,
         *,
         at: Callable[[int], ReplayedStep],
     ) -> None:
-        self._run, self._loop, self._log_queue, self._at = run, loop, log_queue, at
-        self.watching = Sampling(run, loop, returns, recorder)
-        self.keeper: StepKeeper | None = None
-        """Records the steps; None where nothing is kept."""
+        super().__init__(run)
+        self._run, self._log_queue, self._at = run, log_queue, at
+        self.watching = Sampling(run, self, returns, recorder)
         self.journal: Journal | None = None
         """Takes copies of the training state; None where no journal is written."""
         self._conditions: list[tuple[str, Callable[[], Any]]] = []
@@ -80,9 +76,8 @@ class Boundary:
         self._failures = 0
         self._most_ahead = steps_ahead(None)
         """Steps that may be begun and not yet computed."""
-        loop.on_look, loop.on_step = self.look, self._after_step
-        loop.in_flight, loop.counted = log_queue.in_flight, run.cost.counted
-        loop.await_steps = lambda: log_queue.hold_back(run.count.done)
+        self.in_flight, self.counted = log_queue.in_flight, run.cost.counted
+        self.before_step = self.watching.begin_step
 
     def open_view(self) -> None:
         """Show the run, in the form of the environment."""
@@ -127,18 +122,21 @@ class Boundary:
         self._run.updates_per_second = 0.0
         self._conditions.clear()
 
-    def look(self, clock: float, is_due: bool = True) -> None:
-        """Do all that is due, or go on with a measurement alone; called by the loop."""
+    def await_steps(self) -> None:
+        """Wait until the steps that were begun are computed."""
+        self._log_queue.hold_back(self.count.done)
+
+    def look(self, clock: float, is_due: bool) -> None:
+        """Do all that is due, or go on with a measurement alone."""
         if is_due:
             self._read(clock)
-        self._guarded("watching", self.watching.look, clock, self._run.count.done)
+        self._guarded("watching", self.watching.look, clock, self.count.done)
         self.watching.leave()
 
     def _read(self, clock: float) -> None:
         """Read what was logged, and show it."""
         run, begun = self._run, time.thread_time()
-        if run.route.kind != "pump":
-            self.find_route()
+        self.find_route()
         run.cost.note_each_step(run.each_step.take())
         run.cost.note(take_compile_seconds())
         if run.unsteered is None and run.count.done:
@@ -147,7 +145,7 @@ class Boundary:
         self.check_numbers()
         if self.keeper is not None:
             self._guarded("keeping steps", self.keeper.notice)
-        if self.journal is not None and self._loop.is_after_step:
+        if self.journal is not None and self.is_after_step:
             self._guarded("saving the state", self.journal.offer_state)
         self._report_compiles()
         if self._view is not None:
@@ -155,11 +153,11 @@ class Boundary:
         elif self._line is not None:
             self._show_line()
         # a page answers what it is sent
-        spent = time.thread_time() - begun + self._loop.pump.take_seconds()
+        spent = time.thread_time() - begun + self.pump.take_seconds()
         # what somebody looks at keeps its pace, however much the work of every step takes
         is_shown = self._view is not None or self._line is not None
         share = run.budget / 2 if is_shown else run.share
-        self._loop.tell_every = rest_after(spent, share, least=_OFTENEST, most=_RAREST)
+        self.tell_every = rest_after(spent, share, least=_OFTENEST, most=_RAREST)
         self._most_ahead = steps_ahead(run.count.meter.rate, before=self._most_ahead)
 
     def _show_line(self) -> None:
@@ -176,7 +174,8 @@ class Boundary:
             check = partial(condition, self._run.history)
         self._conditions.append(("stop_when" if name == "<lambda>" else name, check))
 
-    def _after_step(self) -> None:
+    def after_step(self) -> None:
+        """Let the loop not run far ahead, and check the conditions that end it."""
         run, cost = self._run, self._run.each_step
         begun = cost.begin()
         self._log_queue.hold_back(run.count.done, self._most_ahead)
@@ -186,7 +185,7 @@ class Boundary:
                 run.drain()
                 for name, condition in self._conditions:
                     if self._tried(name, condition):
-                        self._loop.stop(f"{name} after step {format_count(run.count.done)}")
+                        self.stop(f"{name} after step {format_count(run.count.done)}")
         cost.next_step()
 
     def _add_late_controls(self) -> None:
@@ -197,12 +196,12 @@ class Boundary:
 
     def set(self, name: str, value: object) -> None:
         """Set a control; report the change, or why it failed."""
-        run = self._run
-        before = run.controls[name].value if name in run.controls else None
-        self._tried(f"setting {name!r}", run.controls.set, name, value)
-        after = run.controls[name].value if name in run.controls else None
-        if after != before:
-            run.messages.add_change(run.count.done + 1, name, before, after)
+        controls = self._run.controls
+        before = controls[name].value if name in controls else None
+        self._tried(f"setting {name!r}", controls.set, name, value)
+        if name in controls and controls[name].value != before:
+            change = (self.count.done + 1, name, before, controls[name].value)
+            self._run.messages.add_change(*change)
 
     def tell_pages(self) -> None:
         """Send the whole run to all pages, after a rewind."""
@@ -221,9 +220,8 @@ class Boundary:
 
     def find_route(self) -> None:
         """Find out how a click reaches the loop."""
-        loop = self._loop
         self._run.route = find_route(
-            loop.pump, running_kernel(), delivered_by=loop.commands.last_thread
+            self.pump, running_kernel(), delivered_by=self.commands.last_thread
         )
 
     def check_numbers(self) -> None:

@@ -21,11 +21,11 @@ from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.base.notebook import running_kernel
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
-from nbmodule.live.boundary import Boundary
+from nbmodule.live.boundary import RunLoop
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield
 from nbmodule.live.controls.knobs import add_knobs
 from nbmodule.live.controls.log_queue import LogQueue
-from nbmodule.live.controls.loop import BackgroundRun, Loop
+from nbmodule.live.controls.loop import BackgroundRun
 from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run_data.control import Controls
@@ -148,11 +148,10 @@ class Live(ReplayVerbs):
         """The data of the run, which its parts share."""
         self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
-        self._loop = Loop(run)
         self._log_queue = LogQueue(run)
-        self._boundary = Boundary(run, self._loop, self._log_queue, returns, recorder, at=self.at)
-        self._loop.on_command = self._act
-        self._watching = self._boundary.watching
+        self._loop = RunLoop(run, self._log_queue, returns, recorder, at=self.at)
+        self._loop.act = self._act
+        self._watching = self._loop.watching
         self._best_of: str | None = None
         self._best: Best | None = None
         self._logged_names: set[Any] = set()
@@ -192,7 +191,7 @@ class Live(ReplayVerbs):
                 every=self._kept_every,
                 settle=partial(self._log_queue.settle, _PATIENCE),
             )
-            self._keeper = self._loop.recall = self._boundary.keeper = keeper
+            self._keeper = self._loop.keeper = keeper
 
     def show_widget(self) -> None:
         """Draw the run as a widget, in an output of its own.
@@ -211,7 +210,7 @@ class Live(ReplayVerbs):
             ...         live.log(loss=i)
         """
         self._require_open("show_widget")
-        self._boundary.show_widget()
+        self._loop.show_widget()
 
     def epochs(self, count: int) -> Iterator[int]:
         """Iterate over epochs, around loops over `steps`; a stop ends both.
@@ -316,7 +315,7 @@ class Live(ReplayVerbs):
         Returns:
             The condition, so that this works as a decorator.
         """
-        self._boundary.add_condition(condition)
+        self._loop.add_condition(condition)
         return condition
 
     def keep_best(self, series: str) -> None:
@@ -425,7 +424,7 @@ class Live(ReplayVerbs):
             raise ArgumentError(
                 "this Live already runs a loop in the background; wait for it or stop it first."
             )
-        self._boundary.open_in_background()
+        self._loop.open_in_background()
         self._background = BackgroundRun(self._state, function, steps, finish=self._finish)
         self._background.start()
         return self._background
@@ -502,7 +501,7 @@ class Live(ReplayVerbs):
             where = getattr(error, "filename", None) or folder
             run.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
             return
-        self._journal = self._boundary.journal = journal
+        self._journal = self._loop.journal = journal
         self._kept.has_journal = True
 
     @property
@@ -584,11 +583,11 @@ class Live(ReplayVerbs):
         self._kept = keep_run(run)
         add_knobs(self.controls, self.model, self.optimizer)
         self._watching.add_control()
-        self._boundary.compiled_since()
+        self._loop.compiled_since()
         self._loop.pump = CommPump(running_kernel())
-        self._boundary.find_route()
+        self._loop.find_route()
         if self._display:
-            self._boundary.open_view()
+            self._loop.open_view()
         self._begin_keeping()
         if self._resumed is not None:
             self._resumed.begin()
@@ -620,14 +619,14 @@ class Live(ReplayVerbs):
                 if self._keeper is not None:
                     self._keeper.outliers.is_over = True
                     self._keeper.notice()
-                self._boundary.check_numbers()
+                self._loop.check_numbers()
                 guard("watching", self._watching.measure_last, self._state.count.done)
                 self._note_end(error)
                 if self._journal is not None:
                     if self.progress.state != "failed":
                         guard("saving the state", self._journal.saver.offer)
                     self._journal.close(self.progress.state, self.progress.reason)
-                self._boundary.close_view()
+                self._loop.close_view()
                 self._watching.close()
                 self._release()
             if interrupt.pressed:
@@ -670,22 +669,22 @@ class Live(ReplayVerbs):
 
     def _act(self, message: dict[str, Any]) -> None:
         """Act on a message of a page, or of a method of this class, between two steps."""
-        boundary, kind = self._boundary, str(message.get("kind"))
+        loop, kind = self._loop, str(message.get("kind"))
         tasks = {
-            "at": ("repeating a step", boundary.pass_to_view),
+            "at": ("repeating a step", loop.pass_to_view),
             "rewind": ("rewinding", self._rewind_now),
             "what_if": ("looking ahead", self._what_if_now),
             "take": ("looking ahead", self._take_now),
         }
         if kind in tasks:
-            self._loop.tasks.append(lambda: boundary.repeat(*tasks[kind], message))
+            loop.tasks.append(lambda: loop.repeat(*tasks[kind], message))
         elif kind == "set":
-            boundary.set(str(message.get("name", "")), message.get("value"))
+            loop.set(str(message.get("name", "")), message.get("value"))
         elif kind == "clear":  # draw the earlier runs of this cell no more
             self._state.earlier = []
             forget_earlier(self._state.cell)
         else:
-            boundary.pass_to_view(message)
+            loop.pass_to_view(message)
 
     def _require_open(self, name: str) -> None:
         if not self._entered or self.has_ended:

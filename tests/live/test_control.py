@@ -180,7 +180,7 @@ def test_an_optimizer_of_optax_without_a_rate_says_what_to_do():
     model, optimizer = nb.Linear(2, 1), nb.Optax(optax.sgd(0.1))
     with nb.Live(model, optimizer, display=False, returns=None) as live:
         for _ in live.steps(range(2)):
-            live._boundary.look(0.0)
+            live._loop.look(0.0, True)
         assert "learning rate" not in live.controls
         assert any("inject_hyperparams" in note for note in live.notes())
 

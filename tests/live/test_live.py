@@ -389,7 +389,7 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
         model = nb.Linear(3, 1)
         step = nb.jit(lambda x: model(x).sum())
         with quiet(model, keep=keep, returns=None) as live:
-            live._loop.on_look = lambda *_: None
+            live._loop.look = lambda *_: None
             monkeypatch.setattr(
                 time, "thread_time", lambda: next(ticks) / 1000
             )  # each part takes a millisecond
@@ -415,7 +415,7 @@ def test_a_pause_begins_when_what_was_begun_is_computed():
                 seen.append(all(loss.is_ready() for loss in losses))
                 live.resume()
 
-        live._loop.on_look = look
+        live._loop.look = look
         for k in live.steps(range(6)):
             losses.append(slow(jnp.eye(64) + k))
             live.log(loss=losses[-1])

@@ -145,8 +145,8 @@ def test_step_makes_one_step_and_holds_again():
 
 def test_listeners_hear_commands_looks_and_changes_of_state():
     loop, heard, looks = Loop(), [], []
-    loop.on_command = heard.append
-    loop.on_look = lambda clock, _: looks.append((clock, loop.count.state))
+    loop.act = heard.append
+    loop.look = lambda clock, _: looks.append((clock, loop.count.state))
     for i in loop.run(range(2)):
         if i == 0:
             loop.commands.put({"kind": "other", "value": 3})
@@ -157,7 +157,7 @@ def test_listeners_hear_commands_looks_and_changes_of_state():
 def test_looks_are_rare_in_a_fast_loop():
     looks = []
     loop = Loop()
-    loop.on_look = lambda clock, _: looks.append(clock)
+    loop.look = lambda clock, _: looks.append(clock)
     begun = time.monotonic()
     for _ in loop.run(range(200_000)):
         pass
@@ -199,12 +199,12 @@ def test_steps_that_are_begun_and_not_computed_do_not_count_for_the_rate(monkeyp
     clock = itertools.count(start=100.0, step=0.05)
     monkeypatch.setattr(loop_module.time, "monotonic", lambda: next(clock))
     loop, rates = Loop(), []
-    loop.on_look = lambda *_: rates.append((loop.count.done, loop.count.meter.rate))
+    loop.look = lambda *_: rates.append((loop.count.done, loop.count.meter.rate))
     loop.in_flight = lambda: loop.count.done // 2  # the device is half as fast
     list(loop.run(range(100)))
     per_step = [rate for _, rate in rates if rate]
     loop = Loop()
-    loop.on_look = lambda *_: rates.append((loop.count.done, loop.count.meter.rate))
+    loop.look = lambda *_: rates.append((loop.count.done, loop.count.meter.rate))
     del rates[:]
     list(loop.run(range(100)))
     assert per_step[-1] == pytest.approx([rate for _, rate in rates if rate][-1] / 2, rel=0.1)
@@ -238,21 +238,21 @@ def test_the_rate_of_a_second_loop_does_not_count_the_steps_of_the_first(monkeyp
     monkeypatch.setattr(loop_module.time, "monotonic", lambda: next(clock))
     loop, rates = Loop(), []
     list(loop.run(range(1000)))
-    loop.on_look = lambda *_: rates.append(loop.count.meter.rate)
+    loop.look = lambda *_: rates.append(loop.count.meter.rate)
     list(loop.run(range(3)))
     assert all(rate is None or rate <= 2 for rate in rates)  # a step takes half a second at least
 
 
 def test_receipts_and_measurements_are_no_reason_to_do_all_that_is_due():
     loop, looks, heard = Loop(), [], []
-    loop.tell_every, loop.on_command = 1e9, heard.append
+    loop.tell_every, loop.act = 1e9, heard.append
 
     def look(_, is_due):
         looks.append((loop.count.done, is_due))
         if loop.count.done in (12, 13):
             loop.measure_soon()
 
-    loop.on_look = look
+    loop.look = look
     for k in loop.run(range(20)):
         if k in (5, 8):
             loop.commands.put({"kind": "ack", "n": k})

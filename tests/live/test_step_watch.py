@@ -106,6 +106,7 @@ def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
     model, free, done = network(), threading.Event(), []
     step = training(model)
     traced_in = []
+
     def slow(begin, finish):
         return compile_in_background(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
 

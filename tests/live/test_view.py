@@ -319,7 +319,7 @@ def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
             self.later.append(lambda: function(*arguments))
 
     live, kernel = trained(), Kernel()
-    live._boundary._view._loop = kernel
+    live._loop._view._loop = kernel
     said = len(Line.last.sent)
     Line.last.hear({"kind": "at", "page": "a", "step": 3})
     assert len(Line.last.sent) == said

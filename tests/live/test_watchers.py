@@ -272,7 +272,7 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
     line = CostlyLine(clock)
     with Live(budget=0.02, display=False, keep=False) as live:
-        live._boundary._line = line
+        live._loop._line = line
         begun = clock.now
         for _ in live.steps(range(int(60 / step))):
             clock.now += step

@@ -51,10 +51,6 @@ def steps(iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
     return Loop().run(iterable, epochs=epochs)
 
 
-def _nothing(*_: object) -> None:
-    """Do nothing, where nobody listens."""
-
-
 class Loop:
     """One or several loops over steps, with one count of steps and one queue of commands.
 
@@ -65,37 +61,53 @@ class Loop:
     def __init__(self, run: RunState | None = None) -> None:
         self.count = StepCount() if run is None else run.count
         self.commands = CommandQueue() if run is None else run.commands
-        self.on_begin: Callable[[int], None] = _nothing
-        """Called with its number before every step."""
-        self.on_step: Callable[[], None] = _nothing
-        """Called at every boundary after a step; keep both very cheap."""
-        self.on_look: Callable[[float, bool], None] = _nothing
-        """Called at boundaries, at most every `LOOK_EVERY` seconds and while paused, with the time
-        and with whether more than a measurement is due: a message came, or `tell_every` is over.
-        """
-        self.on_command: Callable[[dict[str, Any]], None] = _nothing
-        """Called with each message that is not for the loop itself."""
-        self.await_steps: Callable[[], None] = _nothing
-        """Waits until the steps that were begun are computed; called before a pause."""
-        self.in_flight: Callable[[], int] = int
-        """Returns how many steps are begun and not computed, which do not count for the rate."""
-        self.counted: Callable[[], AbstractContextManager[Any]] = nullcontext
-        """Returns a context for work that is not the training's."""
         self.around: AbstractContextManager[Any] | None = None
         """The context in which the next step runs, and no other."""
-        self.recall: Any = None
+        self.keeper: Any = None
         """The `StepKeeper` that gives the items, where steps may be made again."""
         self.tasks: deque[Callable[[], None]] = deque()
-        """Long work for the next boundary: an interrupt may end it, unlike `on_look`."""
+        """Long work for the next boundary: an interrupt may end it, unlike `look`."""
         self.tell_every = 0.0
-        """Least seconds between two calls of `on_look` at which all is due."""
+        """Least seconds between two calls of `look` at which all is due."""
         self.pump = CommPump()
         self._is_running = False
         self._start = self._taken = self._first = 0
         self._left_out = 0
-        self._after_left_out: Callable[[Any], None] = _nothing
+        self._after_left_out: Callable[[Any], object] = bool
         self._pause_after: int | None = None
         self._next_look, self._next_tell = 0.0, 0.0
+
+    # -- what a loop of a run does more --
+
+    def before_step(self, number: int) -> None:
+        """Act before each step, which has this number; keep it very cheap."""
+
+    def after_step(self) -> None:
+        """Act at each boundary after a step; keep it very cheap."""
+
+    def look(self, clock: float, is_due: bool) -> None:
+        """Act at boundaries, at most every `LOOK_EVERY` seconds and while paused.
+
+        Args:
+            clock: The time.
+            is_due: Whether more than a measurement is due: a message came, or `tell_every` is over.
+        """
+
+    def act(self, message: dict[str, Any]) -> None:
+        """Act on a message that is not for the loop itself."""
+
+    def await_steps(self) -> None:
+        """Wait until the steps that were begun are computed; called before a pause."""
+
+    def in_flight(self) -> int:
+        """Return how many steps are begun and not computed, which do not count for the rate."""
+        return 0
+
+    def counted(self) -> AbstractContextManager[Any]:
+        """Return a context for work that is not the training's."""
+        return nullcontext()
+
+    # -- the loop --
 
     def run(self, iterable: Iterable[T], *, epochs: int = 1) -> Iterator[T]:
         """Return an iterator over the items that acts at each boundary."""
@@ -116,7 +128,7 @@ class Loop:
                 "once, so the second epoch would be empty. Pass an iterable that restarts (a list, "
                 "a data loader, nb.batches(...)), or write the epochs as a loop of your own."
             )
-        return self._run(iterable, iterator, int(epochs))
+        return self._iterate(iterable, iterator, int(epochs))
 
     def pause(self) -> None:
         """Hold the loop at the next boundary; from any thread."""
@@ -160,10 +172,10 @@ class Loop:
             count.elapsed = count.meter.elapsed(clock)
             self._change(state, reason or (count.stop_reason or "" if state == "stopped" else ""))
 
-    def _run(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
+    def _iterate(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
         __tracebackhide__ = True  # IPython shows the user's line
         if self._is_running:
-            yield from self._run_inside(iterable, iterator, epochs)
+            yield from self._iterate_inside(iterable, iterator, epochs)
             return
         self._is_running, outer_pump = True, self.pump
         self._begin(iterable, epochs)
@@ -181,11 +193,13 @@ class Loop:
                 if interrupt.pressed:
                     interrupt.take()
         finally:
-            if self.recall is not None:
-                self.recall.end()
+            if self.keeper is not None:
+                self.keeper.end()
             self.pump, self._is_running, self.count.is_in_step = outer_pump, False, False
 
-    def _run_inside(self, iterable: Iterable[T], iterator: Iterator[T], epochs: int) -> Iterator[T]:
+    def _iterate_inside(
+        self, iterable: Iterable[T], iterator: Iterator[T], epochs: int
+    ) -> Iterator[T]:
         """Iterate within a step: handle clicks, and count nothing."""
         __tracebackhide__ = True
         with SoftInterrupt() as interrupt:
@@ -222,28 +236,23 @@ class Loop:
                 if self._left_out:
                     self._leave_one_out(next(iterator))
                     continue
-                item = next(iterator) if self.recall is None else self.recall.take(iterator)
+                item = next(iterator) if self.keeper is None else self.keeper.take(iterator)
             except StopIteration:
                 return
             count.item = item
-            if self.recall is not None:
-                self.recall.begin(count.done + 1, count.epoch)
-            self.on_begin(count.done + 1)
+            self.before_step(count.done + 1)
             count.is_in_step = True
-            around, self.around = self.around, None
+            around, self.around = self.around or nullcontext(), None
             try:
-                if around is None:
+                with around:
                     yield item
-                else:
-                    with around:
-                        yield item
             except GeneratorExit:
                 count.was_left = True
                 raise
             count.done += 1
             self._taken += 1
             count.is_in_step = False
-            self.on_step()
+            self.after_step()
             if count.done == self._first:  # it compiles
                 count.meter.restart(count.done - self.in_flight(), time.monotonic())
                 self.look_soon()
@@ -311,7 +320,7 @@ class Loop:
                 is_due = is_due or message.get("kind") not in _RECEIPTS
             next_tell = self._next_tell
             self._next_look = self._next_tell = math.inf  # the listener may ask to be called soon
-            self.on_look(clock, is_due)
+            self.look(clock, is_due)
             now = time.monotonic()
             self._next_look = min(self._next_look, now + LOOK_EVERY)
             self._next_tell = min(self._next_tell, now + self.tell_every if is_due else next_tell)
@@ -329,7 +338,7 @@ class Loop:
                 button = f"by button after step {format_count(self.count.step)}"
                 self.count.stop_reason = str(message.get("reason", button))
         else:
-            self.on_command(message)
+            self.act(message)
 
     @property
     def _is_pausing(self) -> bool:

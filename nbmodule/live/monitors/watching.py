@@ -48,8 +48,7 @@ class Sampling:
     def __init__(self, run: RunState, loop: Loop, returns: str | None, recorder: Any) -> None:
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
         self._recorder = recorder
-        if recorder is not None:
-            self._first_recorded, loop.on_begin = int(recorder.next), self._record
+        self._first_recorded = 0 if recorder is None else int(recorder.next)
         self._around = _Guarded(run, [])
         self._params: Any = None
         self._grads: Any = None
@@ -170,10 +169,10 @@ class Sampling:
         contexts = [watcher.request(done) for watcher in self._run.watchers or ()]
         self._surround([context for context in contexts if context is not None])
 
-    def _record(self, step: int) -> None:
+    def begin_step(self, step: int) -> None:
         """Have the recorder record the step that begins now, if it is one of its steps."""
         number = self._first_recorded + step
-        if not number % self._recorder.every:
+        if self._recorder is not None and not number % self._recorder.every:
             others = [] if self._loop.around is None else self._around.contexts
             self._surround([self._recorder.step(number), *others])
 

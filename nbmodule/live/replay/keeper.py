@@ -254,7 +254,7 @@ class StepKeeper:
         iteration = self.find(step)
         model, number = self._model or self._model_of(iteration), iteration.number
         with self._repeating(step):
-            repeat, run, previous = Repeat(self.tape, iteration), None, None
+            repeat, run, previous, traced = Repeat(self.tape, iteration), None, None, {}
             first = repeat.segment.first
             if model is not None and first < number:
                 repeat.go_to(number - 1)
@@ -264,7 +264,6 @@ class StepKeeper:
             if model is not None:
                 run, traced = self._recorded(repeat, model)
             plain = _numbers(repeat.step())
-        traced = traced if run else plain
         logged = {name: self._logged_at(name, step) for name in plain}
         steps = count_noun(number - first, "step")
         return ReplayedStep(
@@ -274,7 +273,7 @@ class StepKeeper:
             run=run,
             previous=previous,
             values={
-                name: (value, plain[name], traced.get(name, value))
+                name: (value, plain[name], (traced or plain).get(name, value))
                 for name, value in logged.items()
                 if value is not None
             },

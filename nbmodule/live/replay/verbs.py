@@ -303,7 +303,7 @@ class ReplayVerbs:
             text += f"; {format_count(lost)} of the later batches are no longer kept, so the loop "
             text += "does not get them again"
         self._state.messages.add(step, "note", text, mark="rewound")
-        self._boundary.tell_pages()
+        self._loop.tell_pages()
 
     def _take_now(self: Any, message: dict[str, Any]) -> None:
         """Make the change of a branch."""
