@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Generator
 from statistics import median
 from typing import Any
 
@@ -25,8 +26,6 @@ _LEAST, _MOST = 0.25, 60.0
 """Seconds between two measurements."""
 _STRETCH = 3.0
 """How many times as long as its busy time a rest may be, where a loop waits or shares its cores."""
-_STEPS = 3
-"""Steps of one measurement."""
 _BAD = FIELDS.index("nonfinite")
 
 
@@ -54,12 +53,12 @@ class Sampling:
         self._grads: Any = None
         self._next = self._next_busy = self._latest = 0.0
         """Earliest wall time, earliest busy time and latest wall time of the next measurement."""
-        self._phase = self._done = 0
+        self._measurement: Generator[None, float, None] | None = None
+        self._done = 0
         self._mark = self._host = 0.0
-        self._durations: list[float] = []
         self._costs: deque[float] = deque(maxlen=5)
         """Seconds of the last measurements; one of them may hold the work of other processes."""
-        self._is_warm = self._has_requested = False
+        self._is_warm = False
 
     def add_control(self) -> None:
         """Add the control that chooses what is watched."""
@@ -91,7 +90,7 @@ class Sampling:
         """Take what was measured, and request the next measurement if it is due; at boundaries."""
         if self._level is None:
             return
-        if self._phase:
+        if self._measurement is not None:
             self._loop.await_steps()  # a step lasts until it is computed
         cost = self._run.cost
         begun, host = cost.busy(), time.thread_time()
@@ -99,16 +98,44 @@ class Sampling:
         for watcher in watchers:
             for sample in watcher.take(done):
                 self._keep(sample)
-        if not done and not self._has_requested:
+        if not done and self._loop.around is None:
             self._request(done)
-        elif self._phase:
-            self._continue(begun, done)
-        elif watchers and done and self._is_due(clock):
+        elif self._measurement is not None and done != self._done:  # otherwise it is a pause
+            self._go_on(begun - self._mark)
+        elif self._measurement is None and watchers and done and self._is_due(clock):
             self._loop.await_steps()
-            self._phase, self._host, self._durations = 1, 0.0, []
+            self._measurement, self._host = self._measured_steps(), 0.0
+            next(self._measurement)
             self._loop.measure_soon()
         self._done = done
         self._host += time.thread_time() - host
+
+    def _go_on(self, seconds: float) -> None:
+        """Go on with a measurement after one of its steps, which took this busy time."""
+        assert self._measurement is not None
+        try:
+            self._measurement.send(seconds)
+            self._loop.measure_soon()
+        except StopIteration:
+            self._measurement = None
+
+    def _measured_steps(self) -> Generator[None, float, None]:
+        """Measure; each `yield` is a step, whose busy time is sent."""
+        run, watchers = self._run, self._watchers()
+        plain = yield
+        self._request(run.count.done)
+        watched = yield
+        reducing = yield
+        extra, clock = watched + reducing - 2 * plain, time.monotonic()
+        run.cost.note(extra)  # the host's part is noted as it is spent
+        is_preparing = any(watcher.is_preparing for watcher in watchers)
+        is_typical, self._is_warm = self._is_warm and not is_preparing, not is_preparing
+        self._next, self._next_busy = clock + _LEAST, 0.0
+        if is_typical:  # others may hold the time of loading and compiling
+            self._costs.append(extra + self._host)
+            cost = max(median(self._costs), 0.0)
+            rest = rest_after(cost, run.share, least=_LEAST, most=_MOST)
+            self._next_busy, self._latest = run.cost.busy() + rest, clock + _STRETCH * rest
 
     def _is_due(self, clock: float) -> bool:
         """Return True if it is time for a measurement: the rest after the last one is as long in
@@ -138,34 +165,8 @@ class Sampling:
                 run.examiner.item = lambda: run.count.item
         return run.watchers
 
-    def _continue(self, begun: float, done: int) -> None:
-        """Go on with a measurement after one of its steps."""
-        if done == self._done:  # a pause
-            return
-        self._durations.append(begun - self._mark)
-        if self._phase == 1:
-            self._request(done)
-        if self._phase < _STEPS:
-            self._phase += 1
-            self._loop.measure_soon()
-            return
-        self._phase = 0
-        run, clock = self._run, time.monotonic()
-        plain, *watched = self._durations
-        extra = sum(watched) - plain * len(watched)
-        run.cost.note(extra)  # the host's part is noted as it is spent
-        is_preparing = any(watcher.is_preparing for watcher in run.watchers or ())
-        is_typical, self._is_warm = self._is_warm and not is_preparing, not is_preparing
-        self._next, self._next_busy = clock + _LEAST, 0.0
-        if is_typical:  # others may hold the time of loading and compiling
-            self._costs.append(extra + self._host)
-            cost = max(median(self._costs), 0.0)
-            rest = rest_after(cost, run.share, least=_LEAST, most=_MOST)
-            self._next_busy, self._latest = run.cost.busy() + rest, clock + _STRETCH * rest
-
     def _request(self, done: int) -> None:
         """Have the next step watched."""
-        self._has_requested = True
         contexts = [watcher.request(done) for watcher in self._run.watchers or ()]
         self._surround([context for context in contexts if context is not None])
 
@@ -211,7 +212,8 @@ class Sampling:
     def _restart(self) -> None:
         for watcher in self._run.watchers or ():
             watcher.close()
-        self._run.watchers, self._phase, self._is_warm, self._loop.around = None, 0, False, None
+        self._run.watchers = self._measurement = self._loop.around = None
+        self._is_warm = False
         self._next = self._next_busy = 0.0
 
     def _keep(self, sample: Sample) -> None:
