@@ -179,7 +179,7 @@ def test_whatever_a_step_is_given_watching_never_raises(leaf):
 def test_a_fault_of_the_watcher_is_one_line_at_the_foot_and_the_training_goes_on(monkeypatch):
     from nbmodule.live.monitors import step_watch
 
-    monkeypatch.setattr(step_watch, "_struct_of", lambda leaf: 1 / 0)
+    monkeypatch.setattr(step_watch, "_kind_of", lambda leaf: 1 / 0)
     model, optimizer, turn = classifier()
     with nb.Live(model, optimizer, budget=1.0, display=False) as live:
         for i in live.steps(range(60)):

@@ -84,8 +84,6 @@ class ReturnsWatcher:
         """By the `id` of the Python function: that function, and its watched compiled form."""
         self._compiled: dict[Any, Future[Any]] = {}
         """By signature."""
-        self._met: dict[Any, tuple[Any, Any, Any]] = {}
-        """By signature: functions first called in the watched step, with arguments as shapes."""
         self._blind = 0
         self._has_seen_call = self._has_failed = False
         self.examiner, self._step = Examiner(model), 0
@@ -124,7 +122,6 @@ class ReturnsWatcher:
 
     def take(self, step: int) -> Sequence[Sample]:
         """Return the statistics of the watched step, once they are computed."""
-        self._compile_met()
         if self._unread is None:
             return ()
         values = self._unread[1].values
@@ -150,7 +147,7 @@ class ReturnsWatcher:
         self._steps = self._new_steps()
         for task in self._compiled.values():
             task.cancel()
-        for store in (self._pictures, self._met, self._watched, self._compiled):
+        for store in (self._pictures, self._watched, self._compiled):
             store.clear()
 
     def _new_steps(self) -> Steps:
@@ -180,12 +177,12 @@ class ReturnsWatcher:
 
     def _try_beside(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         watched = self._watched_form(function)
-        # as shapes, because the step may donate its arguments
-        structs = jax.tree.map(_struct_of, (args, kwargs), is_leaf=is_stateful)
-        signature = _signature_of(watched, *structs)
-        task = self._compiled.get(signature)
-        if task is None:
-            self._met[signature] = (watched, *structs)
+        task = self._compiled.get(_signature_of(watched, args, kwargs))
+        if task is None and len(self._compiled) >= _MOST_SIGNATURES:
+            self.about = _TOO_MANY
+        elif task is None:
+            if self._step > 1:  # the first one gives the optimizer its state
+                self._compile(watched, args, kwargs)
         elif not task.done():
             self.about = _COMPILING
         elif (error := task.exception()) is not None:
@@ -193,6 +190,16 @@ class ReturnsWatcher:
         else:
             self.about = ""
             framed(lambda _: watched(*args, **kwargs), log=self._steps)
+
+    def _compile(self, watched: Any, args: Any, kwargs: Any) -> None:
+        """Trace the watched form here, and compile it in the background."""
+        with self._tracker(self._new_steps()):
+            lowered = watched.lower(*args, **kwargs)
+        self.about = _COMPILING
+        # JAX keeps the executable, and the next call of the function finds it
+        self._compiled[_signature_of(watched, args, kwargs)] = compile_in_background(
+            lambda: lowered, lambda lowered: bool(lowered.compile())
+        )
 
     def _watched_form(self, function: Any) -> Any:
         """Return a compiled function of the same Python code that donates nothing.
@@ -205,34 +212,6 @@ class ReturnsWatcher:
                 del self._watched[next(iter(self._watched))]
             self._watched[id(code)] = (code, function.without_donation())
         return self._watched[id(code)][1]
-
-    def _compile_met(self) -> None:
-        """Trace new signatures here, at a boundary, and compile them in the background.
-
-        The step that met them is over, so its own executable and optimizer state exist.
-        """
-        met, self._met = self._met, {}
-        try:
-            for call in met.values():
-                self._compile(*call)
-        except Exception as error:
-            if is_of_signal(error):
-                raise
-            self._fail(error)
-
-    def _compile(self, watched: Any, args: Any, kwargs: Any) -> None:
-        if len(self._compiled) >= _MOST_SIGNATURES:
-            self.about = _TOO_MANY
-            return
-        with self._tracker(self._new_steps()):
-            lowered = watched.lower(*args, **kwargs)
-            signature = _signature_of(watched, args, kwargs)
-        if signature not in self._compiled:
-            # JAX keeps the executable, and the next call of the function finds it
-            self.about = _COMPILING
-            self._compiled[signature] = compile_in_background(
-                lambda: lowered, lambda lowered: bool(lowered.compile())
-            )
 
     def _fail(self, error: BaseException) -> None:
         self._has_failed = True
@@ -298,28 +277,22 @@ def _corner(x: Any) -> Any:
 
 
 def _signature_of(watched: Any, args: Any, kwargs: Any) -> Any:
-    """Return what decides whether a call is traced again."""
+    """Return what decides whether a call is traced again; it is known once it was traced."""
     leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
     return watched.program_for(args, kwargs), tree, tuple(map(_kind_of, leaves))
 
 
-def _kind_of(leaf: object) -> Any:
+def _kind_of(leaf: Any) -> Any:
+    """Return what of a leaf decides whether a call is traced again."""
+    if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
+        sharding = leaf.sharding if leaf.committed else None
+        # typed random keys have no weak type
+        return leaf.shape, leaf.dtype, sharding, getattr(leaf, "weak_type", False)
     if isinstance(leaf, (np.ndarray, np.generic)):
         return leaf.shape, leaf.dtype
     if isinstance(leaf, (bool, int, float, complex)):
         return type(leaf)
-    return leaf if isinstance(leaf, (str, type(None), jax.ShapeDtypeStruct)) else id(leaf)
-
-
-def _struct_of(leaf: object) -> Any:
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, jax.core.Tracer):
-        return leaf
-    return jax.ShapeDtypeStruct(
-        leaf.shape,
-        leaf.dtype,
-        sharding=leaf.sharding if leaf.committed else None,
-        weak_type=getattr(leaf, "weak_type", False),  # typed random keys have none
-    )
+    return leaf if isinstance(leaf, (str, type(None))) else id(leaf)
 
 
 def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict[str, Any]]:
