@@ -608,7 +608,7 @@ class Live(ReplayVerbs):
         self._state.cost.stop()
         self._watching.end_step(error)
         if self._keeper is not None:
-            self._keeper.close()
+            self._keeper.end()
         with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
             self._log_queue.settle(
                 None if error is None else _PATIENCE, until=lambda: interrupt.pressed
@@ -634,11 +634,9 @@ class Live(ReplayVerbs):
 
     def _release(self) -> None:
         for control in self.controls:
-            control.apply = None
-            if control.again is not None:
-                control.again.settle()
-            if self._keeper is None:  # nothing will be repeated
-                control.again = None
+            if control.settle is not None:
+                control.settle()
+            control.apply = control.settle = None
         self._state.model = self._state.optimizer = None
 
     def _note_end(self, error: BaseException | None) -> None:

@@ -47,7 +47,7 @@ def add_learning_rate(controls: Controls, optimizer: object) -> None:
         if title not in controls and _is_schedule(schedule) and _can_set(each, "lr", schedule):
             factor = _factor_of(each, schedule)
             slider = controls.slider(title, 1.0, factor.set, low=1 / _SPAN, high=_SPAN, log=True)
-            slider.again = factor
+            slider.settle = factor.settle
 
 
 def why_no_rate(optimizer: object) -> str:
@@ -184,7 +184,7 @@ def add_dropout(controls: Controls, model: Any) -> None:
     first = rates.pop() or 0.0
     rate = _Steered(layers, first, first, lambda follow: follow, float)
     slider = controls.slider("dropout rate", rate.first, rate.set, low=0.0, high=0.95)
-    slider.again = rate
+    slider.settle = rate.settle
 
 
 def add_freezing(controls: Controls, model: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -100,21 +100,14 @@ class StepKeeper:
         self._iterator: Iterator[Any] | None = None
         self._controls: dict[str, Any] = {}
         self._controls_version = -1
-        self._steered: dict[str, Any] = {}
-        """While steps are repeated: controls as they are set for them."""
-        self.tape.steer = self._steer
         self._no_calls = _why_no_calls(run.model)
         self._lock = threading.RLock()
 
     # -- called by the loop --
 
     def end(self) -> None:
-        """Note that the loop is over; another run may listen."""
+        """Note that the loop is over: another run may listen. What is kept stays."""
         self.tape.end_iteration()
-        self.close()
-
-    def close(self) -> None:
-        """Stop listening; what is kept stays."""
         if recording.listener is self.tape:
             set_listener(None)
 
@@ -352,13 +345,12 @@ class StepKeeper:
         for name, value in iteration.controls.items():
             if name in controls and controls[name].value != value:
                 controls.set(name, value)
-        self.tape.steer(None)
         cut = self.tape.cut(number)
         self.tape.ask_again()
         self._coming = deque([*cut, *self._coming])
         self._expected = {later.number: later for later in cut if later.calls}
         self.outliers.cut(step)
-        self.forget_branches()
+        self._run.branches = []
         return iteration
 
     def values_at(self, step: int) -> dict[str, Any]:
@@ -374,22 +366,6 @@ class StepKeeper:
             }
             repeat.step()
         return values
-
-    def _steer(self, values: Mapping[str, Any] | None) -> None:
-        """Set controls that no variable holds as in a repeated step; None: as they are now."""
-        has_ended = self._run.has_ended
-        for control in self._run.controls:
-            if control.again is None:
-                continue
-            current = self._steered.get(control.name, None if has_ended else control.value)
-            value = control.value if values is None else values.get(control.name, control.value)
-            if current != value:
-                control.again.set(value)
-            self._steered[control.name] = value
-            if values is None and has_ended:
-                control.again.settle()
-        if values is None:
-            self._steered.clear()
 
     def what_if(self, attempts: Sequence[Attempt], steps: int) -> list[Branch]:
         """Run the next steps once for each change, and leave the run as it is."""
@@ -426,10 +402,6 @@ class StepKeeper:
             self._coming.append(iteration)
             _move_stream(-iteration.drawn)
         return [iteration.item for iteration in list(self._coming)[:count]]
-
-    def forget_branches(self) -> None:
-        """Drop the branches."""
-        self._run.branches = []
 
     def _check_thread(self, action: str) -> None:
         """Refuse while a step runs in another thread, which would find its variables changed."""

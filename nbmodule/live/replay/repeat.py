@@ -136,7 +136,6 @@ class Repeat:
         self.next += 1
         if verify:
             check_inputs(iteration)
-        self.tape.steer(iteration.controls)
         self._apply_settings()
         logged = self.make(iteration)
         if verify:
@@ -240,7 +239,6 @@ def restored(tape: Tape) -> Iterator[None]:
         try:
             yield
         finally:
-            tape.steer(None)
             commit(variables, values)
             tape.ask_again()
             for setting in settings.values():

@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from operator import attrgetter
 from typing import Any, TypeAlias
@@ -116,8 +116,6 @@ class Tape:
         """Why steps cannot be repeated; '' if nothing is known."""
         self.donates = False
         """True if a call overwrites values, so that copies are recorded."""
-        self.steer: Callable[[Mapping[str, Any] | None], None] = lambda values: None
-        """Sets controls that no variable holds as in an iteration; None as they are now."""
         self.segments: deque[Segment] = deque()
         self.functions: dict[Any, tuple[Any, Variable | None]] = {}
         """By function: the structure for which its objects were found, and a small variable that it
@@ -142,7 +140,7 @@ class Tape:
         self._current: Iteration | None = None
         self._rests = False
         """True if iterations are skipped, because their arguments find no room."""
-        self._has_failed = self._is_broken = False
+        self._has_failed = False
         self._cost = cost or SampledCost()
 
     @property
@@ -166,7 +164,7 @@ class Tape:
         # arguments since the newest values may take half of the room; copies cost too much to
         # be made more often
         is_full = segment.batches > self.room // 2 and len(segment.iterations) > 1
-        is_due = self._is_broken or iteration.number - segment.first >= self.every
+        is_due = iteration.number - segment.first >= self.every
         self._rests = is_full and self.donates and not is_due
         if self._rests:
             return
@@ -212,7 +210,6 @@ class Tape:
 
     def _begin_segment(self, number: int) -> Segment:
         begun = time.thread_time()
-        self._is_broken = False
         values = [variable.value for variable in self.variables]
         size = sum(value.nbytes for value in values)
         self._make_room(size)
@@ -351,6 +348,8 @@ class Tape:
         iteration = self._current
         if iteration is None:
             return None
+        if function not in self.functions:  # it was first called where nothing is recorded
+            return self.prepare(function, args, kwargs)
         begun = self._cost.begin()
         if changes := self._changes(thorough=False):
             self._add(iteration, changes)
@@ -404,9 +403,6 @@ class Tape:
             note.witness = (witness, witness._value)
         self._note_values()
         self._cost.end(begun)
-        used = note.function.last_variables() if type(note.function) is Jit else ()
-        if len(used) > len(self.variables):  # the old value of a new variable is unknown
-            self._is_broken = True
 
     @_never_raises
     def logged(self, name: str, value: object) -> None:

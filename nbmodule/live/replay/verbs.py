@@ -307,10 +307,9 @@ class ReplayVerbs:
 
     def _take_now(self: Any, message: dict[str, Any]) -> None:
         """Make the change of a branch."""
-        keeper, number = self._kept_steps("live.take"), int(message["branch"])
-        branches = self._state.branches
+        number, branches = int(message["branch"]), self._state.branches
         if 0 <= number < len(branches):
-            keeper.forget_branches()
+            self._state.branches = []
             branches[number].take()
             text = f"goes on with {plain(branches[number].label)}"
             self._state.messages.add(self.step, "note", text, mark="changed")

@@ -80,9 +80,8 @@ class Control:
         group: Controls of one group are drawn together.
         details: Further metadata for the view, such as the limits of a slider.
         error: Why the last value could not be applied.
-        again: State that no variable holds, such as an attribute of a layer: its `set` is called
-            while steps are repeated, `settle` after the run. None where `apply` changes variables
-            alone.
+        settle: Called after the run, where objects must hold the value in place of a function that
+            gives it.
     """
 
     name: str
@@ -93,7 +92,7 @@ class Control:
     group: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     error: str | None = None
-    again: Any = None
+    settle: Callable[[], None] | None = None
 
     def describe(self) -> dict[str, Any]:
         """Return the data that a view draws."""
