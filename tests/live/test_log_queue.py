@@ -202,7 +202,7 @@ def circle():
             "cannot log 'x': expected a number, an array, a text or a picture, got object",
         ),
         ("x", {1, 2}, "cannot log 'x'.*got set"),
-        ("x", circle(), "nested more than 16 levels deep"),
+        ("x", circle(), "maximum recursion depth"),
         ("x", [0.0] * 1001, "the list has 1,001 items"),
         ("x", jax.random.key(0), "random key"),
         ("x", 10**400, "could not be read: int too large"),

@@ -31,7 +31,6 @@ from nbmodule.live.run_data.state import RunState
 from nbmodule.tree.leaf import without_torch
 
 _NUMBERS = (float, int, bool)
-MOST_LEVELS = 16
 MOST_ITEMS = 1000
 """Of one list; each is a curve."""
 _LEAST_AHEAD, _FEW_AHEAD, _MOST_AHEAD = 2, 32, 512
@@ -61,7 +60,7 @@ def steps_ahead(rate: float | None, before: int = _LEAST_AHEAD) -> int:
     return min(max(int(rate * _TIME_AHEAD), _LEAST_AHEAD), _MOST_AHEAD)
 
 
-def logged_values(name: object, value: object, level: int = 0) -> Iterator[tuple[str, Any]]:
+def logged_values(name: object, value: object) -> Iterator[tuple[str, Any]]:
     """Yield the values below a name: `{'loss': 1}` under `train` is `train/loss`, a list under `lr`
     is `lr/0`, `lr/1`; None is nothing.
 
@@ -83,10 +82,8 @@ def logged_values(name: object, value: object, level: int = 0) -> Iterator[tuple
         if value is not None:
             yield name, value
         return
-    if level == MOST_LEVELS:
-        raise ArgumentTypeError(f"cannot log {name!r}: nested more than {MOST_LEVELS} levels deep.")
     for key, part in parts:
-        yield from logged_values(f"{name}/{key}", part, level + 1)
+        yield from logged_values(f"{name}/{key}", part)
 
 
 class LogQueue:
