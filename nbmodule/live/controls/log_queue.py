@@ -107,7 +107,8 @@ class LogQueue:
         self._waiting: deque[tuple[int, dict[str, Any], bool]] = deque()
         """Step, values by name, and True for a vector whose numbers begin at the step."""
         self._array: type | None = None
-        self._copies = False
+        """The class of arrays, known once one was logged."""
+        self._copies = jax.default_backend() != "cpu"
         self._draining = threading.Lock()
         run.drain = self.drain
 
@@ -119,30 +120,30 @@ class LogQueue:
             values: Values by name; dicts and lists hold several.
             exactly: Whether `step` is a step, also where an iteration makes several.
         """
-        array, flat, iteration = self._array, values, step
-        for name, value in values.items():
-            value_type = type(value)
-            is_scalar = value_type in _NUMBERS or (value_type is array and not value.shape)
-            if type(name) is not str or not is_scalar:
-                flat = self._flat(step, values, exactly)
-                break
-        else:
-            flat = dict(values)
-            if self._copies:
-                for value in flat.values():
-                    if type(value) is array:
-                        _begin_copy(value)
-        newest = next((value for value in flat.values() if type(value) is self._array), None)
+        is_flat = all(map(self._is_scalar, values, values.values()))
+        flat = dict(values) if is_flat else self._flat(step, values, exactly)
+        arrays = self._begun([value for value in flat.values() if type(value) is self._array])
         if not exactly:
-            if self.scanned:
-                step = self.scanned.at(step)
-            if self._first is None:
-                self._first = step
-            if newest is not None:
-                self._ahead.append((iteration, newest))
+            if arrays:
+                self._ahead.append((step, arrays[0]))
+            step = self.scanned.at(step)
+            self._first = step if self._first is None else self._first
         self._waiting.append((step, flat, False))
         if len(self._waiting) % _READ_EVERY == 0:
             self.drain()
+
+    def _begun(self, arrays: list[Any]) -> list[Any]:
+        """Begin to copy arrays to the host, where that is elsewhere; return them."""
+        if self._copies:
+            for array in arrays:
+                with contextlib.suppress(RuntimeError):  # a deleted one is reported when it is read
+                    array.copy_to_host_async()
+        return arrays
+
+    def _is_scalar(self, name: object, value: Any) -> bool:
+        """Return True for a number under a name, which needs no look inside."""
+        is_number = type(value) in _NUMBERS or (type(value) is self._array and not value.shape)
+        return is_number and type(name) is str
 
     def _flat(self, step: int, values: Mapping[Any, Any], exactly: bool) -> dict[str, Any]:
         """Return the values under flat names, each as it will still be when it is read; keep those
@@ -231,22 +232,20 @@ class LogQueue:
             self.drain()
 
     def _drain(self) -> None:
-        points: dict[str, tuple[list[int], list[float]]] = {}
+        steps: dict[str, list[int]] = {}
+        numbers: dict[str, list[float]] = {}
         wide = set()
         while self._waiting and self._all_ready(self._waiting[0][1]):
             step, values, is_vector = self._waiting.popleft()
             for name, value in values.items():
-                numbers, is_narrow = self._read(name, step, value, is_vector)
-                if not numbers:
-                    continue
-                steps, known = points.setdefault(name, ([], []))
-                steps.extend(range(step, step + len(numbers)))
-                known.extend(numbers)
+                new, is_narrow = self._read(name, step, value, is_vector)
+                steps.setdefault(name, []).extend(range(step, step + len(new)))
+                numbers.setdefault(name, []).extend(new)
                 if not is_narrow:
                     wide.add(name)
-        for name, (steps, numbers) in points.items():
+        for name in [name for name in numbers if numbers[name]]:
             dtype = np.float64 if name in wide else np.float32
-            self.history.extend(name, steps, np.array(numbers, dtype))
+            self.history.extend(name, steps[name], np.array(numbers[name], dtype))
 
     def _all_ready(self, values: dict[str, Any]) -> bool:
         return all(_is_ready(v) for v in values.values() if type(v) is self._array)
@@ -301,10 +300,8 @@ class LogQueue:
                     "number within the step."
                 )
             value = value.addressable_data(0)
-        self._array, self._copies = type(value), jax.default_backend() != "cpu"
-        if self._copies:
-            _begin_copy(value)
-        return value
+        self._array = type(value)
+        return self._begun([value])[0]
 
 
 def _is_one_number(value: object) -> bool:
@@ -314,8 +311,3 @@ def _is_one_number(value: object) -> bool:
 def _is_ready(array: jax.Array) -> bool:
     # `is_ready` of a deleted array ends the process (jaxlib 0.10.2)
     return array.is_deleted() or array.is_ready()  # pyright: ignore[reportAttributeAccessIssue]
-
-
-def _begin_copy(value: jax.Array) -> None:
-    with contextlib.suppress(RuntimeError):  # a deleted array is reported when it is read
-        value.copy_to_host_async()
