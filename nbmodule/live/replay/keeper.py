@@ -37,6 +37,7 @@ from nbmodule.live.replay.repeat import (
 from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import NOT_TRAINING, names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
+from nbmodule.live.replay.verbs import CHANGE_IN_PLACE
 from nbmodule.live.run_data.branches import Attempt, Branch
 from nbmodule.live.run_data.series import Outliers
 from nbmodule.live.run_data.state import RunState
@@ -46,7 +47,6 @@ _INSIDE = (
     "it was made inside a run that keeps its own steps, of which this one is a part. Repeat the "
     "step of that run, or give it keep=False: nb.Live(..., keep=False)"
 )
-_FRAMEWORKS = {"torch": "PyTorch", "keras": "Keras", "flax_nnx": "Flax NNX"}
 _BY_HAND = (
     "the loop carries state by hand from step to step (it is given what an earlier step returned), "
     "and names of the loop cannot be put back"
@@ -154,15 +154,13 @@ class StepKeeper:
 
     def _compare_with_first_time(self) -> None:
         """After a rewind: report the first step that came out otherwise than the first time."""
-        done = self._run.count.done
-        for number in sorted(n for n in self._expected if n <= done):
-            before, recorded = self._expected.pop(number), self.tape.iteration(number)
-            if recorded is None or recorded.controls != before.controls:
+        for number in [n for n in self._expected if n <= self._run.count.done]:
+            before, after = self._expected.pop(number), self.tape.iteration(number)
+            if after is None or after.controls != before.controls:
                 self._expected = {}  # steered elsewhere on purpose
                 return
-            if differs(before, recorded):
-                self._expected = {}
-                step = self._run.step_of(number)
+            if differs(before, after):
+                self._expected, step = {}, self._run.step_of(number)
                 text = (
                     f"step {format_count(step)} came out otherwise than before the rewind: "
                     "something that the loop itself holds did not go back"
@@ -219,7 +217,7 @@ class StepKeeper:
         return recorded
 
     @contextlib.contextmanager
-    def _repeating(self, step: int) -> Iterator[None]:
+    def _repeating(self, step: int, iteration: Iteration) -> Iterator[Repeat]:
         """Repeat steps inside; then all is as before, and a repeat that fails is refused.
 
         Raises:
@@ -228,7 +226,7 @@ class StepKeeper:
         self.tape.catch_up()
         try:
             with self._lock, untracked(), restored(self.tape):
-                yield
+                yield Repeat(self.tape, iteration)
         except NotReproducedError as error:
             failed = self._run.step_of(error.number)
             where = "" if failed == step else f"at step {format_count(failed)} "
@@ -246,8 +244,8 @@ class StepKeeper:
         self._check_thread("look at a step")
         iteration = self.find(step)
         model, number = self._model or self._model_of(iteration), iteration.number
-        with self._repeating(step):
-            repeat, run, previous, traced = Repeat(self.tape, iteration), None, None, {}
+        run, previous, traced = None, None, {}
+        with self._repeating(step, iteration) as repeat:
             first = repeat.segment.first
             if model is not None and first < number:
                 repeat.go_to(number - 1)
@@ -313,14 +311,6 @@ class StepKeeper:
         matches = np.flatnonzero(steps == step)
         return float(values[matches[-1]]) if len(matches) else None
 
-    def batches_lost(self, step: int) -> int:
-        """Return how many batches from a step to the newest are no longer kept: after a rewind the
-        loop does not get them again.
-        """
-        first, last = self._run.iteration_of(step), self._run.count.done
-        kept = sum(later.number <= last for later in self.tape.iterations_from(first))
-        return last - first + 1 - kept
-
     def rewind(self, step: int) -> Iteration:
         """Restore all as it was before a step, so that the loop makes it and later ones again;
         return its iteration.
@@ -331,10 +321,9 @@ class StepKeeper:
         if any(later.carries_by_hand for later in again):
             hint = f"live.values_at({step}) gives the arguments of that step."
             raise _refusal(step, _BY_HAND, verb="rewound to", hint=hint)
-        with self._repeating(step):
+        with self._repeating(step, iteration) as repeat:
             for later in again:
                 check_inputs(later)
-            repeat = Repeat(self.tape, iteration)
             repeat.go_to(number)
             go_back = repeat.mark()
             repeat.step()
@@ -357,8 +346,7 @@ class StepKeeper:
         """Repeat up to a step; return the arguments of its first call by name."""
         self._check_thread("look at a step")
         iteration = self.find(step)
-        with self._repeating(step):
-            repeat = Repeat(self.tape, iteration)
+        with self._repeating(step, iteration) as repeat:
             repeat.go_to(iteration.number)
             values = {
                 name: jax.tree.map(_copied, value, is_leaf=is_stateful)
@@ -370,12 +358,12 @@ class StepKeeper:
     def what_if(self, attempts: Sequence[Attempt], steps: int) -> list[Branch]:
         """Run the next steps once for each change, and leave the run as it is."""
         self._check_thread("look ahead")
-        segments = self.tape.segments
-        newest = segments[-1].iterations[-1] if segments and segments[-1].iterations else None
-        if newest is None:
+        made = self.tape.iterations_from(0)
+        if not made:
             raise ArgumentError(
                 "live.what_if goes on from a step of the run, and none was made yet."
             )
+        newest = made[-1]
         if newest.number < self._run.count.done:
             raise ArgumentError(
                 "live.what_if goes on from the newest step, and its batch was too large to be "
@@ -385,10 +373,11 @@ class StepKeeper:
         self.find(step)
         self.tape.catch_up()
         coming = self._peek(steps)
-        with self._repeating(step):
-            branches = run_branches(self.tape, newest, coming, attempts, steps, self._run.step_of)
-        self._run.branches = branches
-        return branches
+        with self._repeating(step, newest) as repeat:
+            self._run.branches = run_branches(
+                repeat, newest, coming, attempts, steps, self._run.step_of
+            )
+        return self._run.branches
 
     def _peek(self, count: int) -> list[Any]:
         """Return the next items; the loop gets them later as if nothing had been taken."""
@@ -413,7 +402,7 @@ class StepKeeper:
 
 def _why_no_calls(model: Any) -> str:
     """Return why no call of a step is seen, and what to do, by the framework of the model."""
-    framework = _FRAMEWORKS.get(framework_of(model) or "")
+    framework = CHANGE_IN_PLACE.get(framework_of(model) or "")
     fix = ". Compile the step with nb.jit, or hand it over: step = live.repeatable(step)"
     reason = f", and steps of {framework} change in place" if framework else fix
     return f"it called no compiled function that was seen{reason}"

@@ -251,7 +251,7 @@ _RECENT = 8
 
 
 def run_branches(
-    tape: Tape,
+    repeat: Repeat,
     newest: Iteration,
     coming: list[Any],
     attempts: Sequence[Attempt],
@@ -261,7 +261,7 @@ def run_branches(
     """Run the next steps once for each change; variables are left in any state.
 
     Args:
-        tape: The record of the run.
+        repeat: Repeats the iterations of the segment of the newest one.
         newest: The iteration after which the branches begin.
         coming: The items that the loop would be given next.
         attempts: The changes before the first step.
@@ -271,10 +271,9 @@ def run_branches(
     Raises:
         ArgumentError: If the loop itself does a part of each step, which the branches would lack.
     """
-    items = jax.tree.leaves(newest.item)
+    tape, items = repeat.tape, jax.tree.leaves(newest.item)
     has_items = bool(coming) and _takes_items_alone(tape, newest, items)
     _check_goes_on(tape, newest, has_items=has_items)
-    repeat = Repeat(tape, newest)
     repeat.go_to(newest.number + 1)
     if has_items:
         leaves = [jax.tree.leaves(item) for item in coming[:steps]]

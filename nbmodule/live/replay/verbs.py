@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import framework_of
@@ -26,7 +27,8 @@ EVERY = 50
 RATES = (0.3, 1.0, 3.0)
 _MOST_RATES = 5
 _MOST_PALE = 10
-_CHANGE_IN_PLACE = ("torch", "keras", "nnx", "flax_nnx")
+CHANGE_IN_PLACE = {"torch": "PyTorch", "keras": "Keras", "flax_nnx": "Flax NNX"}
+"""Frameworks whose steps cannot be repeated."""
 
 
 class ReplayVerbs:
@@ -232,8 +234,8 @@ class ReplayVerbs:
             function: The step, or a part of it.
 
         Raises:
-            ArgumentError: If its closure holds a model or optimizer of PyTorch, Keras or Flax NNX:
-                those change in place, so a repeat would train them further.
+            ArgumentError: If its closure holds a model of PyTorch, Keras or Flax NNX: those change
+                in place, so a repeat would train them further.
 
         Example:
             >>> import nbmodule as nb
@@ -248,7 +250,7 @@ class ReplayVerbs:
         """
         from nbmodule.live.replay.tape import Repeatable
 
-        native = _native_object(function)
+        native = _native_model(function)
         if native is not None:
             raise ArgumentError(
                 f"live.repeatable cannot repeat {getattr(function, '__name__', 'the function')}: "
@@ -292,9 +294,11 @@ class ReplayVerbs:
     def _rewind_now(self: Any, message: dict[str, Any]) -> None:
         """Rewind."""
         keeper, step = self._kept_steps("live.rewind"), int(message["step"])
-        last = self._state.step_of(self._state.count.done)
+        first, done = self._state.iteration_of(step), self._state.count.done
+        last = self._state.step_of(done)
         self._log_queue.settle(None)
-        lost = keeper.batches_lost(step)
+        kept = [i for i in keeper.tape.iterations_from(first) if i.number <= done]
+        lost = done - first + 1 - len(kept)
         iteration = keeper.rewind(step)
         self._leave_behind(step)
         self._loop.go_back(iteration.number - 1, iteration.epoch)
@@ -328,19 +332,16 @@ class ReplayVerbs:
             self._journal.write()
 
         def forget() -> None:
-            run.history.cut(step)
-            for strips in run.watched.values():
-                strips.cut(step)
+            for kept in (run.history, *run.watched.values()):
+                kept.cut(step)
 
-        if self._journal is None:
-            forget()
-        else:
-            self._journal.cut(step, forget)
+        cut = forget if self._journal is None else partial(self._journal.cut, step, forget)
+        cut()
         run.alarmed.clear()
 
 
-def _native_object(function: Any) -> Any:
-    """Return an object of another framework that a function reaches by name and that changes in
+def _native_model(function: Any) -> Any:
+    """Return a model of another framework that a function reaches by name and that changes in
     place; None if there is none.
     """
     function = inspect.unwrap(function)
@@ -349,14 +350,7 @@ def _native_object(function: Any) -> Any:
     names = inspect.getclosurevars(function)
     values = [*names.nonlocals.values(), *names.globals.values()]
     values += [*(function.__defaults__ or ()), getattr(function, "__self__", None)]
-    return next((v for v in values if _changes_in_place(v)), None)
-
-
-def _changes_in_place(value: object) -> bool:
-    root = type(value).__module__.partition(".")[0]
-    if root in ("torch", "keras"):
-        return hasattr(value, "parameters") or hasattr(value, "param_groups") or root == "keras"
-    return type(value).__module__.startswith("flax.nnx") or framework_of(value) in _CHANGE_IN_PLACE
+    return next((v for v in values if framework_of(v) in CHANGE_IN_PLACE), None)
 
 
 def _is_rate(control: Control) -> bool:
