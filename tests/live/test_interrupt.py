@@ -111,31 +111,34 @@ def test_a_handler_put_in_while_the_loop_runs_is_left_there():
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_loop_that_was_left_open_does_not_swallow_interrupts_of_others():
+@pytest.fixture
+def left_open():
+    """A loop that was left without being closed, because a variable holds it."""
+
     def leave():
         left = steps(range(10))
         next(left)
         return left
 
     left = leave()
-    with pytest.raises(KeyboardInterrupt):
-        press()
+    yield
     left.close()
 
 
-def test_a_loop_begun_beside_one_that_was_left_open_is_soft_again():
-    def leave():
-        left = steps(range(10))
-        next(left)
-        return left
+@pytest.mark.usefixtures("left_open")
+def test_a_loop_that_was_left_open_does_not_swallow_interrupts_of_others():
+    with pytest.raises(KeyboardInterrupt):
+        press()
 
-    left, done = leave(), []
+
+@pytest.mark.usefixtures("left_open")
+def test_a_loop_begun_beside_one_that_was_left_open_is_soft_again():
+    done = []
     with pytest.raises(KeyboardInterrupt, match="between two steps"):
         for i in steps(range(3)):
             press()
             done.append(i)
     assert done == [0]
-    left.close()
 
 
 def test_wrappers_around_the_loop_keep_it_soft():

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from nbmodule.core.compiled.call_record import recording
 from nbmodule.errors import ArgumentError
 from nbmodule.live.live import Live
 from nbmodule.live.run_data.history import History
@@ -114,25 +115,6 @@ def test_a_moment_holds_the_batch_the_returns_the_gradients_and_the_step_before(
     assert "replay of step 7" in repr(moment) and "repeated bit for bit" in repr(moment)
 
 
-def test_a_transformer_scanned_over_its_layers_is_repeated_bit_for_bit():
-    class Transformer(nb.Module):
-        def __init__(self):
-            self.layers = nb.stack(lambda: nb.TransformerEncoderLayer(8, 2, 8, dropout=0.1), 2)
-            self.head = nb.Linear(8, 4)
-
-        def forward(self, x):
-            x, _ = nb.scan(lambda x, layer: (layer(x), None), x, self.layers)
-            return self.head(x.mean(1))
-
-    model, optimizer, step = make(model=Transformer())
-    x = RNG.random((30, 4, 5, 8), np.float32)
-    with quiet(model, optimizer, returns=None, keep_every=10) as live:
-        for k in live.steps(range(30)):
-            live.log(loss=step(x[k], np.array([0, 1, 2, 3])))
-    for number in (1, 11, 30):
-        assert live.at(number).is_exact
-
-
 def raw_step(params, velocity, x, y):
     def loss_of(params):
         return jnp.mean((jnp.tanh(x @ params["a"]) @ params["b"] - y) ** 2)
@@ -199,49 +181,6 @@ def test_a_rewound_run_makes_the_same_steps_again_and_goes_on_as_it_would_have()
     assert behind.curves["loss"].steps.tolist() == list(range(22, 40))
     assert any(m.mark == "rewound" and m.step == 22 for m in live._state.messages)
     assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))
-
-
-@pytest.mark.parametrize("given", [True, False])
-def test_evaluations_and_what_the_loop_writes_after_its_last_call_are_part_of_a_step(given):
-    """An evaluation in `eval` mode beside the training, and an average that the loop keeps, as a
-    straight run has them.
-    """
-
-    def run(back):
-        model, optimizer, step = make()
-        validate = nb.jit(lambda x, y: nb.cross_entropy(model(x), y))
-        average, went = nb.Module(bias=nb.Buffer(np.zeros(4, np.float32))), []
-        things = [model, average] if given else average
-        with quiet(things, optimizer if given else None, None, keep_every=16) as live:
-            for x, y in live.steps(nb.batches((X, Y), 32), epochs=10):
-                loss = step(x, y)
-                model.eval()
-                live.log(loss=loss, val_loss=validate(x, y))
-                model.train()
-                average.bias.value = 0.9 * average.bias.value + 0.1 * model.last.bias.value
-                if back and live.step == 30 and not went:
-                    went.append(live.rewind(23))
-        return live, {**model.state_dict(), **average.state_dict()}
-
-    straight, expected = run(False)
-    live, found = run(True)
-    for name in ("loss", "val_loss"):
-        np.testing.assert_array_equal(live.history[name].values, straight.history[name].values)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(np.asarray(found[name]), np.asarray(value))
-    assert all(live.at(number).is_exact for number in (1, 18, 23, 40))
-
-
-def test_a_rewound_run_takes_the_items_of_a_generator_again():
-    model, optimizer, step = make()
-    seen = []
-    with quiet(model, optimizer, returns=None) as live:
-        for k in live.steps(iter(range(20))):
-            seen.append(k)
-            live.log(loss=step(X[k : k + 8], Y[k : k + 8]))
-            if len(seen) == 9:
-                live.rewind(4)
-    assert seen == [*range(9), *range(3, 20)]
 
 
 def test_after_a_rewind_with_another_rate_the_curve_parts_from_where_it_was():
@@ -369,35 +308,6 @@ def test_a_run_inside_of_a_step_says_which_run_can_repeat_it():
         for _ in outer.steps(range(1)):
             inner = inside()
     assert inner.at(1).is_exact
-
-
-def test_branches_of_two_optimizers_change_the_rate_of_each():
-    nb.seed(0)
-    parts = {"g": nb.Linear(8, 6), "d": nb.Linear(6, 4)}
-    optimizers = {"g": nb.SGD(1e-2), "d": nb.SGD(2e-2)}
-
-    @nb.jit
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m["d"](m["g"](x)), y))(parts)
-        for name, optimizer in optimizers.items():
-            optimizer.update(parts[name], grads[name])
-        return loss
-
-    branches, rates = [], []
-
-    def each(live, done):
-        if done == 17:
-            branches.extend(live.what_if(3, rates=(0.5, 3)))
-            rates.append([float(o.lr) for o in optimizers.values()])
-            live.take(1)
-        if done == 19:
-            rates.append([float(o.lr) for o in optimizers.values()])
-
-    _, losses = train(parts, optimizers, step, steps=20, each=each)
-    assert [branch.label for branch in branches] == ["x 0.5", "x 3"]
-    np.testing.assert_allclose(rates, [[0.01, 0.02], [0.03, 0.06]], rtol=1e-6)
-    slow, fast = (branch.curves["loss"].values.tolist() for branch in branches)
-    assert losses[17:20] == fast != slow
 
 
 def test_branches_end_with_the_epoch_and_say_so():
@@ -532,15 +442,6 @@ def test_the_first_value_that_is_not_finite_is_named():
     assert "NaN in the input: x[0, 0]" in repr(moment)
 
 
-def test_a_run_that_was_looked_at_lets_go_of_what_it_kept():
-    model, optimizer, step = make()
-    live, _ = train(model, optimizer, step, steps=8)
-    assert live.kept.nbytes > 0
-    from nbmodule.core.compiled.call_record import recording
-
-    assert recording.listener is None
-
-
 def test_what_is_kept_of_a_donated_run_with_large_batches_is_bounded_and_copied_no_more_often():
     model, optimizer, step = make(donate=True)
     batches = []
@@ -613,6 +514,7 @@ def test_batches_of_steps_that_stand_out_are_counted_and_bounded():
 def test_all_that_a_run_keeps_ends_with_it(donate):
     model, optimizer, step = make(donate)
     live, _ = train(model, optimizer, step, steps=24)
+    assert recording.listener is None
     moment = live.at(13)
     values = [value for s in live._keeper.tape.segments for value in s.values.values()]
     counted = sum(value.nbytes for value in {id(value): value for value in values}.values())
@@ -652,16 +554,6 @@ def test_steps_before_and_after_each_move_of_a_slider_are_repeated_bit_for_bit(c
     assert after == (float(np.asarray(optimizer.current_lr)), getattr(model.drop, "rate", None))
 
 
-def test_a_slider_that_is_moved_within_a_step_is_moved_there_again():
-    model, optimizer, step = make()
-    with quiet(model, optimizer, returns=None, keep_every=16) as live:
-        for x, y in live.steps(nb.batches((X, Y), 32), epochs=4):
-            if live.step in (5, 9):
-                live.controls.set("dropout rate", 0.1 * live.step)
-            live.log(loss=step(x, y))
-    assert all(live.at(number).is_exact for number in (4, 5, 6, 9, 16))
-
-
 def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
     rate, rates = [0.01], iter(np.linspace(0.01, 0.2, 40))
     model, optimizer, step = make(optimizer=nb.SGD(lambda: rate[0]))
@@ -678,10 +570,10 @@ def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
     assert float(optimizer.current_lr) == 0.5
 
 
-def test_a_repeated_step_of_several_models_has_the_gradients_of_all():
+def test_a_repeated_step_of_several_models_has_the_gradients_of_all_and_branches_their_rates():
     nb.seed(0)
     models = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
-    optimizers = {name: nb.SGD(0.1) for name in models}
+    optimizers = {"G": nb.SGD(0.1), "D": nb.SGD(0.2)}
 
     @nb.jit
     def step_d(x):
@@ -695,10 +587,15 @@ def test_a_repeated_step_of_several_models_has_the_gradients_of_all():
         optimizers["G"].update(models["G"], grads)
         return loss, grads
 
-    computed = []
+    computed, rates = [], []
     with quiet(models, optimizers) as live:
         for x in live.steps(X.reshape(4, 32, 8)):
             computed.append({"D": step_d(x)[1], "G": step_g(x)[1]})
+            if live.step == 3:
+                live.what_if(1, rates=(0.5, 3))
+                live.take(1)
+            rates.append([float(optimizer.lr) for optimizer in optimizers.values()])
+    np.testing.assert_allclose(rates, [[0.1, 0.2]] * 3 + [[0.3, 0.6]], rtol=1e-6)
     replay = live.at(3)
     assert {call.path for call in replay.calls} == set(models)
     assert sorted(replay.gradients) == ["D.bias", "D.weight", "G.bias", "G.weight"]

@@ -137,6 +137,25 @@ def an_evaluation():
     return model, optimizer, turn
 
 
+def an_average():
+    """A buffer that the loop writes after its last call, and that the next step reads."""
+    model, optimizer = Net(), nb.Adam(1e-2)
+    model.average = nb.Buffer(np.zeros(4, np.float32))
+
+    @nb.jit
+    def step(x, y):
+        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x) + m.average, y))(model)
+        optimizer.update(model, grads)
+        return loss
+
+    def turn(x, y, number):
+        loss = step(x, y)
+        model.average.value = 0.9 * model.average.value + 0.1 * model.layers[3].bias.value
+        return loss
+
+    return model, optimizer, turn
+
+
 def _replace(model, optimizer):
     model.layers[3] = nb.Linear(8, 4)
 
@@ -174,7 +193,7 @@ def _load(model, optimizer):
 CHANGED = (_replace, _append, _less_dropout, _hook, _reset, _freeze, _rate, _load)
 WRITTEN = (update_outside, scaled_outside, written_by_hand, returned_and_written)
 HABITS = {change.__name__[1:]: with_change(change) for change in CHANGED}
-HABITS |= {make.__name__: make for make in (*WRITTEN, one_buffer, an_evaluation)}
+HABITS |= {make.__name__: make for make in (*WRITTEN, one_buffer, an_evaluation, an_average)}
 
 
 def run(make, each=lambda live, number: None, *, given=True, **options):

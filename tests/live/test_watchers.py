@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,21 +17,21 @@ from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, MOST_SAMPLES, Sample, Strips
 
 
-def measured(variables, step=None):
-    """Sample until the functions are compiled; `step` changes the variables in between."""
-    watch = WeightWatch(lambda: variables)
-    deadline = time.monotonic() + 120
-    while watch._before is None:
-        watch.request(1)
+def until(look, seconds=120):
+    """Look until something is found, while functions are compiled in the background."""
+    deadline = time.monotonic() + seconds
+    while not (found := look()):
         assert time.monotonic() < deadline
         time.sleep(0.005)
-    if step is not None:
-        variables.update(step(variables))
-    samples = ()
-    while not samples:
-        samples = watch.take(2)
-        assert time.monotonic() < deadline
-    return {sample.quantity: sample for sample in samples}, watch
+    return found
+
+
+def measured(variables, step):
+    """The samples of one measurement over a step, which returns other variables."""
+    watch = WeightWatch(lambda: variables)
+    until(lambda: watch.request(1) or watch._before)
+    variables.update(step(variables))
+    return {sample.quantity: sample for sample in until(lambda: watch.take(2))}
 
 
 @pytest.fixture(scope="module")
@@ -41,107 +40,62 @@ def variables():
     shapes = {
         "head.weight": (7, 5),
         "head.bias": (5,),
-        "blocks.0.w": (7, 5),
+        "blocks.0.w": (90, 70),
         "blocks.1.w": (7, 5),
         "blocks.1.b": (5,),
     }
     made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-    made["blocks.0.w"][0, 0] = 0
-    made["blocks.1.w"][1, 2] = np.nan
-    made["blocks.1.w"][1, 3] = np.inf
+    made["blocks.0.w"][0, :7] = 0
     return made
 
 
-def test_the_statistics_of_a_submodule_are_those_of_all_its_arrays(variables):
-    samples, _ = measured({name: jnp.asarray(a) for name, a in variables.items()})
-    sample = samples["weight"]
-    assert sample.step == 2
-    assert sample.paths == ("head", "blocks", "blocks.0", "blocks.1")
-    for path, row in zip(sample.paths, sample.values, strict=True):
-        parts = [a.ravel() for name, a in variables.items() if name.startswith(f"{path}.")]
-        whole = np.concatenate(parts).astype(np.float64)
-        fine = whole[np.isfinite(whole)]
-        expected = [
-            fine.mean(),
-            fine.std(),
-            fine.min(),
-            fine.max(),
-            whole.size - fine.size,
-            (whole == 0).mean(),
-        ]
-        np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("on_host", [True, False])
+def test_statistics_and_updates_of_a_submodule_are_those_of_all_its_arrays(
+    variables, on_host, monkeypatch
+):
+    """At first on the host, before anything is compiled; later by compiled functions."""
+    if on_host:
+        monkeypatch.setattr("nbmodule.live.monitors.weights.compile_in_background", None)
+    else:
+        monkeypatch.setattr("nbmodule.live.monitors.weights._MOST_MEASURED", 0)
+    arrays = {name: jnp.asarray(a) for name, a in variables.items()}
+    arrays |= {"zero.w": jnp.ones((3, 3)), "half.w": jnp.ones(4, jnp.bfloat16)}
+    arrays |= {"still.w": jnp.ones(4), "count.n": jnp.ones(3, int), "none.w": jnp.ones((0, 3))}
+    arrays |= {"text.w": "x", "bad.w": jnp.array([jnp.nan, jnp.inf, 2.0, 1.0])}
+    still = arrays["still.w"]
 
+    def step(v):
+        floating = {n: a for n, a in v.items() if hasattr(a, "dtype") and "count" not in n}
+        new = {name: a * 1.5 + 0.1 for name, a in floating.items()}
+        return new | {"zero.w": v["zero.w"] * 0, "still.w": still}
 
-def test_the_update_is_the_norm_of_one_step_over_the_norm_of_the_weights(variables):
-    arrays = {name: jnp.asarray(a) for name, a in variables.items() if "blocks.1" not in name}
     before = dict(arrays)
-    samples, _ = measured(arrays, lambda v: {name: a * 1.5 + 0.1 for name, a in v.items()})
-    sample = samples["update"]
-    for path, ratio in zip(sample.paths, sample.values[:, 0], strict=True):
-        names = [name for name in arrays if name.startswith(f"{path}.")]
-        old = np.concatenate([np.ravel(before[n]) for n in names])
-        new = np.concatenate([np.ravel(arrays[n]) for n in names])
-        assert ratio == pytest.approx(np.linalg.norm(new - old) / np.linalg.norm(new), rel=1e-5)
-
-
-def test_a_part_that_the_step_did_not_write_has_no_update():
-    arrays = {"G.w": jnp.ones(4), "D.w": jnp.ones(4), "D.b": jnp.zeros(4)}
-    samples, _ = measured(arrays, lambda v: v | {"D.w": v["D.w"] * 2})
-    assert samples["update"].paths == ("G", "D")
-    np.testing.assert_allclose(samples["update"].values[:, 0], [np.nan, 0.5])
+    samples = measured(arrays, step)
+    weight, update = samples["weight"], samples["update"]
+    paths = ["head", "blocks", "blocks.0", "blocks.1", "zero", "half", "still", "bad"]
+    assert (weight.step, list(weight.paths), list(update.paths)) == (2, paths, paths)
+    for path, row, (ratio,) in zip(paths, weight.values, update.values, strict=True):
+        names = [n for n in arrays if n.startswith(f"{path}.")]
+        old, new = (
+            np.concatenate([np.ravel(x[n]) for n in names]).astype(np.float64)
+            for x in (before, arrays)
+        )
+        fine = new[np.isfinite(new)]
+        expected = [fine.mean(), fine.std(), fine.min(), fine.max(), new.size - fine.size]
+        np.testing.assert_allclose(row, [*expected, (new == 0).mean()], rtol=1e-4, atol=1e-6)
+        if path in ("zero", "still"):  # nothing to compare with, or not written
+            assert np.isnan(ratio)
+        elif path != "bad":
+            assert ratio == pytest.approx(np.linalg.norm(new - old) / np.linalg.norm(new), rel=1e-3)
 
 
 def test_donated_arrays_leave_the_weights_without_the_update():
-    arrays = {"a.w": jnp.ones(4)}
-
     def donated(v):
         new = {"a.w": v["a.w"] * 2}
         v["a.w"].delete()
         return new
 
-    watch = WeightWatch(lambda: arrays)
-    deadline = time.monotonic() + 120
-    samples = ()
-    while not samples:
-        watch.request(1)
-        if watch._before is not None:
-            arrays.update(donated(arrays))
-        samples = watch.take(2)
-        assert time.monotonic() < deadline
-    assert [s.quantity for s in samples] == ["weight"]
-
-
-def test_the_first_step_has_its_weights_and_update_before_anything_is_compiled(monkeypatch):
-    def never(*_, **__):
-        raise AssertionError("something is compiled")
-
-    monkeypatch.setattr("nbmodule.live.monitors.weights.compile_in_background", never)
-    rng = np.random.default_rng(0)
-    whole = {
-        "a.w": rng.normal(size=(90, 70)).astype(np.float32),
-        "b.w": rng.normal(3.0, 1e-3, size=(90, 70)).astype(np.float32),
-        "c.w": rng.normal(size=(4,)).astype(np.float32),
-    }
-    whole["a.w"][0, :7] = 0
-    whole["e.w"] = np.ones((3, 3), np.float32)
-    arrays = {name: jnp.asarray(x) for name, x in whole.items()}
-    arrays["d.w"] = jnp.asarray(whole["a.w"]).astype(jnp.bfloat16)
-    watch = WeightWatch(lambda: arrays)
-    watch.request(0)
-    arrays.update({name: x * (2 if name != "e.w" else 0) for name, x in arrays.items()})
-    weight, update = watch.take(1)
-    assert (weight.step, weight.paths, update.step) == (1, ("a", "b", "c", "e", "d"), 1)
-    # weights that are zero have no update to compare with
-    np.testing.assert_allclose(update.values[:, 0], [0.5, 0.5, 0.5, np.nan, 0.5], rtol=1e-6)
-    for row, name in enumerate(arrays):
-        x = np.asarray(arrays[name]).astype(np.float64)
-        expected = [x.mean(), x.std(), x.min(), x.max(), 0, (x == 0).mean()]
-        np.testing.assert_allclose(weight.values[row], expected, rtol=1e-4, atol=1e-6)
-    arrays = {"a.w": jnp.full((90, 70), 2.0).at[3, 4].set(jnp.nan).at[5].set(-jnp.inf)}
-    bad = WeightWatch(lambda: arrays)
-    bad.request(0)
-    (sample,) = bad.take(1)
-    assert sample.values[0].tolist() == [2, 0, 2, 2, 71, 0]
+    assert list(measured({"a.w": jnp.ones(4)}, donated)) == ["weight"]
 
 
 def test_a_model_that_is_too_large_for_the_host_or_built_in_its_first_step_does_no_harm(
@@ -150,33 +104,13 @@ def test_a_model_that_is_too_large_for_the_host_or_built_in_its_first_step_does_
     arrays = {}
     watch = WeightWatch(lambda: arrays)
     watch.request(0)
-    arrays["a.w"] = jnp.ones((3, 3))
+    arrays["a.w"] = jnp.ones((3, 11))
     assert [sample.quantity for sample in watch.take(1)] == ["weight"]
     monkeypatch.setattr("nbmodule.live.monitors.weights._MOST_MEASURED", 8)
     large = WeightWatch(lambda: arrays)
     large.request(0)
     assert large.take(1) == ()
     assert large.is_preparing or large._compiled
-
-
-def test_no_tracer_no_integer_and_no_empty_array_is_measured():
-    from nbmodule.live.monitors.weights import _measurable
-
-    arrays = {
-        "a": jnp.ones(3),
-        "count": jnp.ones(3, int),
-        "none": jnp.ones((0, 3)),
-        "host": np.ones(3, np.float32),
-        "text": "x",
-    }
-    assert list(_measurable(arrays)) == ["a", "host"]
-
-    @jax.jit
-    def inside(x):
-        assert _measurable({"x": x}) == {}
-        return x
-
-    inside(jnp.ones(3))
 
 
 def test_the_picture_is_the_largest_array_of_the_submodule_itself(variables):
@@ -427,20 +361,13 @@ def test_small_arrays_that_are_donated_while_they_are_measured_do_no_harm():
     watch = WeightWatch(lambda: arrays)
     watch.request(0)
     watch.take(1)  # the first is made on the host
-    deadline = time.monotonic() + 120
-    while watch._running is None:
-        watch.request(1)
-        if watch._before is not None:
-            old = dict(arrays)
-            arrays.update({name: a * 2 for name, a in arrays.items()})
-            watch._start(2, watch._before[1])
-            watch._before = None
-        assert time.monotonic() < deadline
+    until(lambda: watch.request(1) or watch._before)
+    old = dict(arrays)
+    arrays.update({name: a * 2 for name, a in arrays.items()})
+    watch._start(2, watch._before[1])
+    watch._before = None
     for array in (*old.values(), *arrays.values()):
         array.delete()
-    samples = ()
-    while not samples:
-        samples = watch.take(3)
-        assert time.monotonic() < deadline
+    samples = until(lambda: watch.take(3))
     assert [s.quantity for s in samples] == ["weight", "update"]
     np.testing.assert_allclose(samples[1].values, 0.5, rtol=1e-6)

@@ -170,12 +170,12 @@ class Sampling:
         contexts = [watcher.request(done) for watcher in self._run.watchers or ()]
         self._surround([context for context in contexts if context is not None])
 
-    def begin_step(self, step: int) -> None:
+    def begin_step(self, number: int) -> None:
         """Have the recorder record the step that begins now, if it is one of its steps."""
-        number = self._first_recorded + step
-        if self._recorder is not None and not number % self._recorder.every:
+        recorded = self._first_recorded + number
+        if self._recorder is not None and not recorded % self._recorder.every:
             others = [] if self._loop.around is None else self._around.contexts
-            self._surround([self._recorder.step(number), *others])
+            self._surround([self._recorder.step(recorded), *others])
 
     def _surround(self, contexts: list[Any]) -> None:
         """Have the next step run in these contexts."""

@@ -78,7 +78,7 @@ class Freezing:
     def __init__(self, variable: Variable) -> None:
         self.obj, self._is_frozen = variable, variable._frozen
 
-    def is_as(self, other: Freezing) -> bool:
+    def is_as(self, other: Any) -> bool:
         """Return True if the other has the same state."""
         return self._is_frozen == other._is_frozen
 

@@ -438,9 +438,8 @@ class Tape:
             self._meet(())
             self._note_settings()
             for key, setting in self._settings.items():
-                previous: Any = before.get(key)
-                is_known = previous is not None and previous.obj is setting.obj
-                if is_known and previous.is_as(setting):
+                previous = before.get(key)
+                if previous and previous.obj is setting.obj and previous.is_as(setting):
                     self._settings[key] = previous  # one of two equal ones is enough
                 else:
                     changes.append(setting)
