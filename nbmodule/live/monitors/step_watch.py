@@ -193,11 +193,12 @@ class ReturnsWatcher:
 
     def _compile(self, watched: Any, args: Any, kwargs: Any) -> None:
         """Trace the watched form here, and compile it in the background."""
-        with self._tracker(self._new_steps()):
+        with untracked(), self._tracker(self._new_steps()):  # the one of the step goes on after it
             lowered = watched.lower(*args, **kwargs)
+            signature = _signature_of(watched, args, kwargs)
         self.about = _COMPILING
         # JAX keeps the executable, and the next call of the function finds it
-        self._compiled[_signature_of(watched, args, kwargs)] = compile_in_background(
+        self._compiled[signature] = compile_in_background(
             lambda: lowered, lambda lowered: bool(lowered.compile())
         )
 
