@@ -109,15 +109,12 @@ def nonfinite_loss(evidence: Evidence) -> Iterator[RuleVerdict]:
     that is too large, log or division of zero, NaN in the data.
     """
     for curve in evidence.curves.values():
-        bad = np.flatnonzero(~np.isfinite(curve.values))
-        if not len(bad):
-            continue
-        word = "NaN" if np.isnan(curve.values[bad[0]]) else "Inf"
-        step = int(curve.steps[bad[0]])
-        text = f"{word} in {curve.name} from step {format_count(step)}"
-        before = curve.values[: bad[0]]
-        fixes = [*go_back(int(curve.steps[before.argmin()])), *scale_rate(0.1)] if bad[0] else []
-        yield found(text, "wrong", step=step, evidence=_picture(curve), fixes=fixes)
+        for bad in np.flatnonzero(~np.isfinite(curve.values))[:1]:
+            word, step = "NaN" if np.isnan(curve.values[bad]) else "Inf", int(curve.steps[bad])
+            text = f"{word} in {curve.name} from step {format_count(step)}"
+            best = curve.values[:bad].argmin() if bad else 0
+            fixes = [*go_back(int(curve.steps[best])), *scale_rate(0.1)] if bad else []
+            yield found(text, "wrong", step=step, evidence=_picture(curve), fixes=fixes)
 
 
 @of_loss("rate-too-high", least=0)
@@ -171,11 +168,10 @@ def _is_low(evidence: Evidence, level: float) -> bool:
     """Return True if a loss is already far below that of the best constant answer."""
     if evidence.classes:
         return level < 0.5 * math.log(evidence.classes)
-    last = evidence.last
-    targets = next(iter(last.batch.targets.values()), None) if last else None
-    if targets is None or targets.dtype.kind not in "fiub":
+    targets = [t for s in evidence.snapshots[-1:] for t in s.batch.targets.values()]
+    if not targets or targets[0].dtype.kind not in "fiub":
         return True  # without targets there is no baseline, so the curve alone accuses nobody
-    return level < 0.5 * float(np.var(targets.astype(np.float64)))
+    return level < 0.5 * float(np.var(targets[0].astype(np.float64)))
 
 
 @rule("chance-accuracy", category="curve", needs=("curve", "batch"))

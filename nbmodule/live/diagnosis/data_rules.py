@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import count_noun, format_count
-from nbmodule.live.diagnosis.evidence import Evidence, Snapshot
+from nbmodule.live.diagnosis.evidence import NOTHING, Evidence, Snapshot
 from nbmodule.live.diagnosis.rule import (
     Fix,
     RuleVerdict,
@@ -38,7 +38,7 @@ def _is_float(array: NDArray[Any]) -> bool:
     return array.dtype.kind == "f"
 
 
-def _columns(array: NDArray[Any]) -> NDArray[np.floating] | None:
+def _table(array: NDArray[Any]) -> NDArray[np.floating] | None:
     """The array as a table of rows by columns; None for images, sequences, single numbers, and a
     table that is not finite.
     """
@@ -46,6 +46,12 @@ def _columns(array: NDArray[Any]) -> NDArray[np.floating] | None:
         return None
     table = array.astype(np.float64)
     return table if np.isfinite(table).all() else None
+
+
+def _tables(evidence: Evidence) -> dict[str, NDArray[np.floating]]:
+    """The inputs of the first batch that are tables."""
+    tables = {name: _table(array) for name, array in evidence.batch.inputs.items()}
+    return {name: table for name, table in tables.items() if table is not None}
 
 
 def _far_from_one(
@@ -92,12 +98,10 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
         for snapshot in evidence.snapshots
         for side, part in (("input", snapshot.batch.inputs), ("target", snapshot.batch.targets))
         for name, array in part.items()
-        if _is_float(array)
+        if _is_float(array) and not np.isfinite(array).all()
     ]
-    for step, side, name, values in received:
+    for step, side, name, values in received[:1]:
         bad = np.argwhere(~np.isfinite(values))
-        if not len(bad):
-            continue
         word = "NaN" if np.isnan(values[tuple(bad[0])]) else "Inf"
         at, rows = ", ".join(map(str, bad[0])), len(np.unique(bad[:, :1]))
         text = f"{word} in the {side}: {name}[{at}], in {rows} of {len(values)} rows"
@@ -105,8 +109,7 @@ def nonfinite_data(evidence: Evidence) -> Iterator[RuleVerdict]:
         picture = histogram_of(f"finite values of {name}", values)
         fixes = [Fix(f"replace it: {code}", f"{name} = {code}")]
         yield found(text, "wrong", step=step, evidence=picture, fixes=fixes)
-        return
-    if evidence.input_fault is not None:
+    if evidence.input_fault is not None and not received:
         step, fault = evidence.input_fault
         yield found(f"{fault} at step {format_count(step)}", "wrong", step=step)
 
@@ -116,7 +119,7 @@ def input_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     """Inputs are far from mean 0 and deviation 1, which initializers and learning rates assume.
     Standardize them, or divide images by 255.
     """
-    far = _far_from_one(evidence.snapshots[0].batch.inputs, LARGE_INPUT)
+    far = _far_from_one(evidence.batch.inputs, LARGE_INPUT)
     if far is None:
         return
     name, values, text = far
@@ -133,9 +136,8 @@ def column_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     """One column is a thousand times as large as the others and dominates every sum. Standardize
     each column by itself.
     """
-    for name, array in evidence.snapshots[0].batch.inputs.items():
-        table = _columns(array) if _is_float(array) else None
-        if table is None or not table.any():
+    for name, table in _tables(evidence).items():
+        if not _is_float(evidence.batch.inputs[name]) or not table.any():
             continue
         spread = table.std(axis=0) + np.abs(table.mean(axis=0))
         worst, usual = int(np.argmax(spread)), np.median(spread[spread > 0])
@@ -151,10 +153,7 @@ def constant_column(evidence: Evidence) -> Iterator[RuleVerdict]:
     """A column has one value in every row, or equals another column, so it tells nothing. Columns
     of zeros are not reported: the margins of images are such.
     """
-    for name, array in evidence.snapshots[0].batch.inputs.items():
-        table = _columns(array)
-        if table is None:
-            continue
+    for name, table in _tables(evidence).items():
         same = (table == table[0]).all(axis=0)
         constant = np.flatnonzero(same & (table[0] != 0) & (table[0] != 1))
         varying = np.flatnonzero(~same)
@@ -163,7 +162,7 @@ def constant_column(evidence: Evidence) -> Iterator[RuleVerdict]:
             text = f"column {at} of {name} is {short(table[0, at])} in every row"
             picture = {"deviation of each column": table.std(axis=0)[:100].tolist()}
             yield found(text, "note", evidence=picture)
-        elif len(varying) < 64 and array.dtype.kind == "f":
+        elif len(varying) < 64 and _is_float(evidence.batch.inputs[name]):
             first = np.unique(table[:, varying], axis=1, return_index=True)[1]
             for repeated in np.delete(varying, first)[:1]:
                 yield found(f"column {repeated} of {name} repeats another column", "note")
@@ -174,8 +173,7 @@ def duplicate_rows(evidence: Evidence) -> Iterator[RuleVerdict]:
     """Many rows of a batch are the same, so the batch is smaller than it looks. Usual causes: a
     data set joined to itself, sampling with replacement from few rows, oversampling.
     """
-    snapshot = evidence.snapshots[0]
-    for name, array in snapshot.batch.inputs.items():
+    for name, array in evidence.batch.inputs.items():
         if array.ndim < 2 or len(array) < LEAST_ROWS or not _is_float(array):
             continue  # rows of whole numbers, such as categories, repeat by chance
         rows = array.reshape(len(array), -1)
@@ -185,8 +183,7 @@ def duplicate_rows(evidence: Evidence) -> Iterator[RuleVerdict]:
         if 2 <= distinct <= (1 - REPEATED) * len(rows) and choices >= 10 * len(rows):
             text = f"{len(rows) - distinct} of {len(rows)} rows of {name} repeat another row"
             fix = Fix("drop repeated rows", f"np.unique({name}, axis=0)")
-            yield found(text, step=snapshot.step, fixes=[fix])
-            return
+            yield found(text, step=evidence.snapshots[0].step, fixes=[fix])
 
 
 @rule("class-imbalance", needs=("batch",), category="data")
@@ -222,21 +219,18 @@ def missing_class(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 @of_snapshot("labels-out-of-range", needs=("batch",), category="data")
-def labels_out_of_range(snapshot: Snapshot) -> RuleVerdict | None:
+def labels_out_of_range(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """A label names no output of the model; JAX does not raise there, and the loss becomes NaN or
     wrong. Labels run from 0 to classes - 1.
     """
     labels, classes = snapshot.labels, snapshot.classes
-    if labels is None or not classes or not labels.size:
-        return None
-    low, high = int(labels.min()), int(labels.max())
-    if low >= 0 and high < classes:
-        return None
+    if not classes or (labels.min() >= 0 and labels.max() < classes):
+        return
     allowed = f"the model has {classes} outputs: 0 to {classes - 1} are allowed"
-    text = f"labels run from {low} to {high}, and {allowed}"
-    is_from_one = low == 1 and high == classes
+    text = f"labels run from {labels.min()} to {labels.max()}, and {allowed}"
+    is_from_one = labels.min() == 1 and labels.max() == classes
     fixes = [Fix("labels - 1", "labels = labels - 1")] if is_from_one else []
-    return found(text, "wrong", evidence=histogram_of("labels", labels), fixes=fixes)
+    yield found(text, "wrong", evidence=histogram_of("labels", labels), fixes=fixes)
 
 
 @rule("sorted-batches", needs=("batch",), category="data")
@@ -282,7 +276,7 @@ def target_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
     """Targets are thousands of times larger than what a new model returns, so gradients are as
     large. Standardize the targets and scale predictions back.
     """
-    far = _far_from_one(evidence.snapshots[0].batch.targets, LARGE_TARGET)
+    far = _far_from_one(evidence.batch.targets, LARGE_TARGET)
     if far is not None:
         name, values, text = far
         picture = histogram_of(name, values)
@@ -295,32 +289,26 @@ def target_among_inputs(evidence: Evidence) -> Iterator[RuleVerdict]:
     noise, so the model only has to copy it. Drop those columns, if the target is not known when
     the model is used.
     """
-    batch = evidence.snapshots[0].batch
-    tables = [(name, _columns(array)) for name, array in batch.inputs.items()]
-    targets = [(name, _single_column(array)) for name, array in batch.targets.items()]
-    for (target, flat), (name, table) in itertools.product(targets, tables):
-        if flat is None or table is None or len(table) != len(flat):
-            continue
-        columns = _columns_that_make(table, flat)
+    targets = {name: _single_column(array) for name, array in evidence.batch.targets.items()}
+    pairs = itertools.product(targets.items(), _tables(evidence).items())
+    for (target, flat), (name, table) in pairs:
+        columns = _columns_that_make(table, flat) if len(table) == len(flat) else []
+        listed = " and ".join(map(str, columns))
         if len(columns) == 1:
-            at = columns[0]
-            fix = Fix(f"drop column {at}", f"{name} = np.delete({name}, {at}, axis=1)")
-            yield found(f"column {at} of {name} is the target {target}", "wrong", fixes=[fix])
-            return
-        if columns:
-            listed = " and ".join(map(str, columns))
+            fix = Fix(f"drop column {listed}", f"{name} = np.delete({name}, {listed}, axis=1)")
+            yield found(f"column {listed} of {name} is the target {target}", "wrong", fixes=[fix])
+        elif columns:
             yield found(f"the target {target} is a sum of columns {listed} of {name}", "note")
-            return
 
 
-def _single_column(target: NDArray[Any]) -> NDArray[np.floating] | None:
-    """The target as numbers of mean 0 and deviation 1; None for another kind of target."""
+def _single_column(target: NDArray[Any]) -> NDArray[np.floating]:
+    """The target as numbers of mean 0 and deviation 1; empty for another kind of target."""
     flat = target[:, 0] if target.ndim == 2 and target.shape[1] == 1 else target
     if flat.ndim != 1 or len(flat) < LEAST_ROWS or flat.dtype.kind not in "fiub":
-        return None
+        return NOTHING
     wide = flat.astype(np.float64)
     is_usable = np.isfinite(wide).all() and wide.std() > 0
-    return (wide - wide.mean()) / wide.std() if is_usable else None
+    return (wide - wide.mean()) / wide.std() if is_usable else NOTHING
 
 
 def _columns_that_make(table: NDArray[np.floating], target: NDArray[np.floating]) -> list[int]:

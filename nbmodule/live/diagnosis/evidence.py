@@ -20,6 +20,8 @@ from nbmodule.base.format import group_of, is_better_when_higher
 from nbmodule.base.kinds import is_real
 
 Array = NDArray[Any]
+NOTHING: Array = np.zeros(0)
+"""Stands for an array that was not recorded."""
 
 _LOSS = re.compile(r"loss|nll|elbo|energy|error|mse|mae|xent|cross_entropy", re.I)
 _ADVERSARIAL = re.compile(
@@ -76,18 +78,18 @@ class CallEvidence:
     Attributes:
         path: Dotted name, empty for the model.
         class_name: Class of the module.
-        inputs: First array argument, at most `ROWS` rows.
+        inputs: First array argument, of a large one the first rows; empty if there is none.
         returns: First array of the return, likewise.
-        gradient: Gradient of the loss by that return, None where it was not recorded.
+        gradient: Gradient of the loss by that return, likewise.
         trainable: Number of trainable elements that the module itself holds.
         training: The module's mode.
     """
 
     path: str
     class_name: str
-    inputs: Array | None
-    returns: Array | None
-    gradient: Array | None
+    inputs: Array
+    returns: Array
+    gradient: Array
     trainable: int
     training: bool
 
@@ -146,9 +148,9 @@ class Snapshot:
     sees_targets: bool | None = None
 
     @property
-    def returns(self) -> Array | None:
-        """The return of the model; None if the step did not call it."""
-        return self.root.returns if self.root else None
+    def returns(self) -> Array:
+        """The return of the model; empty if the step did not call it."""
+        return self.root.returns if self.root else NOTHING
 
     @property
     def matrices(self) -> list[VariableEvidence]:
@@ -162,22 +164,19 @@ class Snapshot:
         return float(np.median(ratios)) if ratios else math.nan
 
     @property
-    def labels(self) -> Array | None:
-        """Class labels: whole numbers among the targets, one for each row of the return."""
+    def labels(self) -> Array:
+        """Class labels: whole numbers among the targets, one for each row of the return; empty if
+        there are none.
+        """
+        rows = self.returns.shape[:-1]
         whole = (t for t in self.batch.targets.values() if t.dtype.kind in "iu")
-        return next(filter(self._fits, whole), None)
-
-    def _fits(self, target: Array) -> bool:
-        x = self.returns
-        return x is None or x.ndim < 2 or target.shape == x.shape[:-1]
+        return next((t for t in whole if not rows or t.shape == rows), NOTHING)
 
     @property
     def classes(self) -> int:
         """Number of classes if the step is a classification of labels, else 0."""
         x = self.returns
-        if self.labels is None or x is None or x.ndim < 2 or x.shape[-1] < 2:
-            return 0
-        return int(x.shape[-1])
+        return x.shape[-1] if self.labels.size and x.ndim > 1 and x.shape[-1] > 1 else 0
 
 
 @dataclass(frozen=True)
@@ -206,8 +205,9 @@ class Evidence:
     new_shapes: Sequence[tuple[int, str]] = ()
 
     @property
-    def last(self) -> Snapshot | None:
-        return self.snapshots[-1] if self.snapshots else None
+    def batch(self) -> Batch:
+        """The first batch that was observed."""
+        return self.snapshots[0].batch
 
     @property
     def loss(self) -> LoggedCurve | None:

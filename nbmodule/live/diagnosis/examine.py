@@ -35,6 +35,7 @@ from nbmodule.errors import ArgumentError
 from nbmodule.live.diagnosis.evidence import (
     DROPS,
     NORMALIZES_BATCH,
+    NOTHING,
     Batch,
     CallEvidence,
     Evidence,
@@ -93,7 +94,7 @@ def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
     snapshot = Snapshot(
         number,
         _loss_of(result),
-        _batch(dict(_named_arrays(call)), root),
+        _batch(dict(_named_arrays(call)), root.inputs if root else NOTHING),
         root,
         tuple(_call_evidence(each, modules[each.path]) for each in leaves),
         tuple(
@@ -114,21 +115,22 @@ def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
 
 
 # -- arrays on the host ----------------------------------------------------------------------------
-def _rows(x: Any) -> Array | None:
-    """An array on the host; of a large one its first rows."""
+def _rows(x: Any) -> Array:
+    """Return an array on the host; of a large one its first rows, of another kind of value
+    nothing.
+    """
     if not hasattr(x, "dtype") or not hasattr(x, "shape"):
-        return None
+        return NOTHING
     if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.size:
-        return None
+        return NOTHING
     if x.size > MOST_ELEMENTS and x.ndim:
         x = x[: max(1, MOST_ELEMENTS // max(x.size // x.shape[0], 1))]
     host = np.asarray(x)
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
 
 
-def _first(tree: object) -> Array | None:
-    rows = (_rows(leaf) for leaf in jax.tree.leaves(tree))
-    return next((each for each in rows if each is not None), None)
+def _first(tree: object) -> Array:
+    return next((rows for rows in map(_rows, jax.tree.leaves(tree)) if rows.size), NOTHING)
 
 
 def _size(x: Array) -> float:
@@ -185,21 +187,16 @@ def _modes(modules: Mapping[str, Any]) -> dict[str, bool]:
 
 
 # -- what the step received ------------------------------------------------------------------------
-def _batch(arrays: dict[str, Array], root: CallEvidence | None) -> Batch:
+def _batch(arrays: dict[str, Array], fed: Array) -> Batch:
     """Tell inputs and targets apart: inputs are what the model received, targets have as many
     rows.
     """
-    fed = root.inputs if root else None
-    inputs = {name: x for name, x in arrays.items() if fed is not None and _same(x, fed)}
-    is_transformed = False
-    if fed is not None and not inputs:
-        is_transformed, inputs = True, {"x": fed}
-    rows = len(fed) if fed is not None and fed.ndim else None
-    targets = {
-        name: x
-        for name, x in arrays.items()
-        if name not in inputs and x.ndim and (rows is None or len(x) == rows)
-    }
+    inputs = {name: x for name, x in arrays.items() if fed.size and _same(x, fed)}
+    is_transformed = fed.size > 0 and not inputs
+    inputs = {"x": fed} if is_transformed else inputs
+    others = {name: x for name, x in arrays.items() if name not in inputs and x.ndim}
+    has_rows = fed.size and fed.ndim
+    targets = {name: x for name, x in others.items() if not has_rows or len(x) == len(fed)}
     if is_transformed and "x" not in arrays and len(targets) > 1:
         raw = next(iter(targets))  # the argument that becomes the model's input
         inputs[raw] = targets.pop(raw)
@@ -218,8 +215,8 @@ def _named_arrays(call: StepCall) -> Iterator[tuple[str, Array]]:
         if is_stateful(arg) or is_module(arg):
             continue
         for path, leaf in jax.tree_util.tree_leaves_with_path(arg):
-            host = None if is_stateful(leaf) else _rows(leaf)
-            if host is not None:
+            host = NOTHING if is_stateful(leaf) else _rows(leaf)
+            if host.size:
                 yield name + jax.tree_util.keystr(path), host
 
 
@@ -234,8 +231,8 @@ def _with_perturbed(model: CoreModule, call: Call, snapshot: Snapshot) -> Snapsh
     """Note whether the return for one row depends on another row, and for a position on a later
     one.
     """
-    given, y, labels = call.inputs or (), snapshot.returns, snapshot.labels
-    if y is None or len(given) != 1 or not hasattr(given[0], "shape") or call.keywords:
+    given, y = call.inputs or (), snapshot.returns
+    if len(given) != 1 or not hasattr(given[0], "shape") or call.keywords:
         return snapshot
     x = np.asarray(given[0])
     is_small = x.ndim >= 2 and len(x) >= 4 and len(x) * y.size <= MOST_ELEMENTS * 8
@@ -250,7 +247,7 @@ def _with_perturbed(model: CoreModule, call: Call, snapshot: Snapshot) -> Snapsh
         other = x.copy()
         other[0] = x[-1] if x.dtype.kind in "iub" else x[-1] * 0.5 + 0.25
         mixes = _differs(model, other, y, np.s_[1:])
-    if _is_next_token(x, y, labels):
+    if _is_next_token(x, y, snapshot.labels):
         other = x.copy()
         other[:, -1] = np.roll(x[:, -1], 1)
         if np.array_equal(other, x):
@@ -259,18 +256,18 @@ def _with_perturbed(model: CoreModule, call: Call, snapshot: Snapshot) -> Snapsh
     return replace(snapshot, mixes_rows=mixes, sees_targets=sees)
 
 
-def _is_next_token(x: Array, y: Array, labels: Array | None) -> bool:
+def _is_next_token(x: Array, y: Array, labels: Array) -> bool:
     """Return True if the labels are the input shifted by one position."""
-    if labels is None or labels.shape != x.shape or x.dtype.kind not in "iu":
+    if labels.shape != x.shape or x.ndim != 2 or x.dtype.kind not in "iu":
         return False
-    is_sequence = x.ndim == 2 and x.shape[1] >= 4 and y.ndim == 3
+    is_sequence = x.shape[1] >= 4 and y.ndim == 3
     return is_sequence and float((labels[:, :-1] == x[:, 1:]).mean()) >= 0.99
 
 
 def _differs(model: CoreModule, x: Array, y: Array, part: Any) -> bool | None:
     """Return True if the model returns something else than `y` for `x`, in a part of it."""
     changed = framed(lambda frame: _first(model(jax.numpy.asarray(x))))
-    if changed is None or changed.shape != y.shape:
+    if changed.shape != y.shape:
         return None
     return not np.allclose(changed[part], y[part], rtol=1e-3, atol=1e-5, equal_nan=True)
 
@@ -298,28 +295,25 @@ class Examiner:
         """Why a step could not be observed; empty if each could."""
         self._first: float | None = None
         """When the first call began."""
-        self._seconds: float | None = None
+        self._seconds = 0.0
         """Duration of the last observation; before there is one, of the first step."""
         self._spent = 0.0
 
     def observe(self, call: StepCall, number: int) -> None:
         """Observe a call that is about to be made, if it is time; never raise."""
-        if self.error:
-            return
         begun = time.perf_counter()
         if self._first is None:
             self._first = begun  # this step compiles: its time is that of an observation
-            return
-        if self._seconds is None:
-            self._seconds = begun - self._first
-        if self.is_due(number):
+        elif not self.error:
+            self._seconds = self._seconds or begun - self._first
             allowed = SHARE * (begun - self._first)
-            if self._seconds > AT_ONCE and self._spent + self._seconds > allowed:
-                return
-            self.see_step(call, number)
-            self._seconds = time.perf_counter() - begun
-            self._spent += self._seconds
-        self.see_batch(call)
+            if self.is_due(number):
+                if self._seconds > AT_ONCE and self._spent + self._seconds > allowed:
+                    return
+                self.see_step(call, number)
+                self._seconds = time.perf_counter() - begun
+                self._spent += self._seconds
+            self.see_batch(call)
 
     def is_due(self, number: int) -> bool:
         """Return True if step `number` is to be observed: the first one, then each time it has
@@ -358,9 +352,8 @@ class Examiner:
 def _digest(batch: object) -> int:
     """Return a digest of the arrays of a batch, of a large one of a sample."""
     digest = 0
-    for leaf in jax.tree.leaves(batch):
-        host = _rows(leaf)
-        if host is not None:
+    for host in map(_rows, jax.tree.leaves(batch)):
+        if host.size:
             sample = host.reshape(-1)[:: max(1, host.size // 4096)]
             digest = zlib.crc32(sample.tobytes(), zlib.crc32(str(host.shape).encode(), digest))
     return digest
@@ -407,8 +400,7 @@ def check_setup(
 
     snapshot = examine(functools.partial(step, batch, targets), model, 0)
     snapshot = replace(snapshot, logits=_takes_logits(loss, snapshot) if loss else None)
-    labels = (snapshot.labels,) if snapshot.labels is not None else ()
-    return judge(Evidence(snapshots=(snapshot,), labels=labels))
+    return judge(Evidence(snapshots=(snapshot,), labels=(snapshot.labels,)))
 
 
 def _takes_logits(loss: Callable[..., Any], snapshot: Snapshot) -> bool | None:
@@ -418,10 +410,8 @@ def _takes_logits(loss: Callable[..., Any], snapshot: Snapshot) -> bool | None:
     probabilities does. The sigmoid of a logit -2 with target 1 gives log(1 + e^2).
     """
     returns = snapshot.returns
-    target = next(iter(snapshot.batch.targets.values()), None)
-    if returns is None or target is None:
-        return None
     with contextlib.suppress(Exception):  # a loss of another kind tells nothing
+        target = next(iter(snapshot.batch.targets.values()))
         if snapshot.classes:
             plain, moved = float(loss(returns, target)), float(loss(returns + 3, target))
             return abs(plain - moved) < 1e-3 * max(abs(plain), 1e-3)

@@ -19,12 +19,14 @@ from nbmodule.live.diagnosis.rule import (
     RuleVerdict,
     found,
     histogram_of,
+    of_snapshot,
     rule,
     scale_rate,
     short,
 )
 
 Array = NDArray[Any]
+FIRST, LAST = slice(1), slice(-1, None)
 
 GRADIENT_RATIO = 1e-3
 """First over last layer, across at least four layers; LeCun-scaled tanh networks keep 0.5 to 1 of
@@ -47,42 +49,35 @@ def nonfinite_return(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     # Once the inputs of a step were not finite, the weights are not finite either.
     end = math.inf if evidence.input_fault is None else evidence.input_fault[0]
-    calls = ((s, call) for s in evidence.snapshots if s.step < end for call in s.calls)
-    for snapshot, call in calls:
-        if not _is_spoiled(call.returns) or (
-            call.inputs is not None and _has_nonfinite(call.inputs)
-        ):
-            continue
-        own = [v.path.rpartition(".") for v in snapshot.variables if not math.isfinite(v.norm)]
-        names = [name for path, _, name in own if path == call.path]
-        cause = f": its {names[0]} is not finite" if names else ""
-        text = f"not finite first in {call.name}{cause}"
-        yield found(text, "wrong", call.path, step=snapshot.step)
-        return
+    for snapshot, call in ((s, c) for s in evidence.snapshots if s.step < end for c in s.calls):
+        # -Inf alone stands in a mask before a softmax
+        if _is_spoiled(call.returns) and not len(_nonfinite(call.inputs)):
+            own = [v.path.rpartition(".") for v in snapshot.variables if not math.isfinite(v.norm)]
+            names = [name for path, _, name in own if path == call.path]
+            cause = f": its {names[0]} is not finite" if names else ""
+            text = f"not finite first in {call.name}{cause}"
+            yield found(text, "wrong", call.path, step=snapshot.step)
+            return
 
 
-def _has_nonfinite(x: Array) -> bool:
-    return x.dtype.kind in "fc" and not np.isfinite(x).all()
+def _nonfinite(x: Array) -> Array:
+    return x[~np.isfinite(x)] if x.dtype.kind in "fc" else x.ravel()[:0]
 
 
-def _is_spoiled(x: Array | None) -> bool:
-    """Return True if values are not finite, and not -Inf alone, as in a mask before a softmax."""
-    if x is None or not _has_nonfinite(x):
-        return False
-    bad = x[~np.isfinite(x)]
-    return not np.isneginf(bad).all() or len(bad) == x.size
+def _is_spoiled(x: Array) -> bool:
+    """Return True if values are not finite, and not only some of them -Inf."""
+    bad = _nonfinite(x)
+    return len(bad) > 0 and (len(bad) == x.size or not np.isneginf(bad).all())
 
 
 # -- along the depth --
-def _norm(x: Array | None) -> float:
-    return math.nan if x is None else float(np.sqrt(np.mean(np.square(x.astype(np.float64)))))
+def _norms(arrays: list[Array]) -> list[float]:
+    return [float(np.sqrt(np.mean(np.square(x.astype(np.float64))))) for x in arrays]
 
 
 def _chain(snapshot: Snapshot) -> list[CallEvidence]:
     """Calls of layers that hold trainable parameters, in the order of calling."""
-    return [
-        c for c in snapshot.calls if c.trainable and c.returns is not None and c.returns.ndim > 1
-    ]
+    return [c for c in snapshot.calls if c.trainable and c.returns.ndim > 1]
 
 
 def _is_steep(ratio: float, layers: int, least: float) -> bool:
@@ -92,27 +87,27 @@ def _is_steep(ratio: float, layers: int, least: float) -> bool:
     return ratio > least and ratio ** (1 / (layers - 1)) > A_LAYER
 
 
-def _gradients_of(evidence: Evidence) -> tuple[int, list[CallEvidence], list[float], float]:
-    """Return the newest step with gradients of at least four layers, these layers, the sizes of
-    their gradients, and the first over the larger of the last two; NaN where there is no such step.
-    """
-    for snapshot in reversed(evidence.snapshots):
-        chain = [c for c in _chain(snapshot) if c.gradient is not None]
-        sizes = [_norm(c.gradient) for c in chain]
-        if len(sizes) >= 4 and all(map(math.isfinite, sizes)) and max(sizes[-2:]) > 0:
-            return snapshot.step, chain, sizes, sizes[0] / max(sizes[-2:])
-    return 0, [], [], math.nan
-
-
-def _gradient_verdict(
-    step: int, chain: list[CallEvidence], sizes: list[float], verb: str, factor: str
-) -> RuleVerdict:
-    text = f"the gradient {verb} toward {chain[0].name}: it is {factor} that at {chain[-1].name}"
-    return found(text, path=chain[0].path, step=step, evidence=_logs("gradient", sizes))
-
-
 def _logs(name: str, sizes: list[float]) -> dict[str, list[float]]:
     return {f"{name} by layer": [math.log10(max(size, 1e-38)) for size in sizes]}
+
+
+def _gradients(evidence: Evidence, verb: str, sign: int) -> Iterator[RuleVerdict]:
+    """Yield a verdict if the gradient shrinks (`sign` -1) or grows (1) toward the first layer, in
+    the newest step with gradients of at least four layers.
+    """
+    for snapshot in reversed(evidence.snapshots):
+        chain = [c for c in _chain(snapshot) if c.gradient.size]
+        sizes = _norms([c.gradient for c in chain])
+        if len(sizes) < 4 or not all(map(math.isfinite, sizes)) or max(sizes[-2:]) <= 0:
+            continue
+        ratio = sizes[0] / max(sizes[-2:])
+        if _is_steep((ratio or 1e-38) ** sign, len(sizes), 1 / GRADIENT_RATIO):
+            factor = f"1/{short(1 / ratio)} of" if 0 < ratio < 1 else f"{short(ratio)} times"
+            first, last = chain[0], chain[-1]
+            text = f"the gradient {verb} toward {first.name}: it is {factor} that at {last.name}"
+            picture = _logs("gradient", sizes)
+            yield found(text, path=first.path, step=snapshot.step, evidence=picture)
+        return
 
 
 @rule("vanishing-gradient", needs=("calls",), category="inside")
@@ -120,10 +115,7 @@ def vanishing_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     """The gradient shrinks on its way back to the first layers, which therefore hardly learn. Usual
     causes: saturating activations, small initial weights, many layers without residual connections.
     """
-    step, chain, sizes, ratio = _gradients_of(evidence)
-    if _is_steep(1 / (ratio or 1e-38), len(sizes), 1 / GRADIENT_RATIO):
-        factor = f"1/{short(1 / ratio)}" if ratio else "0"
-        yield _gradient_verdict(step, chain, sizes, "vanishes", f"{factor} of")
+    return _gradients(evidence, "vanishes", -1)
 
 
 @rule("exploding-gradient", needs=("calls",), category="inside")
@@ -132,19 +124,16 @@ def exploding_gradient(evidence: Evidence) -> Iterator[RuleVerdict]:
     large. Usual causes: large initial weights, long recurrences. Clip the gradient, or use
     normalization or an initializer that fits the activation.
     """
-    step, chain, sizes, ratio = _gradients_of(evidence)
-    if _is_steep(ratio, len(sizes), 1 / GRADIENT_RATIO):
-        yield _gradient_verdict(step, chain, sizes, "explodes", f"{short(ratio)} times")
+    return _gradients(evidence, "explodes", 1)
 
 
-@rule("return-scale", needs=("calls",), category="inside")
-def return_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
+@of_snapshot("return-scale", category="inside", steps=FIRST)
+def return_scale(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """Returns grow or shrink from layer to layer by a large factor. Use an initializer that fits
     the activation (`nb.KaimingNormal` for ReLU, `nb.GlorotNormal` for tanh) or normalization.
     """
-    snapshot = evidence.snapshots[0]
     chain = [c for c in _chain(snapshot) if np.any(c.returns)]
-    sizes = [_norm(c.returns) for c in chain]
+    sizes = _norms([c.returns for c in chain])
     if len(sizes) < 4 or not all(0 < size < math.inf for size in sizes):
         return
     ratio = max(sizes[-1] / sizes[0], sizes[0] / sizes[-1])
@@ -152,8 +141,7 @@ def return_scale(evidence: Evidence) -> Iterator[RuleVerdict]:
         word = "grow" if sizes[-1] > sizes[0] else "shrink"
         ends = f"from {chain[0].name} to {chain[-1].name}"
         text = f"returns {word} with depth, {short(ratio)} times {ends}"
-        picture = _logs("returns", sizes)
-        yield found(text, path=chain[-1].path, step=snapshot.step, evidence=picture)
+        yield found(text, path=chain[-1].path, evidence=_logs("returns", sizes))
 
 
 # -- units --
@@ -164,10 +152,9 @@ def dead_units(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     fired: dict[str, dict[int, Array]] = {}
     for snapshot in evidence.snapshots:
-        for call in snapshot.calls:
-            x = call.returns
-            units = None if x is None or x.ndim < 2 else x.reshape(-1, x.shape[-1])
-            if units is not None and len(units) >= LEAST_ROWS and _is_rectifier(call, units):
+        for call in (call for call in snapshot.calls if call.returns.ndim >= 2):
+            units = call.returns.reshape(-1, call.returns.shape[-1])
+            if len(units) >= LEAST_ROWS and _is_rectifier(call, units):
                 fired.setdefault(call.path, {})[snapshot.step] = np.any(units, axis=0)
     if not fired:
         return
@@ -188,7 +175,7 @@ def _is_rectifier(call: CallEvidence, units: Array) -> bool:
         return False
     if units.min() < 0 or units.shape[1] < 8:
         return False
-    if given is not None and given.size == units.size and given.min() >= 0:
+    if given.size == units.size and given.min() >= 0:
         return False  # it is fed by zeros; the layer before is to blame
     # A gate or a softmax chooses a few units in each row, which is what it is for.
     chosen = (units != 0).sum(axis=1)
@@ -196,62 +183,55 @@ def _is_rectifier(call: CallEvidence, units: Array) -> bool:
     return not chooses
 
 
-@rule("saturated", needs=("calls",), category="inside")
-def saturated(evidence: Evidence) -> Iterator[RuleVerdict]:
+@of_snapshot("saturated", category="inside", steps=LAST)
+def saturated(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """An activation inside the network returns its extreme values almost everywhere, where its
     slope is zero. Usual causes: large weights, inputs that are not scaled, a rate that was too
     large.
     """
-    snapshot = evidence.snapshots[-1]
     for call in snapshot.calls[:-1]:
         x, name = call.returns, call.class_name.lower()
-        if x is None or call.trainable or x.dtype.kind != "f" or x.size < 64:
+        lows = {"tanh": -0.99, "sigmoid": 0.01}
+        low = next((low for word, low in lows.items() if word in name), None)
+        is_logarithm = low == 0.01 and "log" in name
+        if low is None or is_logarithm or call.trainable or x.dtype.kind != "f" or x.size < 64:
             continue
-        if "tanh" in name:
-            share = (np.abs(x) > 0.99).mean()
-        elif "sigmoid" in name and "log" not in name:
-            share = ((x < 0.01) | (x > 0.99)).mean()
-        else:
-            continue
+        share = ((x < low) | (x > 0.99)).mean()
         if share > SATURATED:
             text = f"{share:.0%} of {call.name} ({call.class_name}) is saturated"
             picture, fixes = histogram_of(f"returns of {call.name}", x), scale_rate(0.1)
-            yield found(text, path=call.path, step=snapshot.step, evidence=picture, fixes=fixes)
-            return
+            yield found(text, path=call.path, evidence=picture, fixes=fixes)
 
 
-@rule("symmetric-units", needs=("variables",), category="inside")
-def symmetric_units(evidence: Evidence) -> Iterator[RuleVerdict]:
+@of_snapshot("symmetric-units", needs=("variables",), category="inside", steps=LAST)
+def symmetric_units(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """All rows of a weight are the same, so all units compute and learn the same. Draw initial
     weights at random.
     """
-    snapshot = evidence.snapshots[-1]
-    same = [v for v in snapshot.variables if v.trainable and v.rows_equal and v.norm > 0]
-    matrices = [v for v in snapshot.variables if v.trainable and len(v.shape) > 1]
-    if same:
-        text = f"all rows of {same[0].path} are equal: its units compute the same"
-        yield found(text, "wrong", same[0].path, step=snapshot.step)
-    elif len(matrices) > 1 and not any(v.norm for v in matrices):
+    trained = [v for v in snapshot.variables if v.trainable]
+    matrices = [v for v in trained if len(v.shape) > 1]
+    for same in (v for v in trained if v.rows_equal and v.norm > 0):
+        text = f"all rows of {same.path} are equal: its units compute the same"
+        yield found(text, "wrong", same.path)
+    if len(matrices) > 1 and not any(v.norm for v in matrices):
         text = f"all weight matrices are zero, beginning with {matrices[0].path}"
-        yield found(text, "wrong", matrices[0].path, step=snapshot.step)
+        yield found(text, "wrong", matrices[0].path)
 
 
-@rule("collapse", needs=("calls",), category="inside")
-def collapse(evidence: Evidence) -> Iterator[RuleVerdict]:
+@of_snapshot("collapse", category="inside", steps=LAST)
+def collapse(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """The model returns the same for every sample, whatever its input. Usual causes: dead units, a
     rate that is too large, inputs that are all alike.
     """
-    snapshot = evidence.snapshots[-1]
-    root = snapshot.root
-    if root is None or root.returns is None or root.inputs is None or snapshot.step < 5:
-        return
-    x, given = root.returns.astype(np.float64), root.inputs
-    if x.ndim < 1 or len(x) < 8 or not np.isfinite(x).all() or len(given) != len(x):
+    x = snapshot.returns.astype(np.float64)
+    given = snapshot.root.inputs if snapshot.root else x
+    has_rows = x.ndim > 0 and given.ndim > 0 and 8 <= len(x) == len(given)
+    if not has_rows or snapshot.step < 5 or not np.isfinite(x).all():
         return
     is_same = np.abs(x - x[0]).max() <= COLLAPSED * max(np.abs(x).max(), 1e-12)
     if is_same and (given != given[0]).any():
         text, picture = "the model returns the same for every sample", histogram_of("returns", x)
-        yield found(text, step=snapshot.step, evidence=picture)
+        yield found(text, evidence=picture)
 
 
 # -- updates --
@@ -340,17 +320,15 @@ def same_dropout_mask(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     masks: dict[str, list[tuple[int, Array]]] = {}
     for snapshot in evidence.snapshots:
-        for call in snapshot.calls:
+        for call in (call for call in snapshot.calls if DROPS.search(call.class_name)):
             x, given = call.returns, call.inputs
-            if x is None or given is None or not call.training or x.shape != given.shape:
-                continue
-            dropped = np.where(given == 0, np.nan, x == 0)  # of an input of zero it is not known
-            if DROPS.search(call.class_name) and 0.02 < np.mean(dropped == 1) < 0.98:
-                masks.setdefault(call.path, []).append((snapshot.step, dropped))
-    for path, seen in masks.items():
-        if len(seen) >= 2 and all(_agree(mask, seen[0][1]) for _, mask in seen[1:]):
-            text = f"{path} drops the same elements at each step"
-            yield found(text, path=path, step=seen[0][0])
+            if x.size and call.training and x.shape == given.shape:
+                dropped = np.where(given == 0, np.nan, x == 0)  # of an input of zero unknown
+                if 0.02 < np.mean(dropped == 1) < 0.98:
+                    masks.setdefault(call.path, []).append((snapshot.step, dropped))
+    for path, ((step, first), *later) in masks.items():
+        if later and all(_agree(mask, first) for _, mask in later):
+            yield found(f"{path} drops the same elements at each step", path=path, step=step)
             return
 
 
@@ -360,5 +338,4 @@ def _agree(a: Array, b: Array) -> bool:
     if a.shape[1:] != b.shape[1:] or rows < 2:
         return False
     apart = np.abs(a[:rows] - b[:rows])
-    known = apart[~np.isnan(apart)]
-    return known.size > 0 and float(known.mean()) < 0.005
+    return not np.isnan(apart).all() and bool(np.nanmean(apart) < 0.005)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nbmodule.base.format import count_noun
-from nbmodule.live.diagnosis.evidence import NORMALIZES_BATCH, Evidence, Snapshot
+from nbmodule.live.diagnosis.evidence import NORMALIZES_BATCH, CallEvidence, Evidence, Snapshot
 from nbmodule.live.diagnosis.rule import (
     Fix,
     RuleVerdict,
@@ -46,45 +46,42 @@ def _cross_entropy(logits: Array, labels: Array) -> float:
 
 
 @of_snapshot("double-softmax")
-def double_softmax(snapshot: Snapshot) -> RuleVerdict | None:
+def double_softmax(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """The model returns probabilities and the loss applies softmax (or sigmoid) to them again, so
     gradients are tiny and the loss cannot reach zero. Remove the last activation.
     """
-    x, labels = snapshot.returns, snapshot.labels
-    if x is None:
-        return None
-    last = snapshot.calls[-1] if snapshot.calls else None
-    name, is_double = "softmax", snapshot.logits
-    if labels is None or not snapshot.classes or not _sums_to_one(x, -1):
-        name = "sigmoid"
-        ends_in_sigmoid = last is not None and name in last.class_name.lower()
-        is_double = is_double and ends_in_sigmoid and x.min() >= 0 and x.max() <= 1
+    x, labels, is_double = snapshot.returns, snapshot.labels, snapshot.logits
+    path, class_name = "", ""
+    if snapshot.calls:
+        path, class_name = snapshot.calls[-1].path, snapshot.calls[-1].class_name.lower()
+    name = "softmax" if snapshot.classes and _sums_to_one(x, -1) else "sigmoid"
+    if not x.size:
+        return
+    if name == "sigmoid":
+        is_double = is_double and name in class_name and x.min() >= 0 and x.max() <= 1
     elif labels.min() < 0 or labels.max() >= snapshot.classes:
-        is_double = False
+        return
     elif is_double is None and snapshot.loss is not None:
         expected = _cross_entropy(x, labels)
         is_double = abs(snapshot.loss - expected) < CLOSE * abs(expected)
-    if not is_double:
-        return None
-    path = last.path if last else ""
-    text = f"the model ends in {name} ({path or 'its return'}) and the loss applies {name} again"
-    picture, fixes = histogram_of("returns", x), [Fix(f"remove the last {name}", "")]
-    return found(text, "wrong", path, evidence=picture, fixes=fixes)
+    if is_double:
+        where = f"{name} ({path or 'its return'})"
+        text = f"the model ends in {where} and the loss applies {name} again"
+        fixes = [Fix(f"remove the last {name}", "")]
+        yield found(text, "wrong", path, evidence=histogram_of("returns", x), fixes=fixes)
 
 
 @of_snapshot("softmax-axis")
-def softmax_axis(snapshot: Snapshot) -> RuleVerdict | None:
+def softmax_axis(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """A softmax normalizes over the batch instead of over the classes, so samples compete with each
     other. Use `axis=-1`.
     """
     for call in (*snapshot.calls, *filter(None, [snapshot.root])):
         x = call.returns
-        if x is None or x.ndim != 2 or len(x) < 4 or _sums_to_one(x, -1) or not _sums_to_one(x, 0):
-            continue
-        text = f"{call.name} normalizes over the batch: each column sums to 1, rows do not"
-        picture = {"sum of each row": x.sum(axis=-1)[:100].tolist()}
-        return found(text, "wrong", call.path, evidence=picture, fixes=[Fix("axis=-1", "")])
-    return None
+        if x.ndim == 2 and len(x) >= 4 and _sums_to_one(x, 0) and not _sums_to_one(x, -1):
+            text = f"{call.name} normalizes over the batch: each column sums to 1, rows do not"
+            picture = {"sum of each row": x.sum(axis=-1)[:100].tolist()}
+            yield found(text, "wrong", call.path, evidence=picture, fixes=[Fix("axis=-1", "")])
 
 
 @rule("no-activation", needs=("calls",), category="model")
@@ -94,30 +91,32 @@ def no_activation(evidence: Evidence) -> Iterator[RuleVerdict]:
     """
     snapshot = evidence.snapshots[0]  # before the gradients of learned rows vanish
     calls = [call for call in snapshot.calls if call.class_name != "Identity"]
-    for first, second in zip(calls, calls[1:]):
-        entering, middle = first.inputs, first.returns
-        received, leaving = second.inputs, second.returns
-        if entering is None or middle is None or received is None or leaving is None:
-            continue
-        are_linear = all(_LINEAR.search(c.class_name) and c.trainable for c in (first, second))
-        # a narrow middle is a factorization, made on purpose
-        is_narrow = middle.shape[-1] < min(entering.shape[-1], leaving.shape[-1])
-        if not are_linear or is_narrow or not np.array_equal(middle, received):
-            continue
-        if not _is_used_elsewhere(first.gradient, second.gradient):  # as in a residual connection
-            text = f"no activation between {first.name} and {second.name}: "
-            text += "together they are one linear layer"
-            fix = Fix("put an activation between them", "")
-            yield found(text, path=second.path, fixes=[fix])
-            return
+    pairs = [(first, second) for first, second in zip(calls, calls[1:]) if _are_one(first, second)]
+    for first, second in pairs[:1]:
+        text = f"no activation between {first.name} and {second.name}: "
+        text += "together they are one linear layer"
+        fix = Fix("put an activation between them", "")
+        yield found(text, path=second.path, fixes=[fix])
 
 
-def _is_used_elsewhere(g1: Array | None, g2: Array | None) -> bool:
-    """Return True if a return reaches the loss by another way than through the next linear layer.
+def _are_one(first: CallEvidence, second: CallEvidence) -> bool:
+    """Return True if two calls are linear layers and the second takes what the first returns."""
+    middle, leaving = first.returns, second.returns
+    are_linear = all(_LINEAR.search(c.class_name) and c.trainable for c in (first, second))
+    if not are_linear or not middle.size or not np.array_equal(middle, second.inputs):
+        return False
+    # a narrow middle is a factorization, made on purpose
+    is_narrow = middle.shape[-1] < min(first.inputs.shape[-1], leaving.shape[-1])
+    return not is_narrow and not _is_used_elsewhere(first.gradient, second.gradient)
+
+
+def _is_used_elsewhere(g1: Array, g2: Array) -> bool:
+    """Return True if a return reaches the loss by another way than through the next linear layer,
+    as in a residual connection.
 
     If it does not, its gradient `g1` is that of the next layer's return, `g2`, times one matrix.
     """
-    if g1 is None or g2 is None or g1.ndim < 2 or g1.shape[:-1] != g2.shape[:-1]:
+    if g1.ndim < 2 or g1.shape[:-1] != g2.shape[:-1]:
         return False
     own, following = (g.reshape(-1, g.shape[-1]).astype(np.float64) for g in (g1, g2))
     size = np.linalg.norm(own)
@@ -128,24 +127,22 @@ def _is_used_elsewhere(g1: Array | None, g2: Array | None) -> bool:
 
 
 @of_snapshot("loss-broadcasts", needs=("calls", "batch"))
-def loss_broadcasts(snapshot: Snapshot) -> RuleVerdict | None:
+def loss_broadcasts(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """Prediction [n, 1] and target [n] broadcast to [n, n], so each prediction is compared with
     every target. Give both the same shape.
     """
     returns, loss = snapshot.returns, snapshot.loss
     for name, target in snapshot.batch.targets.items():
         n = target.size
-        if returns is None or target.dtype.kind != "f" or n < 2:
-            continue
-        if {target.shape, returns.shape} != {(n,), (n, 1)}:
+        are_crossed = {target.shape, returns.shape} == {(n,), (n, 1)}
+        if target.dtype.kind != "f" or n < 2 or not are_crossed:
             continue
         apart = np.ravel(returns).astype(float)[:, None] - np.ravel(target).astype(float)
         losses = (np.square(apart).mean(), np.abs(apart).mean())
         if loss is None or any(abs(loss - each) < CLOSE * abs(each) for each in losses):
             shapes = f"{list(returns.shape)} against {list(target.shape)}"
             text = f"the loss compares {shapes} ({name}), which broadcast to [{n}, {n}]"
-            return found(text, "wrong", fixes=[Fix("prediction[:, 0]", "")])
-    return None
+            yield found(text, "wrong", fixes=[Fix("prediction[:, 0]", "")])
 
 
 @rule("mode", needs=("modes",), category="model")
@@ -161,19 +158,17 @@ def mode(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 @of_snapshot("small-batch-norm")
-def small_batch_norm(snapshot: Snapshot) -> RuleVerdict | None:
+def small_batch_norm(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """BatchNorm in training mode computes its statistics from very few values per channel, so they
     are mostly noise. Use larger batches, or GroupNorm or LayerNorm.
     """
     for call in snapshot.calls:
-        x = call.inputs
-        if x is None or not call.training or not NORMALIZES_BATCH.search(call.class_name):
-            continue
-        values = x.size // max(x.shape[-1], 1)
-        if x.ndim >= 2 and values < 8:
-            text = f"{call.name} normalizes by {count_noun(values, 'value')} per channel"
-            return found(text, path=call.path)
-    return None
+        is_trained = call.training and NORMALIZES_BATCH.search(call.class_name)
+        if is_trained and call.inputs.ndim >= 2:
+            values = call.inputs.size // max(call.inputs.shape[-1], 1)
+            if values < 8:
+                text = f"{call.name} normalizes by {count_noun(values, 'value')} per channel"
+                yield found(text, path=call.path)
 
 
 @rule("unused-layer", needs=("calls",), category="model")
@@ -197,12 +192,10 @@ def frozen_in_part(evidence: Evidence) -> Iterator[RuleVerdict]:
     ]
     if len(snapshots) < 3:
         return
-    still = set.intersection(  # the norm differs if other steps train it
-        *(
-            {(v.path, v.norm) for v in s.variables if v.trainable and not v.change}
-            for s in snapshots
-        )
-    )
+    unchanged = [
+        {(v.path, v.norm) for v in s.variables if v.trainable and not v.change} for s in snapshots
+    ]
+    still = set.intersection(*unchanged)  # the norm differs if other steps train it
     frozen = {path.rpartition(".")[0] for path, norm in still if path.endswith("weight") and norm}
     order = [c.path for c in snapshots[-1].calls if c.trainable]
     # A gradient that is stopped freezes all that comes before. A layer between moving ones was not
@@ -215,36 +208,34 @@ def frozen_in_part(evidence: Evidence) -> Iterator[RuleVerdict]:
 
 
 @of_snapshot("half-precision-overflow")
-def half_precision_overflow(snapshot: Snapshot) -> RuleVerdict | None:
+def half_precision_overflow(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """A float16 value has overflowed (65,504 is the largest). Use bfloat16, scale the loss, or keep
     that layer in float32.
     """
-    for call in snapshot.calls:
+    for call in (call for call in snapshot.calls if call.returns.dtype == np.float16):
         x = call.returns
-        if x is None or x.dtype != np.float16:
-            continue
         largest = np.fmax.reduce(np.abs(x), axis=None, initial=0)  # NaN is not compared
         if largest > 3e4:
             text = f"{call.name} returns float16 values up to {short(largest)}"
-            return found(
-                text, "wrong", call.path, evidence=histogram_of(f"returns of {call.name}", x)
-            )
-    return None
+            picture = histogram_of(f"returns of {call.name}", x)
+            yield found(text, "wrong", call.path, evidence=picture)
 
 
 @of_snapshot("row-leak")
-def row_leak(snapshot: Snapshot) -> RuleVerdict | None:
+def row_leak(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """The return for one sample depends on other samples of the batch. The usual cause is a reshape
     or transpose that mixes the batch axis with others.
     """
-    text = "the return for one sample changes when another sample of the batch is changed"
-    return found(text, "wrong") if snapshot.mixes_rows else None
+    if snapshot.mixes_rows:
+        text = "the return for one sample changes when another sample of the batch is changed"
+        yield found(text, "wrong")
 
 
 @of_snapshot("causal-mask")
-def causal_mask(snapshot: Snapshot) -> RuleVerdict | None:
+def causal_mask(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """The targets are the inputs shifted by one position, and a return depends on later positions:
     the model can see the token that it is to predict. Pass a causal mask.
     """
-    text = "a position sees the next token, its target: the causal mask is missing or inverted"
-    return found(text, "wrong") if snapshot.sees_targets else None
+    if snapshot.sees_targets:
+        text = "a position sees the next token, its target: the causal mask is missing or inverted"
+        yield found(text, "wrong")

@@ -7,6 +7,7 @@ so that a rule without its evidence stays silent, and links to the page that exp
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, SupportsFloat
@@ -198,19 +199,30 @@ def rule(
 
 
 def of_snapshot(
-    name: str, *, needs: Sequence[str] = ("calls",), category: str = "model"
-) -> Callable[[Callable[[Snapshot], RuleVerdict | None]], Judge]:
-    """Add a rule that judges one observed step: it speaks of the first that shows the fault."""
+    name: str,
+    *,
+    needs: Sequence[str] = ("calls",),
+    category: str = "model",
+    steps: slice = slice(None),
+) -> Callable[[Callable[[Snapshot], Iterator[RuleVerdict]]], Judge]:
+    """Add a rule that judges single observed steps: of all its verdicts the first counts.
 
-    def add(judge: Callable[[Snapshot], RuleVerdict | None]) -> Judge:
+    Args:
+        name: As for `rule`.
+        needs: As for `rule`.
+        category: As for `rule`.
+        steps: Which of the observed steps it judges.
+    """
+
+    def add(judge: Callable[[Snapshot], Iterator[RuleVerdict]]) -> Judge:
         @rule(name, needs=needs, category=category)
         @functools.wraps(judge)
         def ask(evidence: Evidence) -> Iterator[RuleVerdict]:
-            verdicts = ((snapshot, judge(snapshot)) for snapshot in evidence.snapshots)
-            for snapshot, verdict in verdicts:
-                if verdict is not None:
-                    yield replace(verdict, step=snapshot.step)
-                    return
+            observed = evidence.snapshots[steps]
+            verdicts = (
+                replace(found, step=each.step) for each in observed for found in judge(each)
+            )
+            return itertools.islice(verdicts, 1)
 
         return ask
 
