@@ -30,24 +30,23 @@ from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run_data.control import Controls
 from nbmodule.live.run_data.history import History
-from nbmodule.live.run_data.in_memory import (
-    KeptRun,
-    current_cell,
-    earlier_runs,
-    forget_earlier,
-    keep_run,
-)
 from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best
 from nbmodule.live.run_data.sources import title_of, trained_module
 from nbmodule.live.run_data.state import RunState, describe_settings
+from nbmodule.live.runs.record import (
+    RunRecord,
+    current_cell,
+    earlier_runs,
+    forget_earlier,
+    keep_run,
+)
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.judge import Diagnosis
     from nbmodule.live.runs.resume import Resumed
-    from nbmodule.live.runs.run import RecordedRun
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
@@ -110,7 +109,7 @@ class Live(ReplayVerbs):
         (0.3333333333333333, 6)
     """
 
-    _kept: KeptRun
+    _kept: RunRecord
     """The run in memory, set when it begins."""
 
     def __init__(
@@ -129,7 +128,7 @@ class Live(ReplayVerbs):
         journal: bool | str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
-        resume: RecordedRun | None = None,
+        resume: RunRecord | None = None,
     ) -> None:
         if has_other_hosts():  # all must run the same programs at the same steps, and one shows
             returns, display, keep = None, display and is_first_host(), False

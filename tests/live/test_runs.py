@@ -129,7 +129,7 @@ def test_what_a_rewind_leaves_behind_and_branches_are_runs_with_a_parent(tmp_pat
 
 def test_the_oldest_runs_in_memory_are_dropped(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("nbmodule.live.run_data.in_memory.MOST_RUNS", 3)
+    monkeypatch.setattr("nbmodule.live.runs.record.MOST_RUNS", 3)
     for number in range(5):
         with nb.Live(display=False, name=f"run {number}") as live:
             live.log(loss=1.0)
@@ -180,7 +180,7 @@ def test_several_runs_of_one_cell_become_their_comparison(kernel):
 
 
 def test_the_comparison_of_a_cell_is_bounded_and_text_alone_where_that_is_asked(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.run_data.in_memory.running_execution", lambda: "cell 3")
+    monkeypatch.setattr("nbmodule.live.runs.record.running_execution", lambda: "cell 3")
     for lr in range(10):
         with nb.Live(display=False, name="demo", config={"lr": lr}) as live:
             live.log(loss=1.0)

@@ -13,7 +13,6 @@ from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError
 from nbmodule.live.run_data.branches import Attempt, Branch, EarlierRun, reduced_curves
 from nbmodule.live.run_data.control import RATE
-from nbmodule.live.run_data.in_memory import keep_branch, rewound
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.keeper import Kept, StepKeeper
@@ -167,7 +166,7 @@ class ReplayVerbs:
             ]
         branches = keeper.what_if(attempts, max(int(steps), 1))
         for branch in branches:
-            keep_branch(self._state, branch.label, branch.curves, "what if")
+            self._kept.branch(branch.label, branch.curves, "what if").keep()
         return branches
 
     def try_fix(self: Any, rule: str, steps: int = 50) -> list[Branch]:
@@ -327,7 +326,7 @@ class ReplayVerbs:
         if pale.curves:
             run.earlier = [*run.earlier, pale][-_MOST_PALE:]
         if self._journal is None:
-            keep_branch(run, rewound(step, run.step), run.history.to_numpy(), "rewound")
+            self._kept.left_behind(step).keep()
         else:  # whose file keeps the points that it cuts off
             self._journal.write()
 

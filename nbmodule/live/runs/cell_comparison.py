@@ -7,9 +7,8 @@ from typing import Any
 
 from nbmodule.base.format import count_noun
 from nbmodule.base.notebook import running_execution
-from nbmodule.live.run_data.in_memory import kept_runs
 from nbmodule.live.runs.listing import RunComparison
-from nbmodule.live.runs.run import RecordedRun, RunInMemory
+from nbmodule.live.runs.record import RunRecord, kept_runs
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.renderers.html import Markup, tag
 
@@ -33,7 +32,6 @@ class CellComparison:
 
     def __init__(self, execution: str) -> None:
         self.execution = execution
-        self._ended: dict[str, RecordedRun] = {}
         self._handle: Any = None
         self._update_at = 0.0
         self._first: tuple[Any, str, Bundle] | None = None
@@ -78,12 +76,9 @@ class CellComparison:
         now = time.monotonic()
         self._update_at = now + max(_EVERY, _COST * (now - begun))
 
-    def _runs(self) -> list[RecordedRun]:
+    def _runs(self) -> list[RunRecord]:
         """Return the runs of this execution, oldest first."""
-        own = [k for k in kept_runs() if self.execution and k.execution == self.execution]
-        runs = [self._ended.get(kept.run_id) or RunInMemory(kept) for kept in own]
-        self._ended = {kept.run_id: run for kept, run in zip(own, runs) if kept.ended}
-        return runs
+        return [run for run in kept_runs() if self.execution and run.execution == self.execution]
 
     def _bundle(self) -> Bundle:
         from nbmodule.live.runs.run_views import comparison_html

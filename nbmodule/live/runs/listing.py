@@ -27,14 +27,8 @@ from nbmodule.errors import ArgumentError, NbModuleError, PathError
 from nbmodule.live.reporting.journal import folders_of, journals_in
 from nbmodule.live.run_data.epochs import text_table, when
 from nbmodule.live.run_data.history import load_extra
-from nbmodule.live.run_data.in_memory import kept_runs
-from nbmodule.live.runs.run import (
-    RecordedRun,
-    RunInMemory,
-    series_names,
-    varying_settings,
-    write_parquet,
-)
+from nbmodule.live.runs.record import RunRecord, kept_runs, write_parquet
+from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
 
 
 class RunComparison:
@@ -45,7 +39,7 @@ class RunComparison:
         names: A name for each, made distinct by the settings that differ.
     """
 
-    def __init__(self, runs: Sequence[RecordedRun]) -> None:
+    def __init__(self, runs: Sequence[RunRecord]) -> None:
         self.runs = tuple(runs)
         self.names = _distinct_names(self.runs)
 
@@ -189,7 +183,7 @@ class RunComparison:
         return {"text/plain": repr(self), "text/html": comparison_html(self)}
 
 
-def compare_runs(*runs: RecordedRun) -> RunComparison:
+def compare_runs(*runs: RunRecord) -> RunComparison:
     """Compare runs: settings that differ first, results, findings, and curves over one another.
 
     Args:
@@ -211,14 +205,14 @@ def compare_runs(*runs: RecordedRun) -> RunComparison:
     """
     if len(runs) == 1 and isinstance(runs[0], Sequence):
         runs = tuple(runs[0])
-    wrong = [run for run in runs if not isinstance(run, RecordedRun)]
+    wrong = [run for run in runs if not isinstance(run, RunRecord)]
     if wrong or len(runs) < 2:
         what = f"got {type(wrong[0]).__name__}" if wrong else f"got {len(runs)}"
         raise ArgumentError(f"compare_runs takes two runs of nb.runs() or more, {what}.")
     return RunComparison(runs)
 
 
-def _distinct_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
+def _distinct_names(runs: Sequence[RunRecord]) -> tuple[str, ...]:
     """Return a name for each run. Those of one name have settings that differ among them, or when
     they began, behind it, as few as tell them apart.
     """
@@ -238,7 +232,7 @@ def _distinct_names(runs: Sequence[RecordedRun]) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _axis(run: RecordedRun, steps: Any, by: str) -> Any:
+def _axis(run: RunRecord, steps: Any, by: str) -> Any:
     """Return the position of some steps of a run along an axis."""
     if by == "time":
         return run.seconds_at(steps)
@@ -260,15 +254,13 @@ MOST_JUDGED = 100
 """Runs whose findings stand in the list; beyond, `runs[k].diagnosis` has them."""
 
 
-class Runs(Sequence[RecordedRun]):
+class Runs(Sequence[RunRecord]):
     """Runs, newest first. `runs[0]` is the newest, `runs["name"]` the newest of that name.
 
     A journal that cannot be read is not hidden: `errors` names it with its fault.
     """
 
-    def __init__(
-        self, runs: Iterable[RecordedRun], errors: Mapping[Path, str] | None = None
-    ) -> None:
+    def __init__(self, runs: Iterable[RunRecord], errors: Mapping[Path, str] | None = None) -> None:
         self._runs = list(runs)
         self.errors = dict(errors or {})
         """For each journal that cannot be read, why."""
@@ -276,11 +268,11 @@ class Runs(Sequence[RecordedRun]):
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __iter__(self) -> Iterator[RecordedRun]:
+    def __iter__(self) -> Iterator[RunRecord]:
         return iter(self._runs)
 
     @overload
-    def __getitem__(self, key: SupportsIndex | str) -> RecordedRun: ...
+    def __getitem__(self, key: SupportsIndex | str) -> RunRecord: ...
     @overload
     def __getitem__(self, key: slice) -> Runs: ...
     def __getitem__(self, key: Any) -> Any:
@@ -294,10 +286,10 @@ class Runs(Sequence[RecordedRun]):
             raise PathError(f"there is no run {key!r}. Names: {names}.")
         return match
 
-    def filter(self, test: Callable[[RecordedRun], bool] | None = None, /, **settings: Any) -> Runs:
+    def filter(self, test: Callable[[RunRecord], bool] | None = None, /, **settings: Any) -> Runs:
         """Return the runs for which `test(run)` holds and whose settings have these values."""
 
-        def fits(run: RecordedRun) -> bool:
+        def fits(run: RunRecord) -> bool:
             return (test is None or test(run)) and all(
                 run.settings.get(name) == value for name, value in settings.items()
             )
@@ -315,7 +307,7 @@ class Runs(Sequence[RecordedRun]):
             raise PathError(f"no run has a series or setting {by!r}.")
         sign = -1 if is_series and is_better_when_higher(by) else 1
 
-        def key(run: RecordedRun) -> tuple[bool, float, str]:
+        def key(run: RunRecord) -> tuple[bool, float, str]:
             value = run.best.get(by, run.settings.get(by))
             return value is None, sign * value if is_real(value) else 0.0, str(value)
 
@@ -372,7 +364,7 @@ class Runs(Sequence[RecordedRun]):
                 columns[name] = [None if value is None else str(value) for value in values]
         write_parquet(columns, path, {})
 
-    def parent_of(self, run: RecordedRun) -> str:
+    def parent_of(self, run: RunRecord) -> str:
         """Return the name and number of the run that one continues or branches off; '' if none."""
         number = next((k for k, other in enumerate(self) if other.run_id == run.parent), None)
         return run.parent if number is None else f"{self._runs[number].name} [{number}]"
@@ -443,7 +435,7 @@ def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
         (['lr'], [0.01, 0.1])
     """
     location = None if folder is None else os.fspath(folder)
-    recorded: list[RecordedRun] = []
+    recorded: list[RunRecord] = []
     errors: dict[Path, str] = {}
     for directory in folders_of(location):
         for path in journals_in(directory):
@@ -455,5 +447,5 @@ def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
     for kept in [*(branch for run in recorded for branch in run.branches), *kept_runs()]:
         is_listed = not kept.has_journal and kept.run_id not in known
         if is_listed and (folder is None or kept.parent in known):
-            recorded.append(RunInMemory(kept))
+            recorded.append(kept)
     return Runs(sorted(recorded, key=lambda run: (run.began, run.run_id), reverse=True), errors)

@@ -13,7 +13,7 @@ from nbmodule.base.format import format_count, format_seconds, plain
 from nbmodule.base.version import __version__
 from nbmodule.live.reporting.payload import series_record
 from nbmodule.live.run_data.epochs import when
-from nbmodule.live.runs.run import RecordedRun
+from nbmodule.live.runs.record import RunRecord
 from nbmodule.views import html_of
 from nbmodule.views.records.records import HistoryRecord
 from nbmodule.views.renderers.html import escape
@@ -21,7 +21,7 @@ from nbmodule.views.renderers.html import escape
 MOST_COLUMNS = 500
 
 
-def run_curves(run: RecordedRun) -> list[HistoryRecord]:
+def run_curves(run: RunRecord) -> list[HistoryRecord]:
     """One plot per group of series: training and validation of one measure together."""
     records = []
     for group, members in run.history.groups().items():
@@ -43,7 +43,7 @@ dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
 """
 
 
-def report_page(run: RecordedRun) -> str:
+def report_page(run: RunRecord) -> str:
     """One offline HTML page about a run."""
     facts = {
         "began": when(run.began),

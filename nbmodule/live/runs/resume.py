@@ -14,7 +14,7 @@ from nbmodule.live.controls.log_queue import logged_values
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.replay.saved_state import digest_of_item, stateful_roots
 from nbmodule.live.run_data.state import RunState
-from nbmodule.live.runs.run import RecordedRun
+from nbmodule.live.runs.record import RunRecord
 
 
 class Resumed:
@@ -31,7 +31,7 @@ class Resumed:
     """
 
     def __init__(self, run: RunState, loop: Loop, before: object) -> None:
-        if not isinstance(before, RecordedRun):
+        if not isinstance(before, RunRecord):
             raise ArgumentTypeError(
                 f"resume must be a run of nb.last_run() or nb.runs(), got {type(before).__name__}."
             )

@@ -1,12 +1,9 @@
-"""One run read from its journal, with its settings, a table per epoch and a report."""
+"""Read runs from their journals."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import os
-import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,17 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.trees import flat
 from nbmodule.base.whole_file import is_held, whole_file
-from nbmodule.errors import (
-    ArgumentTypeError,
-    FileFormatError,
-    MissingDependencyError,
-    NbModuleError,
-)
-from nbmodule.live.diagnosis.evidence import Evidence, logged_curves, number_or_none
-from nbmodule.live.diagnosis.judge import Diagnosis, judge
+from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.reporting.journal import (
     NOTES,
     folders_of,
@@ -33,49 +22,18 @@ from nbmodule.live.reporting.journal import (
     read_records,
     unpack_state,
 )
-from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
-from nbmodule.live.run_data.history import History, load_extra
-from nbmodule.live.run_data.in_memory import KeptRun, branch_of, rewound
 from nbmodule.live.run_data.media import Media
 from nbmodule.live.run_data.strips import Sample, Strips
+from nbmodule.live.runs.record import RunRecord
 
 
-class RecordedRun:
-    """A run read from its journal, also after its kernel died.
-
-    Attributes:
-        name: Its title.
-        run_id: Its identifier.
-        began: Start, in seconds since 1970.
-        seen: When it was last alive, in seconds since 1970.
-        state: How it ended; `died` if its journal has no end, `running` if its process is alive.
-        reason: Why it ended, if known.
-        step: The last known step.
-        history: All points that were written.
-        watched: Statistics of submodules, by quantity.
-        settings: What `nb.Live(config=...)` was given, and what was known of optimizer and model.
-        parent: Identifier of the run it continues, empty if none.
-        branches: The branches that rewinds cut off.
-        notebook: File name of its notebook, empty if unknown.
-        cell: Number of its cell, 0 if unknown.
-        code: Text of that cell.
-        commit: Git commit of the working folder, empty if there is none.
-        path: The journal.
-        is_whole: False if the journal was damaged or cut off.
-    """
+class RecordedRun(RunRecord):
+    """A run read from its journal, also after its kernel died: all that was written."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.name = self.run_id = self.reason = self.parent = ""
-        self.notebook = self.code = self.commit = ""
-        self.began, self.seen, self.state, self.step, self.cell = 0.0, 0.0, "died", 0, 0
-        self.history = History()
-        self.watched: dict[str, Strips] = {}
-        self.settings: dict[str, Any] = {}
-        self.branches: list[KeptRun] = []
-        self._tags: tuple[str, ...] = ()
-        self._beats: list[tuple[float, int]] = []
-        self.is_whole, is_running, records = True, is_held(path), read_records(path)
+        super().__init__()
+        self.path, self.state = path, "died"
+        is_running, records = is_held(path), read_records(path)
         try:
             for head, data in records:
                 self._take(head, data)
@@ -110,7 +68,7 @@ class RecordedRun:
         elif record == "end":
             self.state, self.reason = str(head["state"]), str(head["reason"])
         if record in ("run", "beat"):
-            self._beats.append((self.seen, self.step))
+            self.beats.append((self.seen, self.step))
 
     def _take_head(self, head: Mapping[str, Any]) -> None:
         tags, cell = head.get("tags"), head.get("cell")
@@ -127,10 +85,7 @@ class RecordedRun:
 
     def _cut(self, step: int) -> None:
         """Go back to a step; the run as it was before is a branch."""
-        branch = branch_of(self, "", self.history.to_numpy(), len(self.branches))
-        branch.settings["branch"] = rewound(step, branch.step)
-        branch.began, branch.seen = self.began, self.seen
-        self.branches.append(branch)
+        self.branches.append(self.left_behind(step))
         for kept in (self.history, *self.watched.values()):
             kept.cut(step)
 
@@ -160,58 +115,6 @@ class RecordedRun:
         except (KeyError, ValueError, TypeError) as error:
             raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
 
-    @property
-    def when(self) -> str:
-        """The local time at which it was last alive, with the date if that is not today."""
-        seen = time.localtime(self.seen)
-        is_today = seen[:3] == time.localtime()[:3]
-        return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
-
-    @printable_repr
-    def __repr__(self) -> str:
-        how = f"{self.state} at step {format_count(self.step)}"
-        how += "" if self.state == "running" else f", {self.when}"
-        reason = f" ({self.reason})" if self.reason else ""
-        cut = "" if self.is_whole else "; the last record was cut off"
-        return f"{self.name}: {how}{reason}{cut}\n{self.history!r}"
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Words to find the run by: those of `nb.Live(tags=...)` until others are set.
-
-        Setting `tags` or `note` writes to a file beside the journal, which stays as it is.
-
-        Example:
-            >>> import nbmodule as nb, tempfile
-            >>> folder = tempfile.mkdtemp()
-            >>> with nb.Live(display=False, journal=folder, tags=["first"]) as live:
-            ...     for i in live.steps(range(2)):
-            ...         live.log(loss=1.0)
-            >>> run = nb.runs(folder)[0]
-            >>> run.tags, run.note = ["kept"], "the baseline"
-            >>> nb.runs(folder)[0].tags, nb.runs(folder)[0].note
-            (('kept',), 'the baseline')
-        """
-        words = self._read_notes().get("tags")
-        return tuple(map(str, words)) if isinstance(words, list) else self._tags
-
-    @tags.setter
-    def tags(self, words: Sequence[str]) -> None:
-        if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-            raise ArgumentTypeError(f"tags must be a list of str, got {words!r}.")
-        self._write_note("tags", list(words))
-
-    @property
-    def note(self) -> str:
-        """A text about the run, kept as `tags` are; empty if none."""
-        return str(self._read_notes().get("note", ""))
-
-    @note.setter
-    def note(self, text: str) -> None:
-        if not isinstance(text, str):
-            raise ArgumentTypeError(f"note must be a str, got {text!r}.")
-        self._write_note("note", text)
-
     def _read_notes(self) -> dict[str, Any]:
         """Return tags and note of this run; nothing where their file is missing or damaged."""
         with contextlib.suppress(OSError, ValueError):
@@ -222,134 +125,6 @@ class RecordedRun:
     def _write_note(self, name: str, value: object) -> None:
         with whole_file(self.path.with_suffix(NOTES)) as file:
             file.write(json.dumps({**self._read_notes(), name: value}).encode())
-
-    @property
-    def origin(self) -> str:
-        """Its notebook and cell, empty if unknown."""
-        return f"{self.notebook} {f'[{self.cell}]' if self.cell else ''}".strip()
-
-    @property
-    def seconds(self) -> float:
-        """Its duration in seconds."""
-        return max(self.seen - self.began, 0.0)
-
-    @property
-    def best(self) -> dict[str, float]:
-        """The best value of each series: the lowest, or the highest of accuracies and scores."""
-        return {s.name: s.best[1] for s in self.history if s.best is not None}
-
-    @property
-    def last(self) -> dict[str, float]:
-        """The last value of each series."""
-        return {s.name: float(s.last) for s in self.history}
-
-    def seconds_at(self, steps: Any) -> Any:
-        """Return how many seconds after its begin each of some steps was made.
-
-        A journal notes the time about once a second; times between are interpolated.
-        """
-        times = times_of(self._beats, steps)
-        return np.zeros(len(steps)) if times is None else times - self.began
-
-    @property
-    def model(self) -> Any:
-        """The saved variables of its model as a Container; None if the run saved none, or they
-        cannot be read.
-        """
-        from nbmodule.tree.container import Container
-
-        try:
-            state = self.snapshot
-        except FileFormatError:
-            return None
-        return Container(state["model"]) if state and state.get("model") else None
-
-    @functools.cached_property
-    def diagnosis(self) -> Diagnosis:
-        """The verdicts of the rules for curves; see `nb.rule`."""
-        rate = number_or_none(self.settings.get("lr"))
-        return judge(Evidence(logged_curves(self.history), rate=rate))
-
-    def epochs(self) -> EpochTable:
-        """Return one row per validation: the means of training series since the one before, and the
-        validation series. Without a validation series, ten rows of equal length.
-
-        Example:
-            >>> import nbmodule as nb, tempfile
-            >>> folder = tempfile.mkdtemp()
-            >>> with nb.Live(display=False, journal=folder) as live:
-            ...     for i in live.steps(range(4)):
-            ...         live.log(loss=4.0 - i)
-            ...         if i % 2:
-            ...             live.log(val_loss=5.0 - i)
-            >>> for row in nb.runs(folder)[0].epochs().rows:
-            ...     print(row["step"], row["loss"], row["val_loss"])
-            2 3.5 4.0
-            4 1.5 2.0
-        """
-        return epoch_table(self.history, self._beats)
-
-    def report(self, path: str | os.PathLike[str]) -> None:
-        """Write one offline HTML page: settings, curves, table per epoch, findings, environment.
-
-        Args:
-            path: Of the page; written atomically.
-        """
-        from nbmodule.live.runs.page import report_page
-
-        with whole_file(path) as file:
-            file.write(report_page(self).encode())
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write the logged series as a CSV file: a row per step, a column per series."""
-        self.history.to_csv(path)
-
-    def to_parquet(self, path: str | Path) -> None:
-        """Write the logged series as a Parquet file, with the settings in its metadata.
-
-        Raises:
-            MissingDependencyError: If pandas or pyarrow is missing.
-        """
-        steps, columns = self.history.to_table()
-        write_parquet({"step": steps, **columns}, path, {"name": self.name, **self.settings})
-
-    def to_tensorboard(self, folder: str | Path) -> None:
-        """Write the logged series as TensorBoard event files, through tensorboardX.
-
-        Raises:
-            MissingDependencyError: If tensorboardX is missing.
-        """
-        self.history.to_tensorboard(folder)
-
-
-_OF_KEPT_RUN = "name run_id history began seen step state reason parent settings".split()
-
-
-class RunInMemory(RecordedRun):
-    """A run of this process that has no journal, or a branch of a run: a list has it too.
-
-    Its `path` is None and its `snapshot` None: `live.best` and `live.at` have states of its model.
-    """
-
-    def __init__(self, kept: KeptRun) -> None:
-        kept.update()
-        self._kept, self.path, self.is_whole = kept, None, True
-        for name in _OF_KEPT_RUN:
-            setattr(self, name, getattr(kept, name))
-        self._tags, self.watched, self.branches = kept.tags, dict(kept.watched), []
-        self.notebook, self.code = (str(kept.origin.get(n, "")) for n in ("notebook", "code"))
-        self.cell, self.commit = int(kept.origin.get("cell", 0)), ""
-        self._beats = [(kept.began, 0), (kept.seen, kept.step)]
-
-    @property
-    def snapshot(self) -> None:
-        """None: no training state is on disk."""
-
-    def _read_notes(self) -> dict[str, Any]:
-        return self._kept.notes
-
-    def _write_note(self, name: str, value: object) -> None:
-        self._kept.notes[name] = value
 
 
 def last_run(folder: str | Path | None = None) -> RecordedRun:
@@ -401,32 +176,13 @@ def last_run(folder: str | Path | None = None) -> RecordedRun:
     )
 
 
-def varying_settings(runs: Sequence[RecordedRun]) -> list[str]:
+def varying_settings(runs: Sequence[RunRecord]) -> list[str]:
     """Return the settings that differ among runs."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     return [n for n in names if len({repr(run.settings.get(n)) for run in runs}) > 1]
 
 
-def series_names(runs: Sequence[RecordedRun]) -> list[str]:
+def series_names(runs: Sequence[RunRecord]) -> list[str]:
     """Return the names of the series of some runs, those that most runs have first."""
     counts = Counter(series.name for run in runs for series in run.history)
     return [name for name, _ in counts.most_common()]
-
-
-def write_parquet(data: object, path: str | Path, about: Mapping[str, Any]) -> None:
-    """Write a table as a Parquet file; pandas reads `about` back as `attrs` of the frame.
-
-    Raises:
-        MissingDependencyError: If pandas or pyarrow is missing.
-    """
-    try:
-        frame = load_extra("pandas", "to_parquet").DataFrame(data)
-        frame.attrs = dict(about)
-        packed = frame.to_parquet()
-    except ImportError as error:
-        raise MissingDependencyError(
-            'Parquet files need pandas and pyarrow: `pip install "nbmodule[parquet]"`. '
-            "`.to_csv(path)` and `.to_records()` need nothing."
-        ) from error
-    with whole_file(path) as file:
-        file.write(packed)
