@@ -14,21 +14,14 @@ from typing import Any, SupportsIndex, overload
 
 import numpy as np
 
-from nbmodule.base.format import (
-    format_count,
-    format_number,
-    format_seconds,
-    is_better_when_higher,
-    plain,
-    printable_repr,
-)
+from nbmodule.base.format import format_number, is_better_when_higher, plain, printable_repr
 from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError, NbModuleError, PathError
 from nbmodule.live.reporting.journal import folders_of, journals_in
-from nbmodule.live.run_data.epochs import text_table, when
 from nbmodule.live.run_data.history import load_extra
 from nbmodule.live.runs.record import RunRecord, kept_runs, write_parquet
 from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
+from nbmodule.views.renderers.plain_text import text_of
 
 
 class RunComparison:
@@ -104,14 +97,10 @@ class RunComparison:
             raise ArgumentError(f"smooth must be at least 1 (points), got {smooth!r}.")
         curves = {}
         for name, run in zip(self.names, self.runs):
-            if series not in run.history:
-                continue
-            curve = run.history[series]
-            values = curve.values.astype(np.float64)
-            curves[name] = (
-                _axis(run, curve.steps, by),
-                values if smooth == 1 else _running_mean(values, smooth),
-            )
+            if series in run.history and len(run.history[series]):
+                curve = run.history[series]
+                values = _running_mean(curve.values.astype(np.float64), smooth)
+                curves[name] = _axis(run, curve.steps, by), values
         if not curves:
             raise PathError(
                 f"no run has logged {series!r}; logged: {', '.join(series_names(self.runs))}."
@@ -131,14 +120,9 @@ class RunComparison:
         limit = 10 * sorted(tops.values())[(len(tops) - 1) // 2] or math.inf
         drawn = {}
         for name, (x, y) in curves.items():
-            if tops[name] > limit:
-                is_within = ~(np.abs(y) > limit)
-                name, x, y = (
-                    f"{name}, then beyond {format_number(limit)}",
-                    x[is_within],
-                    y[is_within],
-                )
-            drawn[name] = (x, y)
+            is_within = ~(np.abs(y) > limit)
+            label = name if is_within.all() else f"{name}, then beyond {format_number(limit)}"
+            drawn[label] = x[is_within], y[is_within]
         return drawn
 
     def plot(self, series: str, *, by: str = "step", smooth: int = 1, log: bool = False) -> Any:
@@ -156,26 +140,11 @@ class RunComparison:
         axes.legend()
         return figure
 
-    def table(self) -> tuple[list[str], list[list[str]]]:
-        """Head and rows: settings that differ first, then results; a column for each run."""
-        rows = [
-            [name, *(plain(str(value), 24) for value in values)]
-            for name, values in self.settings.items()
-        ]
-        for name in self.best:
-            for word in ("best", "last"):
-                values = (getattr(run, word).get(name) for run in self.runs)
-                cells = ("" if value is None else format_number(value, 4) for value in values)
-                rows.append([f"{word} {name}", *cells])
-        rows.append(["steps", *(format_count(run.step) for run in self.runs)])
-        rows.append(["ran", *(format_seconds(run.seconds) for run in self.runs)])
-        rows.append(["ended", *(run.state for run in self.runs)])
-        rows.append(["findings", *map(", ".join, self.findings.values())])
-        return ["", *self.names], [row for row in rows if any(row[1:])]
-
     @printable_repr
     def __repr__(self) -> str:
-        return text_table(*self.table())
+        from nbmodule.live.runs.run_views import comparison_table
+
+        return text_of(comparison_table(self), color=False)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from nbmodule.live.runs.run_views import comparison_html
@@ -243,15 +212,12 @@ def _axis(run: RunRecord, steps: Any, by: str) -> Any:
 
 
 def _running_mean(values: Any, width: int) -> Any:
-    sums = np.cumsum(np.insert(values, 0, 0.0))
-    ends = np.arange(1, len(values) + 1)
-    begin = np.maximum(ends - width, 0)
-    return (sums[ends] - sums[begin]) / (ends - begin)
+    counts = np.minimum(np.arange(len(values)) + 1, width)
+    return np.convolve(values, np.ones(width))[: len(values)] / counts
 
 
 _MOST_SHOWN = 60
-MOST_JUDGED = 100
-"""Runs whose findings stand in the list; beyond, `runs[k].diagnosis` has them."""
+"""Lines of the list as text."""
 
 
 class Runs(Sequence[RunRecord]):
@@ -369,49 +335,18 @@ class Runs(Sequence[RunRecord]):
         number = next((k for k, other in enumerate(self) if other.run_id == run.parent), None)
         return run.parent if number is None else f"{self._runs[number].name} [{number}]"
 
-    def columns(self, most: int) -> dict[str, list[Any]]:
-        """Return the list as columns with a value per run, with at most so many settings that
-        differ, and series. Findings are of the first `MOST_JUDGED` runs.
-        """
-        runs, settings, series = self._runs, self.varying[:most], self.series[:most]
-        findings = [", ".join(run.diagnosis.names) for run in runs[:MOST_JUDGED]]
-        return {
-            "began": [when(run.began) for run in runs],
-            "ran": [format_seconds(run.seconds) for run in runs],
-            "ended": [run.state for run in runs],
-            "steps": [run.step for run in runs],
-            **{name: [run.settings.get(name) for run in runs] for name in settings},
-            **{f"best {name}": [run.best.get(name) for run in runs] for name in series},
-            "findings": findings + ["not judged"] * len(runs[MOST_JUDGED:]),
-        }
-
     @printable_repr
     def __repr__(self) -> str:
-        if not self._runs and not self.errors:
-            return "no runs"
-        shown = self[:_MOST_SHOWN]
-        columns = {"run": [run.name for run in shown], **shown.columns(4)}
-        lines = [
-            text_table(list(columns), [list(map(_text, row)) for row in zip(*columns.values())])
-        ]
-        if len(self) > _MOST_SHOWN:
-            lines.append(f"... {len(self) - _MOST_SHOWN} more: runs[{_MOST_SHOWN}:]")
-        lines += [f"{path.name}: {plain(error, 120)}" for path, error in self.errors.items()]
-        return "\n".join(lines)
+        from nbmodule.live.runs.run_views import runs_table
+
+        errors = [f"{path.name}: {plain(error, 120)}" for path, error in self.errors.items()]
+        return "\n".join([text_of(runs_table(self), limit=_MOST_SHOWN, color=False), *errors])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
         from nbmodule.live.runs import run_views  # noqa: F401 registers the record
         from nbmodule.views import mimebundle
 
         return mimebundle(self)
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return format_number(value, 4)
-    return format_count(value) if is_whole(value) else plain(str(value), 32)
 
 
 def runs(folder: str | os.PathLike[str] | None = None) -> Runs:

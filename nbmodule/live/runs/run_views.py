@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.curves import Curve
-from nbmodule.base.format import count_noun, format_number, group_of, is_better_when_higher, plain
+from nbmodule.base.format import (
+    count_noun,
+    format_count,
+    format_number,
+    format_seconds,
+    group_of,
+    is_better_when_higher,
+    plain,
+)
 from nbmodule.base.kinds import is_real
 from nbmodule.live.reporting.payload import series_record
+from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.listing import RunComparison, Runs
 from nbmodule.live.runs.page import MOST_COLUMNS
 from nbmodule.views import html_of, register_record
@@ -29,9 +38,12 @@ def outline_of(labels: Sequence[str]) -> Outline:
     return lines
 
 
-_LEAVE = {"ran": 1, "ended": 2, "steps": 3, "commit": 3, "tags": 4, "parent": 4, "notebook": 4}
+_LEAVE = {"ran": 2, "ended": 2, "steps": 3, "commit": 3, "tags": 4, "parent": 4, "notebook": 4}
 _LEAVE |= {"findings": 5, "note": 5, "began": 6}
 """Columns that a narrow page leaves out, the highest first."""
+MOST_JUDGED = 100
+"""Runs whose findings stand in the list; beyond, `runs[k].diagnosis` has them."""
+_MOST_SERIES = 8
 
 
 def _column(title: str, values: Sequence[Any], missing: int) -> Column:
@@ -46,7 +58,16 @@ def _column(title: str, values: Sequence[Any], missing: int) -> Column:
 
 def runs_table(runs: Runs) -> DataTable:
     """The list of runs as a table that sorts by each column."""
-    columns = runs.columns(8) | {
+    series, judged = runs.series[:_MOST_SERIES], runs[:MOST_JUDGED]
+    columns = {
+        "began": [when(run.began) for run in runs],
+        "ran": [format_seconds(run.seconds) for run in runs],
+        "ended": [run.state for run in runs],
+        "steps": [run.step for run in runs],
+        **{name: [run.settings.get(name) for run in runs] for name in runs.varying[:_MOST_SERIES]},
+        **{f"best {name}": [run.best.get(name) for run in runs] for name in series},
+        "findings": [", ".join(run.diagnosis.names) for run in judged]
+        + ["not judged"] * (len(runs) - len(judged)),
         "tags": [" ".join(run.tags) for run in runs],
         "note": [run.note for run in runs],
         "parent": [runs.parent_of(run) for run in runs],
@@ -75,7 +96,6 @@ register_record(Runs, runs_table)
 
 LEAST_PLOTTED = 5
 """Runs from which on settings are plotted against a result."""
-_MOST_SERIES = 8
 _MOST_SETTINGS = 6
 _WIDTH, _TOP, _BOTTOM = 640, 40, 190
 
@@ -90,20 +110,29 @@ def _curve_records(comparison: RunComparison, columns: int) -> list[HistoryRecor
     return records
 
 
-def _comparison_table(comparison: RunComparison) -> DataTable:
-    """A line per setting that differs and per result, a column per run."""
-    (_, *names), rows = comparison.table()
-    columns = tuple(
-        Column(name, [row[k] or None for row in rows]) for k, name in enumerate(_heads(names), 1)
-    )
+def comparison_table(comparison: RunComparison) -> DataTable:
+    """A line per setting that differs, then per result; a column per run."""
+    runs, names = comparison.runs, _heads(comparison.names)
+    rows = {n: [plain(str(v), 24) for v in values] for n, values in comparison.settings.items()}
+    for name in comparison.best:
+        for word, results in (("best", [r.best for r in runs]), ("last", [r.last for r in runs])):
+            values = [result.get(name) for result in results]
+            rows[f"{word} {name}"] = ["" if v is None else format_number(v, 4) for v in values]
+    rows["steps"] = [format_count(run.step) for run in runs]
+    rows["ran"] = [format_seconds(run.seconds) for run in runs]
+    rows["ended"] = [run.state for run in runs]
+    rows["findings"] = [", ".join(found) for found in comparison.findings.values()]
+    rows = {name: cells for name, cells in rows.items() if any(cells)}
     return DataTable(
         "comparison",
-        outline_of([row[0] for row in rows]),
-        columns,
+        outline_of(list(rows)),
+        tuple(
+            Column(n, [c or None for c in cells]) for n, cells in zip(names, zip(*rows.values()))
+        ),
         [""] * len(rows),
         root="nb.compare_runs(...)",
         label="setting",
-        title=(f"{len(comparison.runs)} runs compared",),
+        title=(f"{len(runs)} runs compared",),
     )
 
 
@@ -129,7 +158,7 @@ def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -
         comparison: The runs.
         columns: Detail across each curve.
     """
-    parts = [html_of(_comparison_table(comparison))]
+    parts = [html_of(comparison_table(comparison))]
     if len(comparison.runs) > LEAST_PLOTTED:
         parts.append(str(settings_plot(comparison)))
     parts += map(html_of, _curve_records(comparison, columns))
