@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -111,18 +110,16 @@ class Training:
 
         self.step = step
 
-    def run(self, folder, items, **options):
+    def run(self, folder, items, in_steps=True, **options):
         models = {"G": self.generator, "D": self.critic}
         with nb.Live(models, self.optimizers, display=False, journal=folder, **options) as live:
-            for x in live.steps(items):
+            for x in live.steps(items) if in_steps else items:
                 live.log(loss=self.step(x))
         return live
 
     def state(self):
-        parts = {"G": self.generator, "D": self.critic}
-        return {f"{n}.{k}": v for n, m in parts.items() for k, v in m.state_dict().items()} | {
-            f"{n}/{k}": v for n, o in self.optimizers.items() for k, v in o.state_dict().items()
-        }
+        parts = [self.generator, self.critic, *self.optimizers.values()]
+        return {f"{k}.{n}": v for k, part in enumerate(parts) for n, v in part.state_dict().items()}
 
 
 ITEMS = [np.full((4, 2), k / 10, np.float32) for k in range(1, 31)]
@@ -165,18 +162,9 @@ def test_batches_in_another_order_are_reported(tmp_path):
 
 
 def test_a_loop_without_live_steps_continues_the_curve(tmp_path):
-    def train(count, resume=None):
-        training = Training()
-        with nb.Live(
-            {"G": training.generator, "D": training.critic},
-            training.optimizers, display=False, journal=tmp_path, resume=resume,
-        ) as live:  # fmt: skip
-            for k in range(count):
-                live.log(loss=training.step(ITEMS[k]))
-        return live.history.loss.steps.tolist()
-
-    assert train(4) == [0, 1, 2, 3]
-    assert train(3, nb.last_run(tmp_path)) == [0, 1, 2, 3, 4, 5, 6]
+    Training().run(tmp_path, ITEMS[:4], in_steps=False)
+    live = Training().run(tmp_path, ITEMS[:3], in_steps=False, resume=nb.last_run(tmp_path))
+    assert live.history.loss.steps.tolist() == list(range(7))
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path):
@@ -206,17 +194,6 @@ def test_a_state_that_is_too_large_is_reported_once(tmp_path, monkeypatch):
     monkeypatch.setattr(saved_state, "MOST_BYTES", 10)
     monkeypatch.setattr(journal, "_SNAPSHOT_EVERY", 0.0)
     live = Training().run(tmp_path, ITEMS)
-    said = [
-        m.text for m in live._state.messages if "cannot be written beside the journal" in m.text
-    ]
-    assert len(said) == 1 and nb.last_run(tmp_path).snapshot is None
-
-
-def test_the_last_snapshot_is_that_of_the_end(tmp_path):
-    training = Training()
-    training.run(tmp_path, ITEMS)
-    snapshot = nb.last_run(tmp_path).snapshot
-    assert snapshot is not None and snapshot["step"] == 30
-    np.testing.assert_array_equal(
-        snapshot["model"]["G"]["weight"], jnp.asarray(training.generator.state_dict()["weight"])
-    )
+    texts = [m.text for m in live._state.messages]
+    assert sum("cannot be written beside the journal" in text for text in texts) == 1
+    assert nb.last_run(tmp_path).snapshot is None
