@@ -13,6 +13,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.__main__ import main
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.reporting import journal
 from nbmodule.live.runs.cell_comparison import CellComparison
 
@@ -46,24 +47,39 @@ def test_all_runs_are_listed_with_their_settings_and_results(folder):
     assert found.varying == ["lr"]
 
 
-def test_the_best_run_comes_first_whether_less_or_more_is_better(folder):
-    found = nb.runs(folder)
-    assert found.sort("val_loss")[0].settings["lr"] == 0.3
-    assert found.sort("val_accuracy")[0].settings["lr"] == 0.3
-    assert [run.settings["lr"] for run in found.sort("lr")] == [0.01, 0.1, 0.3]
-    with pytest.raises(nb.PathError, match="'vall_loss'"):
-        found.sort("vall_loss")
-
-
-def test_runs_are_found_by_name_number_setting_and_test(folder):
+def test_runs_are_ordered_and_found_by_what_is_known_of_them(folder):
     train(folder, 1.0, name="other")
     found = nb.runs(folder)
+    for series in ("val_loss", "val_accuracy"):  # whether less or more is better
+        assert found.sort(series)[0].settings["lr"] == 1.0
+    assert [run.settings["lr"] for run in found.sort("lr")] == [0.01, 0.1, 0.3, 1.0]
     assert found["other"].settings["lr"] == 1.0
-    assert len(found.filter(lr=0.1)) == 1
+    assert len(found.filter(lr=0.1)) == 1 and len(found[1:]) == 3
     assert len(found.filter(lambda run: run.best["loss"] < 0.5)) == 3
-    assert len(found[1:]) == 3
-    with pytest.raises(nb.PathError, match="demo, other"):
-        found["nobody"]
+
+
+REFUSED = {
+    "vall_loss": lambda runs: runs.sort("vall_loss"),
+    "Names: demo": lambda runs: runs["nobody"],
+    "two runs of nb.runs.. or more, got 0": lambda runs: nb.compare_runs(),
+    "two runs of nb.runs.. or more, got int": lambda runs: nb.compare_runs(1, 2),
+    "'step', 'epoch', 'share' or 'time'": lambda runs: runs.compare().curves("loss", by="epochs"),
+    "logged: loss": lambda runs: runs.compare().curves("lost"),
+    "tags must be a list of str, got 'word'": lambda runs: setattr(runs[0], "tags", "word"),
+    "tags must be a list of str, got .1.": lambda runs: setattr(runs[0], "tags", [1]),
+    "note must be a str, got 3": lambda runs: setattr(runs[0], "note", 3),
+    "config": lambda runs: nb.Live(config=[1]),
+    "tags.*'word'": lambda runs: nb.Live(tags="word"),
+    "tags.*1": lambda runs: nb.Live(tags=[1]),
+    "patience": lambda runs: nb.no_improvement("val_loss", patience=0),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_what_has_no_meaning_is_refused(folder, message):
+    with pytest.raises((nb.PathError, ArgumentError, ArgumentTypeError), match=message):
+        REFUSED[message](nb.runs(folder))
+    assert not list(folder.glob("*.json"))
 
 
 def trained_run(**options):
@@ -191,36 +207,26 @@ def test_the_comparison_of_a_cell_is_bounded_and_text_alone_where_that_is_asked(
     assert set(comparison._bundle()) == {"text/plain"}
 
 
-def test_records_go_to_pandas(folder):
-    frame = nb.runs(folder).to_pandas()
-    assert sorted(frame["setting lr"]) == [0.01, 0.1, 0.3]
-    assert frame["best val_loss"].min() == pytest.approx(np.exp(-0.3 * 39) + 0.1)
-
-
-def test_a_damaged_journal_is_a_row_with_its_error(folder):
-    (folder / "20200101-000000-bad.nbrun").write_bytes(b"not a journal")
-    found = nb.runs(folder)
-    assert len(found) == 3 and len(found.errors) == 1
-    assert "20200101-000000-bad.nbrun: FileFormatError" in repr(found)
-    html = found._repr_mimebundle_()["text/html"]
-    assert "1 cannot be read" in html
-
-
-def test_settings_of_a_crafted_head_are_taken_as_data_or_not_at_all(tmp_path):
-    head = {
-        "name": "<script>alert(1)</script>",
-        "began": 1.0,
-        "settings": ["lr"],
-        "tags": "x",
-        "run": 3,
-    }
-    path = tmp_path / "20200101-000000-odd.nbrun"
-    path.write_bytes(journal._MAGIC + journal._record("run", head))
-    (run,) = nb.runs(tmp_path)
-    assert run.settings == {} and run.tags == ()
-    run.report(tmp_path / "page.html")
-    body = (tmp_path / "page.html").read_text().split("<body>")[1]
-    assert "<script>alert" not in body.split("<h2>")[0]
+def test_settings_are_taken_as_data_and_those_of_crafted_or_damaged_journals_not_at_all(tmp_path):
+    nb.seed(7)
+    odd = {"array": np.float32(0.5), "nested": {"a": {"b": 1}}, "list": [1, 2], "fn": len}
+    with nb.Live(display=False, journal=tmp_path, config={**odd, "long": "x" * 9999}) as live:
+        for x in live.steps(nb.batches(np.ones((8, 2)), 4)):
+            live.log(loss=x.sum())
+    settings = nb.runs(tmp_path)[0].settings
+    assert settings["array"] == 0.5 and settings["nested.a.b"] == 1 and settings["list"] == [1, 2]
+    assert "built-in" in settings["fn"] and len(settings["long"]) == 300
+    assert (settings["batch_size"], settings["seed"]) == (4, 7)
+    head = {"name": "<script>alert(1)</script>", "settings": ["lr"], "tags": "x", "run": 3}
+    record = journal._MAGIC + journal._record("run", head)
+    (tmp_path / "20200101-000000-odd.nbrun").write_bytes(record)
+    (tmp_path / "20200101-000000-bad.nbrun").write_bytes(b"not a journal")
+    found = nb.runs(tmp_path)
+    assert len(found) == 2 and found[1].settings == {} and found[1].tags == ()
+    found[1].report(tmp_path / "page.html")
+    assert "<script>alert" not in (tmp_path / "page.html").read_text().split("<body>")[1]
+    assert len(found.errors) == 1 and "20200101-000000-bad.nbrun: FileFormatError" in repr(found)
+    assert "1 cannot be read" in found._repr_mimebundle_()["text/html"]
 
 
 def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
@@ -248,20 +254,6 @@ def test_runs_of_one_name_and_one_setting_have_distinct_names(tmp_path):
     assert all(name.startswith("demo lr=0.") for name in alike)
 
 
-@pytest.mark.parametrize("given", [(), (1, 2)])
-def test_only_runs_are_compared_and_at_least_two(given):
-    with pytest.raises(nb.errors.ArgumentError, match="two runs"):
-        nb.compare_runs(*given)
-
-
-def test_wrong_options_of_curves_are_refused(folder):
-    comparison = nb.runs(folder).compare()
-    with pytest.raises(nb.errors.ArgumentError, match="'step', 'epoch', 'share' or 'time'"):
-        comparison.curves("loss", by="epochs")
-    with pytest.raises(nb.PathError, match="logged: loss"):
-        comparison.curves("lost")
-
-
 def test_the_table_per_epoch_has_means_of_training_and_marks_the_best(folder):
     run = nb.runs(folder).filter(lr=0.1)[0]
     table = run.epochs()
@@ -283,7 +275,10 @@ def test_a_report_is_one_page_that_asks_nobody_for_anything(folder):
     assert len(text) < 250_000
 
 
-def test_series_are_exported_for_other_tools(folder):
+def test_series_and_lists_are_exported_for_other_tools(folder):
+    frame = nb.runs(folder).to_pandas()
+    assert sorted(frame["setting lr"]) == [0.01, 0.1, 0.3]
+    assert frame["best val_loss"].min() == pytest.approx(np.exp(-0.3 * 39) + 0.1)
     run = nb.runs(folder)[0]
     run.to_csv(folder / "run.csv")
     rows = list(csv.DictReader((folder / "run.csv").read_text().splitlines()))
@@ -316,20 +311,9 @@ def test_the_command_line_lists_compares_and_reports(folder, capsys):
     assert main(["runs", str(folder), "--sort", "nothing"]) == 2
 
 
-def test_the_list_and_a_journal_survive_odd_settings(tmp_path):
-    odd = {"array": np.float32(0.5), "nested": {"a": {"b": 1}}, "list": [1, 2], "fn": len}
-    odd["long"] = "x" * 9999
-    with nb.Live(display=False, journal=tmp_path, config=odd) as live:
-        for _ in live.steps(range(2)):
-            live.log(loss=1.0)
-    settings = nb.runs(tmp_path)[0].settings
-    assert settings["array"] == 0.5 and settings["nested.a.b"] == 1 and settings["list"] == [1, 2]
-    assert "built-in" in settings["fn"] and len(settings["long"]) == 300
-
-
 def test_tags_and_notes_are_kept_beside_journals_that_stay_as_they_are(folder):
     run, other = nb.runs(folder)[:2]
-    journal = run.path.read_bytes()
+    written = run.path.read_bytes()
     run.tags, run.note = ["good", "kept"], "the baseline"
     other.note = "diverged"
     assert (run.tags, run.note) == (("good", "kept"), "the baseline")
@@ -337,32 +321,14 @@ def test_tags_and_notes_are_kept_beside_journals_that_stay_as_they_are(folder):
     assert [r.tags for r in again] == [("good", "kept"), ("sweep",), ("sweep",)]
     assert [r["note"] for r in again.to_records()] == ["the baseline", "diverged", ""]
     assert len(again.filter(lambda r: "kept" in r.tags)) == 1
-    assert run.path.read_bytes() == journal
+    assert run.path.read_bytes() == written
     run.tags = []
     assert nb.runs(folder)[0].tags == () and nb.runs(folder)[0].note == "the baseline"
-
-
-@pytest.mark.parametrize(("name", "value"), [("tags", "word"), ("tags", [1]), ("note", 3)])
-def test_tags_and_notes_that_are_no_text_are_refused(folder, name, value):
-    with pytest.raises(nb.errors.ArgumentTypeError, match=name):
-        setattr(nb.runs(folder)[0], name, value)
-    assert not list(folder.glob("*.json"))
-
-
-@pytest.mark.parametrize("text", ["[1]", "{", '{"x": 1'])
-def test_damaged_notes_of_a_run_are_read_as_none_and_are_its_own(folder, text):
-    run, other = nb.runs(folder)[:2]
-    other.note = "kept"
-    run.path.with_suffix(".notes.json").write_text(text)
-    assert run.tags == ("sweep",) and run.note == ""
+    for damaged in ("[1]", "{", '{"x": 1'):
+        run.path.with_suffix(".notes.json").write_text(damaged)
+        assert run.tags == ("sweep",) and run.note == ""
     run.note = "new"
-    assert [r.note for r in nb.runs(folder)] == ["new", "kept", ""]
-
-
-@pytest.mark.parametrize(("option", "value"), [("config", [1]), ("tags", "word"), ("tags", [1])])
-def test_wrong_settings_are_refused(option, value):
-    with pytest.raises(nb.errors.ArgumentTypeError, match=option):
-        nb.Live(display=False, **{option: value})
+    assert [r.note for r in nb.runs(folder)] == ["new", "diverged", ""]
 
 
 def test_many_runs_are_drawn_across_their_settings_the_best_one_strongest(tmp_path):
@@ -376,8 +342,6 @@ def test_many_runs_are_drawn_across_their_settings_the_best_one_strongest(tmp_pa
 
 
 def test_code_and_models_of_two_runs_are_compared(tmp_path, monkeypatch):
-    from nbmodule.live.reporting import journal
-
     for code in ("lr = 1", "lr = 2"):
         monkeypatch.setattr(journal, "origin", lambda code=code: {"cell": 3, "code": code})
         model = nb.Linear(2, 1)
@@ -389,15 +353,6 @@ def test_code_and_models_of_two_runs_are_compared(tmp_path, monkeypatch):
     assert "-lr = 2\n+lr = 1" in comparison.code
     assert {c.path for c in comparison.models if c.status == "changed"} >= {"bias"}
     assert nb.runs(tmp_path)[0].cell == 3
-
-
-def test_the_size_of_batches_and_the_seed_are_settings(tmp_path):
-    nb.seed(7)
-    with nb.Live(display=False, journal=tmp_path) as live:
-        for x in live.steps(nb.batches(np.ones((8, 2)), 4)):
-            live.log(loss=x.sum())
-    settings = nb.runs(tmp_path)[0].settings
-    assert (settings["batch_size"], settings["seed"]) == (4, 7)
 
 
 # -- the best model, early stopping --
@@ -420,5 +375,3 @@ def test_a_run_stops_when_a_series_has_not_improved():
         for i in live.steps(range(8)):
             live.log(val_loss=float(values[i]))
     assert live.step == 6
-    with pytest.raises(nb.errors.ArgumentError, match="patience"):
-        nb.no_improvement("val_loss", patience=0)
