@@ -19,6 +19,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import os
 import struct
 import threading
@@ -86,7 +87,6 @@ class Journal:
         self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
         self._has_reported = False
         """True if it was reported that no snapshot can be written."""
-        self._snapshot = threading.Thread(target=self._write_snapshot)
         folder = folder.absolute()  # code of the notebook may go to another folder
         folder.mkdir(parents=True, exist_ok=True)
         drop_oldest(folder)
@@ -117,6 +117,10 @@ class Journal:
         hold(self._file)
         self.write()
         threading.Thread(target=self._work, name="nbmodule-journal", daemon=True).start()
+        self._snapshots = threading.Thread(
+            target=self._work_on_snapshots, name="nbmodule-snapshot", daemon=True
+        )
+        self._snapshots.start()
 
     def _flush(self) -> None:
         """Append the pending records, in place of what a failed write has left."""
@@ -135,6 +139,10 @@ class Journal:
             with self._run.cost.counted():
                 self.write()
 
+    def _work_on_snapshots(self) -> None:
+        while not self._over.wait(max(self._snapshot_at - time.monotonic(), EVERY)):
+            self._write_snapshot()
+
     def write(self) -> bool:
         """Append changes; return False if that fails, which is reported until it works again."""
         if os.getpid() != self._process:  # a forked child has the same file open
@@ -149,7 +157,6 @@ class Journal:
             self._note_failure(_reason(error))
             return False
         self._note_failure("")
-        self._begin_snapshot()
         return True
 
     def _note_failure(self, why: str) -> None:
@@ -220,8 +227,7 @@ class Journal:
         if os.getpid() != self._process:
             return
         self._over.set()
-        if self._snapshot.is_alive():
-            self._snapshot.join()
+        self._snapshots.join()
         self._write_snapshot()
         self._end = {"state": state, "reason": reason}
         self.write()
@@ -230,47 +236,36 @@ class Journal:
             self._file.close()
 
     def offer_state(self) -> None:
-        """Copy the training state if a snapshot is due at the next write and has none yet."""
-        is_due = time.monotonic() >= self._snapshot_at - EVERY and not self._snapshot.is_alive()
-        if is_due and self.saver.newest is None:
+        """Copy the training state if a snapshot is due soon and has none yet."""
+        if time.monotonic() >= self._snapshot_at - EVERY and self.saver.newest is None:
             self.saver.offer()
-
-    def _begin_snapshot(self) -> None:
-        """Start to write the newest training state, if it is time."""
-        if time.monotonic() >= self._snapshot_at and not self._snapshot.is_alive():
-            self._snapshot_at = time.monotonic() + _SNAPSHOT_EVERY
-            self._snapshot = threading.Thread(
-                target=self._write_snapshot, name="nbmodule-snapshot", daemon=True
-            )
-            self._snapshot.start()
 
     def _write_snapshot(self) -> None:
         """Write the newest training state, whole or not at all."""
+        begun = time.monotonic()
         try:
             state = self.saver.take()
             if state is None:
                 return
-            if not state.arrays:
+            self._snapshot_at = math.inf  # no other is offered while this one is written
+            if state.arrays:
+                with self._run.cost.counted(), whole_file(self.path.with_suffix(".npz")) as file:
+                    np.savez(file, **_packed_values(state))
+                    with self._lock:  # the curves are not behind the state
+                        self._collect()
+                        self._flush()
+            else:
                 self._report_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
-                return
-            begun = time.monotonic()
-            with self._run.cost.counted(), whole_file(self.path.with_suffix(".npz")) as file:
-                np.savez(file, **_packed_values(state))
-                with self._lock:  # the curves are not behind the state
-                    self._collect()
-                    self._flush()
-            took = time.monotonic() - begun
-            self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
         except Exception as error:  # noqa: BLE001 - as above
             self._report_no_snapshot(_reason(error))
+        took = time.monotonic() - begun
+        self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
 
     def _report_no_snapshot(self, why: str) -> None:
+        text = f"the values of all variables cannot be written beside the journal: {why}"
         if not self._has_reported:
-            self._has_reported = True
-            self._report(
-                "warning",
-                f"the values of all variables cannot be written beside the journal: {why}",
-            )
+            self._report("warning", text)
+        self._has_reported = True
 
 
 def read_records(path: Path) -> Iterator[tuple[dict[str, Any], bytes]]:
@@ -364,10 +359,10 @@ def unpack_state(file: dict[str, Any]) -> dict[str, Any]:
 
 
 def _record(kind: str, head: dict[str, Any], data: bytes = b"") -> bytes:
-    """Return a record: its description and data, after their length and checksum."""
     described = json.dumps({"record": kind, **head}).encode()
     return _framed(_LENGTH.pack(len(described)) + described + data)
 
 
 def _framed(record: bytes) -> bytes:
+    """Return a record after its length and checksum."""
     return _FRAME.pack(len(record), zlib.crc32(record)) + record
