@@ -34,8 +34,6 @@ MOST_POINTS = 2000
 MOST_CLASSES = 100
 _PER_CELL = 6
 """Samples shown behind one cell of a confusion matrix."""
-_FAR = 10.0
-"""How many times the usual range of pixels makes the range of all useless."""
 _WIDTH = 110
 _BORDER = "color-mix(in srgb, currentColor 25%, transparent)"
 _QUIET = "font-size:11px;opacity:.75"
@@ -199,9 +197,6 @@ def _images(data: NDArray[Any]) -> NDArray[np.uint8]:
     wide = data.astype(np.float64)
     finite = wide[np.isfinite(wide)] if np.isfinite(wide).any() else np.zeros(1)
     low, high = finite.min(), finite.max()
-    usual = np.percentile(finite, (1, 99))
-    if high - low > _FAR * np.ptp(usual) > 0:  # one broken pixel must not hide all others
-        low, high = usual
     scaled = np.nan_to_num((wide - low) / ((high - low) or 1.0), nan=0.0)
     return np.round(255 * scaled.clip(0.0, 1.0)).astype(np.uint8)
 
