@@ -7,11 +7,12 @@ from __future__ import annotations
 import csv
 import importlib
 import io
+import itertools
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -318,46 +319,44 @@ def _deliver(text: str, path: str | Path | None) -> str | None:
 # -- texts, arrays and pictures --
 
 
-class Downsampled(Generic[T]):
+class Downsampled(list[T]):
     """A list of every k-th item and the newest, where k doubles when there are too many.
 
     Example:
         >>> items = Downsampled(4)
         >>> for i in range(10):
         ...     items.append(i)
-        >>> items.items
+        >>> items
         [0, 4, 8, 9]
     """
 
     def __init__(self, most: int) -> None:
+        super().__init__()
         self.most = most
-        self._numbered: list[tuple[int, T]] = []
+        self._numbers: list[int] = []
         self._stride = 1
         self._count = 0
 
-    @property
-    def items(self) -> list[T]:
-        """The selection, oldest first."""
-        return [item for _, item in self._numbered]
-
     def append(self, item: T) -> None:
         """Add the newest item; drop the one before it unless it is one of the selection."""
-        if self._numbered and self._numbered[-1][0] % self._stride:
-            self._numbered.pop()
-        self._numbered.append((self._count, item))
+        if self and self._numbers[-1] % self._stride:
+            self._numbers.pop()
+            self.pop()
+        self._numbers.append(self._count)
+        super().append(item)
         self._count += 1
-        if len(self._numbered) > self.most:
+        if len(self) > self.most:
             self.halve()
-
-    def keep_if(self, condition: Callable[[T], bool]) -> None:
-        """Drop other items."""
-        self._numbered = [each for each in self._numbered if condition(each[1])]
 
     def halve(self) -> None:
         """Leave out every other item, but not the newest."""
         self._stride *= 2
-        *earlier, newest = self._numbered
-        self._numbered = [each for each in earlier if not each[0] % self._stride] + [newest]
+        self.keep([number % self._stride == 0 for number in self._numbers[:-1]] + [True])
+
+    def keep(self, are_kept: Sequence[bool]) -> None:
+        """Drop items; `are_kept` has a bool for each."""
+        self._numbers = list(itertools.compress(self._numbers, are_kept))
+        self[:] = itertools.compress(list(self), are_kept)
 
 
 class MediaItem(NamedTuple):
@@ -370,7 +369,7 @@ class MediaItem(NamedTuple):
     value: Any
 
 
-class MediaStore(Mapping[str, list[MediaItem]]):
+class MediaStore(dict[str, Downsampled[MediaItem]]):
     """Logged texts, arrays and pictures by name.
 
     When the memory is full, every other entry of the largest list is dropped, so that an even
@@ -384,49 +383,40 @@ class MediaStore(Mapping[str, list[MediaItem]]):
     """
 
     def __init__(self, budget: int = BUDGET) -> None:
+        super().__init__()
         self.budget = budget
         self.version = 0
         """Grows with every entry."""
-        self._entries: dict[str, Downsampled[MediaItem]] = {}
 
     def put(self, name: str, step: int, value: object) -> None:
         """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H,
         W, 3]`).
         """
         kind, value = normalize_media(name, value)
-        entries = self._entries.setdefault(name, Downsampled(MOST_ENTRIES))
-        entries.append(MediaItem(step, kind, value))
+        self.setdefault(name, Downsampled(MOST_ENTRIES)).append(MediaItem(step, kind, value))
         self.version += 1
         while self.nbytes > self.budget:
-            largest = max(self._entries.values(), key=_bytes_of)
-            if len(largest.items) < 2:
+            largest = max(self.values(), key=_bytes_of)
+            if len(largest) < 2:
                 break
             largest.halve()
 
     def cut(self, step: int) -> None:
         """Forget the entries of this step and later ones."""
-        for entries in self._entries.values():
-            entries.keep_if(lambda entry: entry.step < step)
-        self._entries = {name: entries for name, entries in self._entries.items() if entries.items}
+        for name, entries in list(self.items()):
+            entries.keep([entry.step < step for entry in entries])
+            if not entries:
+                del self[name]
         self.version += 1
 
     @property
     def nbytes(self) -> int:
         """Host memory held, in bytes."""
-        return sum(map(_bytes_of, self._entries.values()))
-
-    def __getitem__(self, name: str) -> list[MediaItem]:
-        return self._entries[name].items
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        return len(self._entries)
+        return sum(map(_bytes_of, self.values()))
 
 
-def _bytes_of(entries: Downsampled[MediaItem]) -> int:
-    values = [entry.value for entry in entries.items]
+def _bytes_of(entries: Sequence[MediaItem]) -> int:
+    values = [entry.value for entry in entries]
     return sum(len(v) if isinstance(v, str) else v.nbytes for v in values)
 
 

@@ -117,17 +117,17 @@ class Strips:
 
     def cut(self, step: int) -> None:
         """Forget the samples of this step and later ones."""
-        self._samples.keep_if(lambda sample: sample.step < step)
+        self._samples.keep([sample.step < step for sample in self._samples])
 
     @property
     def steps(self) -> NDArray[np.int64]:
         """The steps of the samples."""
-        return np.array([sample.step for sample in self._samples.items], np.int64)
+        return np.array([sample.step for sample in self._samples], np.int64)
 
     @property
     def last_step(self) -> int | None:
         """The step of the last sample, None before there is one."""
-        return self._samples.items[-1].step if len(self) else None
+        return self._samples[-1].step if len(self) else None
 
     @property
     def values(self) -> NDArray[np.float32]:
@@ -136,7 +136,7 @@ class Strips:
 
     def recent(self, count: int) -> NDArray[np.float32]:
         """Return `[samples, rows, fields]` of the last samples, at most so many."""
-        samples = self._samples.items[len(self) - min(count, len(self)) :]
+        samples = self._samples[len(self) - min(count, len(self)) :]
         return _table([(s.paths, s.values) for s in samples], self.paths)
 
     @property
@@ -147,18 +147,17 @@ class Strips:
     def bins(self, path: str) -> NDArray[np.float32]:
         """Return `[samples, BINS]` of one row, NaN where there is none."""
         blank = np.empty((0, BINS), np.float32)
-        kept = self._samples.items
-        samples = [(s.paths, s.bins) if s.bins is not None else ((), blank) for s in kept]
+        samples = [((), blank) if s.bins is None else (s.paths, s.bins) for s in self._samples]
         return _table(samples, (path,)).reshape(-1, BINS)
 
     @property
     def newest_bins(self) -> NDArray[np.float32] | None:
         """`[rows, BINS]` of the last sample that has some."""
-        last = next((s for s in reversed(self._samples.items) if s.bins is not None), None)
+        last = next((s for s in reversed(self._samples) if s.bins is not None), None)
         return None if last is None else _table([(last.paths, last.bins)], self.paths)[0]
 
     def __len__(self) -> int:
-        return len(self._samples.items)
+        return len(self._samples)
 
 
 def _table(samples: Sequence[tuple[Any, Any]], paths: tuple[str, ...]) -> NDArray[np.float32]:
