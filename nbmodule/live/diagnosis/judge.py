@@ -17,9 +17,8 @@ from nbmodule.errors import ArgumentError
 from nbmodule.live.diagnosis import curve_rules, data_rules, inside_rules, model_rules  # noqa: F401
 from nbmodule.live.diagnosis.evidence import Evidence
 from nbmodule.live.diagnosis.rule import NEEDS, SIGNS, DiagnosisRule, RuleVerdict, table
-from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.drawing import curve_image, image_of
+from nbmodule.views.renderers.drawing import curve_image
 from nbmodule.views.renderers.html import Markup, tag
 
 _muted: set[str] = set()
@@ -113,13 +112,12 @@ def judge(evidence: Evidence) -> Diagnosis:
     return Diagnosis(sorted(kept, key=lambda verdict: _ORDER.index(verdict.severity)))
 
 
-_MOST_BARS = 64
 _QUIET = "font-size:12px;opacity:.8"
 
 
 def _block(verdict: RuleVerdict) -> Markup:
     """Return the sentence, its evidence as one small picture, and what to try."""
-    parts = [tag("div", tag("b", plain(verdict.sentence, 400))), _pictures(verdict)]
+    parts = [tag("div", tag("b", plain(verdict.sentence, 400))), _picture(verdict)]
     about = tag("code", verdict.rule)
     parts.append(tag("div", plain(verdict.explanation, 600), " ", about, style=_QUIET))
     for fix in verdict.fixes:
@@ -129,18 +127,13 @@ def _block(verdict: RuleVerdict) -> Markup:
     return tag("div", *parts, style=f"margin:8px 0;padding-left:10px;{border};max-width:720px")
 
 
-def _pictures(verdict: RuleVerdict) -> Markup:
-    """Draw the evidence: bars where one row of few numbers is given, else curves on one scale."""
+def _picture(verdict: RuleVerdict) -> Markup:
+    """Draw the evidence as curves on one scale."""
     rows = {plain(n, 60): np.asarray(v, np.float64) for n, v in verdict.evidence.items()}
-    rows = {name: v for name, v in rows.items() if len(v) > 1 and np.isfinite(v).any()}
-    if len(rows) == 1 and all(len(values) <= _MOST_BARS for values in rows.values()):
-        ((name, values),) = rows.items()
-        ends = np.append(values[np.isfinite(values)], 0.0)
-        bars = picture_of(values, exact=_MOST_BARS, limits=(float(ends.min()), float(ends.max())))
-        return tag("div", image_of(bars), tag("div", name, style=_QUIET))
-    series = (
+    series = tuple(
         SeriesRecord(name, tuple(range(len(values))), tuple(values.tolist()), "evidence")
         for name, values in rows.items()
+        if len(values) > 1 and np.isfinite(values).any()
     )
-    history = HistoryRecord("evidence", tuple(series), axis="point")
-    return curve_image(history, 320, 120) if rows else Markup("")
+    image = curve_image(HistoryRecord("evidence", series, axis="point"), 320, 120)
+    return image if series else Markup("")
