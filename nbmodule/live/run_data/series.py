@@ -58,8 +58,8 @@ class Series:
         self._size = 0
         self.best: tuple[int, float] | None = None
         """Step and value of the best point: the smallest, for the name of a score the largest."""
-        self.first_nonfinite: int | None = None
-        """Step of the first point that is not finite; None if all are."""
+        self.first_nonfinite: tuple[int, float] | None = None
+        """Step and value of the first point that is not finite; None if all are."""
         self._steps: NDArray[Any] = np.empty(0, np.int64)
         self._values: NDArray[Any] = np.empty(0, np.float32)
 
@@ -108,7 +108,8 @@ class Series:
     def _note_best(self, steps: NDArray[Any], values: NDArray[Any]) -> None:
         finite = np.isfinite(values)
         if self.first_nonfinite is None and not finite.all():
-            self.first_nonfinite = int(steps[finite.argmin()])
+            first = int(finite.argmin())
+            self.first_nonfinite = int(steps[first]), float(values[first])
         if not finite.any():
             return
         sign = 1.0 if is_better_when_higher(self.name) else -1.0

@@ -175,8 +175,8 @@ class RunState:
 
     def first_bad_step(self) -> int | None:
         """Return the first step whose training loss is not finite; None if there is none."""
-        steps = (s.first_nonfinite for s in self.history if is_training_loss(s.name))
-        return min((step for step in steps if step is not None), default=None)
+        losses = (series for series in self.history if is_training_loss(series.name))
+        return min((s.first_nonfinite[0] for s in losses if s.first_nonfinite), default=None)
 
     def bad_input(self, step: int) -> tuple[int, str] | None:
         """Return the step, this or the one before, with inputs that are not finite, and where."""
