@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -111,7 +112,7 @@ def _curve_records(comparison: RunComparison, columns: int) -> list[HistoryRecor
 
 def comparison_table(comparison: RunComparison) -> DataTable:
     """A line per setting that differs, then per result; a column per run."""
-    runs, names = comparison.runs, comparison.names
+    runs, names = comparison.runs, _heads(comparison.names)
     rows = {n: [plain(str(v), 24) for v in values] for n, values in comparison.settings.items()}
     for name in comparison.best:
         for word, results in (("best", [r.best for r in runs]), ("last", [r.last for r in runs])):
@@ -133,6 +134,21 @@ def comparison_table(comparison: RunComparison) -> DataTable:
         label="setting",
         title=(f"{len(runs)} runs compared",),
     )
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    """Return the names of many runs without the words that all begin with: columns are narrow.
+
+    Example:
+        >>> _heads([f"resnet width {2**k}" for k in range(5)])
+        ['… 1', '… 2', '… 4', '… 8', '… 16']
+    """
+    words = [name.split(" ") for name in names]
+    columns = zip(*(row[:-1] for row in words), strict=False)
+    shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+    if len(names) < LEAST_PLOTTED or not shared:
+        return list(names)
+    return [" ".join(["…", *row[shared:]]) for row in words]
 
 
 def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -> str:
