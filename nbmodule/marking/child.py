@@ -1,23 +1,26 @@
 """The process that runs one student's notebook: `python -P -m nbmodule.marking.child`.
 
-No code of the student runs before the process is confined. Events go to the supervisor as lines of
-JSON through a pipe, with the text that the cells print.
+No code of the student runs before the process is confined. The supervisor gets lines of JSON
+through a pipe: whether the process is confined, then a line for each cell that has run.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import io
 import json
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from nbmodule.marking.confine import confine
+
+
+class TooMuchOutputError(Exception):
+    """A cell printed more than it may."""
 
 
 class _Output(io.StringIO):
@@ -30,78 +33,54 @@ class _Output(io.StringIO):
     def write(self, text: str) -> int:
         self._left -= len(text)
         if self._left < 0:
-            raise TooMuchOutputError
+            raise TooMuchOutputError("more was printed than is allowed; the cell was ended")
         return super().write(text)
-
-
-class TooMuchOutputError(Exception):
-    """A cell printed more than it may."""
 
 
 def main(request: dict[str, Any]) -> None:
     """Run the cells one after the other; an error ends its cell, not the notebook."""
     folder, pipe = Path(request["folder"]), os.fdopen(request["pipe"], "w")
 
-    def report(**event: object) -> None:
-        pipe.write(json.dumps(event) + "\n")
-        pipe.flush()
+    def report(record: object) -> None:
+        print(json.dumps(record), file=pipe, flush=True)
 
     os.chdir(folder)
     _limit(request["limits"])
-    confined = confine(
-        folder, network=request["network"], hidden=[Path(path) for path in request["hidden"]]
-    )
-    report(kind="confined", confined=confined)
+    hidden = [Path(path) for path in request["hidden"]]
+    report(confine(folder, network=request["network"], hidden=hidden))
+    from IPython.core.interactiveshell import InteractiveShell
+
     from nbmodule.calls.differences import check
 
     package: Any = sys.modules["nbmodule"]
-
-    current = SimpleNamespace(cell=0, name="")  # the cell that is being run
-    shell = _shell(current)
-
-    def recorded(*args: object, **kwargs: object) -> Any:
-        verdict = check(*args, **kwargs)
-        report(
-            kind="verdict",
-            cell=current.cell,
-            line=_line_of(sys._getframe(1), current.name),
-            right=bool(verdict.right),
-            says=str(verdict.sentence),
-        )
-        return verdict
-
-    recorded.__doc__ = check.__doc__
-    for number, source, checks in request["cells"]:
-        current.cell, current.name = number, f"cell [{number}]"
-        package.check = recorded  # also where an earlier cell has put something else in its place
-        if checks and shell.user_ns.get("nb") is not None:
-            shell.user_ns["nb"] = package
-        report(kind="begin", cell=number)
-        output = _Output(request["output"])
-        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
-            result = shell.run_cell(source, store_history=False)
-        error = result.error_before_exec or result.error_in_exec
-        report(
-            kind="end",
-            cell=number,
-            line=None if error is None else _line_in(error, current.name),
-            error=None if error is None else _message(error),
-            text=output.getvalue(),
-        )
-    report(kind="over")
-
-
-def _shell(current: SimpleNamespace) -> Any:
-    """Start IPython, so that magics work; each cell is compiled under a name of its own."""
-    from IPython.core.interactiveshell import InteractiveShell
-
-    shell: Any = InteractiveShell.instance()
-    shell.compile.get_code_name = lambda *_: current.name
+    shell: Any = InteractiveShell.instance()  # so that magics work
+    name = ""  # under which the present cell is compiled
+    checks: list[tuple[int | None, bool, str]] = []  # of the present cell
+    shell.compile.get_code_name = lambda *_: name
     shell.enable_gui = lambda gui=None: None  # there is no window
     # Errors are reported, not printed.
     shell.showtraceback = shell.showsyntaxerror = lambda *args, **kwargs: None
-    sys.exit = builtins.exit = builtins.quit = _stay  # type: ignore[assignment]
-    return shell
+
+    def recorded(*args: object, **kwargs: object) -> Any:
+        verdict = check(*args, **kwargs)
+        line = _line_of(name, traceback.walk_stack(sys._getframe(1)))
+        checks.append((line, bool(verdict.right), str(verdict.sentence)))
+        return verdict
+
+    recorded.__doc__ = check.__doc__
+    for number, source, is_check in request["cells"]:
+        name = f"cell [{number}]"
+        checks.clear()
+        package.check = recorded  # also where an earlier cell has put something else in its place
+        if is_check and shell.user_ns.get("nb") is not None:
+            shell.user_ns["nb"] = package
+        output = _Output(request["output"])
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
+            result = shell.run_cell(source, store_history=False)
+        error, message, line = result.error_before_exec or result.error_in_exec, None, None
+        if error is not None:
+            message, line = _message(error), _line_in(name, error)
+        report((output.getvalue(), message, line, checks))
 
 
 def _limit(limits: dict[str, int]) -> None:
@@ -109,40 +88,26 @@ def _limit(limits: dict[str, int]) -> None:
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        for name, limit in (
-            ("RLIMIT_CPU", limits["cpu"]),
-            ("RLIMIT_FSIZE", limits["file"]),
-            ("RLIMIT_CORE", 0),
-        ):
+        for name, limit in limits.items():
             resource.setrlimit(getattr(resource, name), (limit, limit))
-
-
-def _stay(*args: object) -> None:
-    raise RuntimeError("the notebook asked to end; it is run on")
 
 
 def _message(error: BaseException) -> str:
     if isinstance(error, TooMuchOutputError):
-        return "more was printed than is allowed; the cell was ended"
+        return str(error)
     return "".join(traceback.format_exception_only(error)).strip().split("\n")[-1][:500]
 
 
-def _line_in(error: BaseException, name: str) -> int | None:
+def _line_in(name: str, error: BaseException) -> int | None:
     """Return the line of the cell in which an error was raised."""
     if isinstance(error, SyntaxError) and error.filename == name:
         return error.lineno
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename == name
-    ]
-    return lines[-1] if lines else None
+    return _line_of(name, reversed(list(traceback.walk_tb(error.__traceback__))))
 
 
-def _line_of(frame: Any, name: str) -> int | None:
-    while frame is not None and frame.f_code.co_filename != name:
-        frame = frame.f_back
-    return None if frame is None else frame.f_lineno
+def _line_of(name: str, frames: Iterable[tuple[Any, int]]) -> int | None:
+    """Return the line of the innermost frame in a cell."""
+    return next((line for frame, line in frames if frame.f_code.co_filename == name), None)
 
 
 if __name__ == "__main__":

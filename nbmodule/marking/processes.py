@@ -9,32 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import os
 import signal
 import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 _SET_CHILD_SUBREAPER = 36  # prctl
 _ROUNDS = 200  # a bomb forks while it is being ended: repeat until none is left
+# Fields of `/proc/PID/stat` after the name; times are with those of children that have ended.
+_STATE, _PARENT, _TIMES, _PAGES = 0, 1, slice(11, 15), 21
 
 
 def adopt_orphans() -> None:
     """Make orphaned descendants children of this process, for its whole life (Linux)."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-class _Process(NamedTuple):
-    """A process as `/proc` shows it; ticks are those of the processor, with ended children."""
-
-    state: str
-    parent: int
-    ticks: int
 
 
 class Usage(NamedTuple):
@@ -53,15 +47,22 @@ class Usage(NamedTuple):
     unlinked: int
 
 
-def _descendants() -> dict[int, _Process]:
-    """List all that come from this process and run; those that ended are left out."""
-    table, members = _table(), {os.getpid()}
-    waiting = True
-    while waiting:
-        waiting = {pid for pid, row in table.items() if row.parent in members} - members
-        members |= waiting
-    members.discard(os.getpid())
-    return {pid: table[pid] for pid in members if table[pid].state not in "ZX"}
+def _descendants() -> dict[int, list[str]]:
+    """Return the fields of all that come from this process and run; none where there is no /proc.
+
+    Those that have ended are left out.
+    """
+    table = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            table[int(path.parent.name)] = (
+                path.read_text(errors="replace").rpartition(")")[2].split()
+            )
+    members = {os.getpid()}
+    while more := {pid for pid, row in table.items() if int(row[_PARENT]) in members} - members:
+        members |= more
+    running = (pid for pid in members if pid != os.getpid() and table[pid][_STATE] not in "ZX")
+    return {pid: table[pid] for pid in running}
 
 
 def end_descendants(leader: subprocess.Popen[bytes]) -> None:
@@ -90,38 +91,18 @@ def end_descendants(leader: subprocess.Popen[bytes]) -> None:
 
 def descendants_usage() -> Usage:
     """Measure what all descendants use together now; zeros where the system does not say."""
-    members = _descendants()
-    pages, files = 0, {}
-    for pid in members:
-        with contextlib.suppress(OSError, IndexError):
-            pages += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    rows, ended = _descendants(), os.times()
+    ticks = sum(int(ticks) for row in rows.values() for ticks in row[_TIMES])
+    pages = sum(int(row[_PAGES]) for row in rows.values())
+    unlinked = {}
+    for path in (path for pid in rows for path in glob.iglob(f"/proc/{pid}/fd/*")):
         with contextlib.suppress(OSError):
-            files.update(_unlinked(pid))
-    ended = os.times()
-    ticks = sum(row.ticks for row in members.values()) / os.sysconf("SC_CLK_TCK")
-    return Usage(
-        len(members),
-        ticks + ended.children_user + ended.children_system,
-        pages * os.sysconf("SC_PAGE_SIZE") if pages else 0,
-        sum(files.values()),
-    )
-
-
-def _unlinked(pid: int) -> Iterator[tuple[tuple[int, int], int]]:
-    """Yield the files that a process holds open though they have no name, with their bytes."""
-    for entry in os.scandir(f"/proc/{pid}/fd"):
-        with contextlib.suppress(OSError):
-            about = os.stat(entry.path)
+            about = os.stat(path)
             if stat.S_ISREG(about.st_mode) and not about.st_nlink:
-                yield (about.st_dev, about.st_ino), about.st_blocks * 512
-
-
-def _table() -> dict[int, _Process]:
-    """List all processes, on Linux."""
-    table = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
-            ticks = sum(map(int, fields[11:15]))
-            table[int(entry.parent.name)] = _Process(fields[0], int(fields[1]), ticks)
-    return table
+                unlinked[about.st_dev, about.st_ino] = about.st_blocks * 512
+    return Usage(
+        len(rows),
+        ticks / os.sysconf("SC_CLK_TCK") + ended.children_user + ended.children_system,
+        pages * os.sysconf("SC_PAGE_SIZE"),
+        sum(unlinked.values()),
+    )

@@ -29,7 +29,7 @@ from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, not_run
 from nbmodule.marking.submissions import copy_data
 
 _INTERVAL = 0.1  # seconds between two measurements of what the processes use
-_MOST_EVENTS = 50_000_000  # bytes; a notebook that reports more is ended
+_MOST_REPORTED = 50_000_000  # bytes; a notebook that reports more is ended
 _MISSING = re.compile(r"name '(\w+)' is not defined")
 NOBODY = 65534
 
@@ -95,6 +95,10 @@ def _name_obstacles(marks: Marks) -> None:
             exercise.obstacle = next((c.fault for c in causes if word.search(c.source)), None)
 
 
+class _EndedError(Exception):
+    """A notebook is ended before its end; the message is the reason."""
+
+
 def _run(
     marks: Marks, limits: Limits, home: Path, cells: list[Cell], hidden: list[str], user: int | None
 ) -> None:
@@ -107,7 +111,11 @@ def _run(
         "output": limits.output,
         "hidden": hidden,
         "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
-        "limits": {"cpu": int(limits.cpu) + 60, "file": limits.disk},
+        "limits": {
+            "RLIMIT_CPU": int(limits.cpu) + 60,
+            "RLIMIT_FSIZE": limits.disk,
+            "RLIMIT_CORE": 0,
+        },
     }
     if user is not None:  # students' code never runs as root
         for parent, folders, files in os.walk(home):
@@ -126,84 +134,53 @@ def _run(
         extra_groups=None if user is None else [],
     )
     os.close(writing)
-    started, current, is_over = time.monotonic(), 0, False
+    started, current = time.monotonic(), 0
 
-    def excess() -> str | None:
-        """Return the limit that the processes have passed, as the reason of their end."""
+    def check_limits() -> None:
         usage, seconds = descendants_usage(), time.monotonic() - started
         marks.cpu = max(marks.cpu, usage.cpu)
         if seconds > limits.seconds:
-            return (
-                f"it ran for more than {limits.seconds:g} seconds, "
-                f"{marks.cpu:.0f} of them on the processor"
+            raise _EndedError(
+                f"it ran for more than {limits.seconds:g} seconds, {marks.cpu:.0f} of them on the "
+                "processor"
             )
         if usage.cpu > limits.cpu:
-            return f"it used more than {limits.cpu:g} seconds of the processor"
+            raise _EndedError(f"it used more than {limits.cpu:g} seconds of the processor")
         if usage.memory > limits.memory:
             used, most = format_bytes(usage.memory), format_bytes(limits.memory)
-            return f"it used {used} of memory, more than {most}"
+            raise _EndedError(f"it used {used} of memory, more than {most}")
         if usage.processes > limits.processes:
-            return f"it started more than {limits.processes} processes"
+            raise _EndedError(f"it started more than {limits.processes} processes")
         if _written(home) + usage.unlinked > limits.disk:
-            return f"it wrote more than {format_bytes(limits.disk)}"
-        return None
+            raise _EndedError(f"it wrote more than {format_bytes(limits.disk)}")
 
-    runs = {run.number: run for run in (*marks.cells, *marks.exercises)}
     try:
         with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
             assert child.stdin is not None
             child.stdin.write(json.dumps(request).encode())
             child.stdin.close()
-        for event in _events(reading, excess):
-            current = event.get("cell", current)
-            run = runs.get(current)
-            if event["kind"] == "over":
-                is_over = True
-                break
-            if event["kind"] == "confined":
-                marks.is_confined = event["confined"]
-            elif event["kind"] == "verdict" and isinstance(run, Exercise):
-                run.checks.append((event["line"], event["right"], printable(event["says"])))
-            elif event["kind"] == "end" and run is not None:
-                run.output, run.is_done = event["text"], True
-                if event["error"] is not None:
-                    run.error, run.line = printable(event["error"]), event["line"]
+        lines = _lines(reading, check_limits)
+        marks.is_confined = next(lines) == b"true"
+        for run in sorted((*marks.cells, *marks.exercises), key=lambda run: run.number):
+            current = run.number
+            _write_down(run, next(lines))
+    except StopIteration:
+        where = f"by itself in cell {current}" if current else "before the first cell"
+        marks.ended = f"its process ended {where}"
     except _EndedError as error:
         marks.ended = str(error) + (f", in cell {current}" if current else "")
     finally:
         marks.cpu = max(marks.cpu, descendants_usage().cpu)
         end_descendants(child)
         os.close(reading)
-    if not is_over and marks.ended is None:
-        where = f"by itself in cell {current}" if current else "before the first cell"
-        marks.ended = f"its process ended {where}"
 
 
-class _EndedError(Exception):
-    """A notebook is ended before its end; the message is the reason."""
-
-
-_OPTIONAL_LINE = (int, type(None))
-_FORMS: dict[str, dict[str, Any]] = {
-    "confined": {"confined": bool},
-    "begin": {"cell": int},
-    "verdict": {"cell": int, "line": _OPTIONAL_LINE, "right": bool, "says": str},
-    "end": {"cell": int, "line": _OPTIONAL_LINE, "error": (str, type(None)), "text": str},
-    "over": {},
-}
-
-
-def _events(pipe: int, excess: Callable[[], str | None] = lambda: None) -> Iterator[dict[str, Any]]:
-    """Yield the events of a child, line by line.
-
-    A reason that `excess` returns in the meantime ends the run, and an event of another form.
-    """
-    left, rest = _MOST_EVENTS, b""
+def _lines(pipe: int, check_limits: Callable[[], None]) -> Iterator[bytes]:
+    """Yield the lines that a child reports, while nothing is over its limits."""
+    left, rest = _MOST_REPORTED, b""
     while True:
         is_ready = select.select([pipe], [], [], _INTERVAL)[0]
-        reason = excess()
-        if reason is not None:
-            raise _EndedError(reason)
+        check_limits()
         if not is_ready:
             continue
         data = os.read(pipe, 2**16)
@@ -211,22 +188,26 @@ def _events(pipe: int, excess: Callable[[], str | None] = lambda: None) -> Itera
             return
         left -= len(data)
         if left < 0:
-            raise _EndedError(f"it reported more than {format_bytes(_MOST_EVENTS)}")
+            raise _EndedError(f"it reported more than {format_bytes(_MOST_REPORTED)}")
         *lines, rest = (rest + data).split(b"\n")
-        for line in lines:
-            event: Any = None
-            try:
-                event = json.loads(line)
-                form = _FORMS[event["kind"]]
-                is_formed = event.keys() == {"kind", *form} and all(
-                    isinstance(event[name], kind) for name, kind in form.items()
-                )
-            except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
-                is_formed = False
-            if not is_formed:
-                reported = printable(repr(line[:60]))
-                raise _EndedError(f"it reported {reported}, which is no event of a notebook")
-            yield event
+        yield from lines
+
+
+def _write_down(run: CellRun, line: bytes) -> None:
+    """Complete the record of a cell by the line that a child reports of it."""
+    try:
+        output, error, place, checks = json.loads(line)
+        run.output, run.error = str(output), None if error is None else printable(str(error))
+        run.line = None if place is None else int(place)
+        if isinstance(run, Exercise):
+            run.checks = [
+                (None if place is None else int(place), bool(right), printable(str(says)))
+                for place, right, says in checks
+            ]
+    except Exception:  # noqa: BLE001 - whatever a hostile line makes of the parser
+        reported = printable(repr(line[:60]))
+        raise _EndedError(f"it reported {reported}, which is no event of a notebook") from None
+    run.is_done = True
 
 
 def _written(home: Path) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from nbmodule.marking import Limits, mark, supervise
 from nbmodule.marking.confine import _around, _version
+from nbmodule.marking.results import Exercise
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system that tells of processes")
 
@@ -36,10 +37,10 @@ TRIES = [
     "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\nassert os.listdir() == []",
     "import nbmodule as nb\nnb.check(1, 1)",
 ]
-EVENT_FORMS = [
-    {}, [], 1, {"kind": "end"}, {"kind": []}, {"kind": "begin", "cell": []}, {"kind": "over", "cell": 1},
-    {"kind": "verdict", "cell": 1, "line": {}, "right": 1, "says": "x"},
-    {"kind": "end", "cell": 1, "error": {"what": 1}, "line": None, "text": "x"},
+# Lines that are no record of a cell: its output, its error with the line, and its checks.
+MALFORMED = [
+    {}, [], 1, ["", None, None], ["", None, [], []], ["", None, None, [[1]]],
+    ["", None, None, [["one", True, "right"]]],
 ]  # fmt: skip
 LEAVES = """
 import os, time
@@ -138,38 +139,25 @@ def test_what_is_not_its_own_cannot_be_read_written_reached_or_ended(tmp_path, m
 def test_malformed_events_and_endless_expressions_end_their_notebook_alone(tmp_path):
     """Each writes lines of its own into the pipe of events, as any code of a notebook can."""
     forge = "import os\nfor fd in range(3, 64):\n    try: os.write(fd, {line!r})\n    except OSError: pass"
-    for number, form in enumerate(EVENT_FORMS[:2]):
-        line = json.dumps(form).encode() + b"\n"
-        write(
-            tmp_path,
-            f"event{number}",
-            [forge.format(line=line), "import nbmodule as nb\nnb.check(1, 1)"],
-        )
-    write(tmp_path, "long", ["x = " + "-" * 100_000 + "1", "import nbmodule as nb\nnb.check(1, 1)"])
+    check = "import nbmodule as nb\nnb.check(1, 1)"
+    write(tmp_path, "event", [forge.format(line=b"{}\n"), check])
+    write(tmp_path, "long", ["x = " + "-" * 100_000 + "1", check])
     (tmp_path / "nested.ipynb").write_text("[" * 10**6)
-    write(tmp_path, "zoe", ["import nbmodule as nb\nnb.check(1, 1)"])
+    write(tmp_path, "zoe", [check])
     order: list[str] = []
     results = mark(tmp_path, on_marks=lambda marks: order.append(marks.name), jobs=2)
     assert sorted(order) == [marks.name for marks in results]
     by_name = {marks.name: marks for marks in results}
     assert by_name["zoe"].points == 1 and by_name["zoe"].ended is None
-    for number in range(2):
-        marks = by_name[f"event{number}"]
-        assert "no event of a notebook" in marks.ended and marks.unmarked == 1, number
+    assert "no event of a notebook" in by_name["event"].ended and by_name["event"].unmarked == 1
     assert by_name["long"].points == 1 and len(by_name["long"].faults) == 1
     assert "is no notebook" in by_name["nested"].ended
 
 
-@pytest.mark.parametrize("form", [*EVENT_FORMS, "not JSON", "[" * 30_000])
+@pytest.mark.parametrize("form", [*map(json.dumps, MALFORMED), "not JSON", "[" * 30_000])
 def test_an_event_of_another_form_is_malformed(form):
-    reading, writing = os.pipe()
-    with os.fdopen(writing, "w") as pipe:
-        pipe.write(form if isinstance(form, str) else json.dumps(form))
-        pipe.write("\n")
-        pipe.flush()
-        with pytest.raises(supervise._EndedError):
-            next(supervise._events(reading))
-    os.close(reading)
+    with pytest.raises(supervise._EndedError, match="no event of a notebook"):
+        supervise._write_down(Exercise(1, ""), form.encode())
 
 
 @LINUX
