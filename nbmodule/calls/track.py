@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -347,9 +347,7 @@ class Recorded(Calls):
 
     def _copied(self) -> set[str]:
         """Return the parts of a foreign model that were called as copies only."""
-        reporter = getattr(self._foreign, "reporter", None)
-        copied: Iterable[str] = getattr(reporter, "copied", ())
-        return set(copied) - {call.path for call in self}
+        return set(getattr(self._foreign, "copied", ())) - {call.path for call in self}
 
     def _said(self) -> Iterator[str]:
         steps = self._steps

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -24,16 +24,25 @@ from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.calls.nonfinite import first_nonfinite
 from nbmodule.calls.summary import summary
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks import equinox, flax_linen, flax_nnx, haiku, keras
+from nbmodule.interop.frameworks.equinox import EquinoxFunction
 from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
+from nbmodule.interop.frameworks.flax_nnx import NnxFunction
 from nbmodule.interop.frameworks.function import Function, text_of
-from nbmodule.interop.frameworks.haiku import HaikuFunction, takes_key
-from nbmodule.interop.frameworks.interception import ModuleReporter
-from nbmodule.interop.wrapping import Wrapped, around, meet_parts, wrap
+from nbmodule.interop.frameworks.haiku import HaikuFunction
+from nbmodule.interop.frameworks.keras import KerasFunction
+from nbmodule.interop.wrapping import Wrapped, around, meet_parts, part_at, wrap
 from nbmodule.interventions.patch import patch
 from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.panels.inspected_run import parts_of
 from nbmodule.views.records.records import Note
+
+FUNCTIONS: dict[str | None, Callable[[Any], Function]] = {
+    "equinox": EquinoxFunction,
+    "flax_nnx": NnxFunction,
+    "flax_linen": LinenFunction,
+    "haiku": HaikuFunction,
+    "keras": KerasFunction,
+}
 
 # -- tracking --
 EAGER_NOTE = "functions compiled by jax.jit ran uncompiled while the model was tracked"
@@ -53,6 +62,10 @@ class StandIn:
     Attributes:
         module: Stands for the model; its paths are those of the model.
         notes: Sentences about how the calls were recorded, as keys.
+        copied: Paths of parts that were called as copies.
+
+    Raises:
+        ArgumentTypeError: The model comes from no framework that can be tracked.
     """
 
     module: Wrapped
@@ -62,12 +75,19 @@ class StandIn:
         self._open: dict[object, None] = {}  # the blocks in which it is tracked
         self._whole: Any = None  # for all of them
         self.notes: dict[str, None] = {}
+        self.copied: Iterable[str] = ()
         self._prepare(model)
 
     def _prepare(self, model: object) -> None:
         """Find the parts of the model."""
-        self.reporter = reporter_of(model)
-        self.module = wrap(self.reporter)
+        framework = framework_of(model)
+        if framework not in FUNCTIONS:
+            raise ArgumentTypeError(
+                "nb.track follows a module, or an unconverted model of Flax, Equinox, Haiku, Keras "
+                f"or PyTorch, got {type(model).__name__}. For any function, track the module that "
+                "it calls."
+            )
+        self.module = wrap(FUNCTIONS[framework](model), {})
 
     def watching(self) -> Generator[None, None, None]:
         """Track the model from the generator's `next` until it is closed or collected."""
@@ -95,41 +115,18 @@ class StandIn:
 
     def _reporting(self) -> Generator[None, None, None]:
         """Report calls from the generator's `next` until it is closed."""
+        report = functools.partial(around, self.module)
         with ExitStack() as stack:
             if not jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
                 self.notes[EAGER_NOTE] = None
             stack.enter_context(jax.disable_jit())
-            stack.enter_context(self.reporter.watch(functools.partial(around, self.module)))
+            copied = stack.enter_context(self.module._foreign.watch(self.model, report))
+            self.copied = copied or ()
             yield
 
     def expect(self, name: str) -> None:
         """Add a part that is not known before the model is applied, and all parts above it."""
-        steps = tuple(name.split("."))
-        for end in range(1, len(steps) + 1):
-            if steps[:end] not in self.module._wiring.part_names:
-                self.module._wiring.attach(self.module, steps[:end], "Module")
-
-
-def reporter_of(model: object) -> Any:
-    """Return what reports the calls of a foreign model.
-
-    Raises:
-        ArgumentTypeError: It comes from no framework that can be tracked.
-    """
-    reporters: dict[str | None, Callable[[Any], Any]] = {
-        "equinox": lambda model: ModuleReporter(model, equinox.modules_of),
-        "flax_nnx": lambda model: ModuleReporter(model, flax_nnx.modules_of),
-        "flax_linen": flax_linen.LinenReporter,
-        "keras": keras.KerasReporter,
-        "haiku": lambda _: haiku.HaikuReporter(),
-    }
-    framework = framework_of(model)
-    if framework in reporters:
-        return reporters[framework](model)
-    raise ArgumentTypeError(
-        "nb.track follows a module, or an unconverted model of Flax, Equinox, Haiku, Keras or "
-        f"PyTorch, got {type(model).__name__}. For any function, track the module that it calls."
-    )
+        part_at(self.module, tuple(name.split(".")), "Module")
 
 
 # -- verbs --
@@ -139,7 +136,7 @@ APART = {
 }
 
 
-def as_module(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
+def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrapped, Args, Kwargs]:
     """A foreign model as a module that shares its arrays, with the arguments that remain for it.
 
     Of a linen module the first argument is its variables, of a transformed function its parameters,
@@ -149,30 +146,31 @@ def as_module(model: object, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wra
         ArgumentTypeError: the variables are missing.
     """
     framework = framework_of(model)
-    if framework not in APART:
-        module = wrap(function_of(model), copied=False)
-        if framework == "keras":  # as `model(x)` does: training only where it is asked for
-            module.eval()
-        return module, args, kwargs
-    function_with = _of_linen if framework == "flax_linen" else _of_haiku
-    function, args, kwargs = function_with(model, args, kwargs, verb)
+    if framework == "flax_linen":
+        kwargs = {name: value for name, value in kwargs.items() if name != "mutable"}
+        rngs = kwargs.pop("rngs", {})
+        if model.scope is not None:  # bound
+            model, variables = model.unbind()
+        else:
+            variables, args = (args[0] if args else None), args[1:]
+        if not isinstance(variables, Mapping) or PARAMS not in variables:
+            raise apart(model, verb)
+        function = LinenFunction(model, variables, tuple(rngs))
+    elif framework == "haiku":
+        count = 1 + (type(model).__name__ == "TransformedWithState")
+        if len(args) < count or not all(isinstance(given, Mapping) for given in args[:count]):
+            raise apart(model, verb)
+        function = HaikuFunction(model, *args[:count])
+        keys, args = args[count:][: function.takes_key], args[count + function.takes_key :]
+        function.with_rng = any(key is not None for key in keys)
+    else:
+        function = FUNCTIONS[framework](model)
     module = wrap(function, copied=False)
-    if args or kwargs:
+    if framework == "keras":  # as `model(x)` does: training only where it is asked for
+        module.eval()
+    if framework in APART and (args or kwargs):
         meet_parts(module, args, kwargs)
     return module, args, kwargs
-
-
-def function_of(model: object) -> Function:
-    """The function of a model that holds its variables."""
-    functions: dict[str | None, Callable[[Any], Function]] = {
-        "equinox": equinox.EquinoxFunction,
-        "flax_nnx": flax_nnx.NnxFunction,
-        "keras": keras.KerasFunction,
-    }
-    framework = framework_of(model)
-    if framework not in functions:
-        raise apart(model, "this")
-    return functions[framework](model)
 
 
 def apart(model: object, verb: str) -> ArgumentTypeError:
@@ -180,37 +178,10 @@ def apart(model: object, verb: str) -> ArgumentTypeError:
     what, variables, usage = APART[framework_of(model) or ""]
     return ArgumentTypeError(
         f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given "
-        f"beside it, as in "
-        f"{verb}({usage})."
+        f"beside it, as in {verb}({usage})."
     )
 
 
-def _of_linen(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Function, Args, Kwargs]:
-    kwargs = {name: value for name, value in kwargs.items() if name != "mutable"}
-    rngs = kwargs.pop("rngs", {})
-    if model.scope is not None:  # bound
-        model, variables = model.unbind()
-    else:
-        variables, args = (args[0] if args else None), args[1:]
-    if not isinstance(variables, Mapping) or PARAMS not in variables:
-        raise apart(model, verb)
-    return LinenFunction(model, variables, tuple(rngs)), args, kwargs
-
-
-def _of_haiku(
-    model: object, args: Args, kwargs: Kwargs, verb: str
-) -> tuple[Function, Args, Kwargs]:
-    has_state = type(model).__name__ == "TransformedWithState"
-    count = 1 + has_state
-    if len(args) < count or not all(isinstance(usage, Mapping) for usage in args[:count]):
-        raise apart(model, verb)
-    has_key = takes_key(model, has_state)
-    with_rng = has_key and len(args) > count and args[count] is not None
-    function = HaikuFunction(model, *args[:count], with_rng=with_rng)
-    return function, args[count + has_key :], kwargs
-
-
-# -- verbs --
 def _of_module(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     """Return a verb of modules as one of foreign models."""
 
@@ -231,9 +202,9 @@ def patched(model: object, args: Args, kwargs: Kwargs, corrupt: Args, path: obje
 
 
 def shown(model: object, args: Args, kwargs: Kwargs) -> Any:
-    if framework_of(model) in APART and getattr(model, "scope", None) is None:
-        what, variables, usage = APART[framework_of(model) or ""]
-        name = type(model).__name__
+    framework, name = framework_of(model), type(model).__name__
+    if framework in APART and getattr(model, "scope", None) is None:
+        what, variables, usage = APART[framework]
         return Note(
             name,
             f"{name} is {what}, which holds no {variables}: nb.show of these shows them, "
@@ -246,7 +217,10 @@ def model_variables(
     model: object, args: Args, kwargs: Kwargs, *, trained: bool = False
 ) -> dict[str, Any]:
     """Arrays by dotted path, all or those that are trained."""
-    leaves = function_of(model).variables.items()
+    framework = framework_of(model)
+    if framework in APART:
+        raise apart(model, "this")
+    leaves = FUNCTIONS[framework](model).variables.items()
     return {text_of(path): leaf.value for path, leaf in leaves if leaf.trained or not trained}
 
 

@@ -22,6 +22,7 @@ from nbmodule.core.variables.frame import Frame, framed
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.interop.frameworks.function import Leaf, Path
 from nbmodule.interop.torch_layers.states import to_torch
+from nbmodule.interop.wrapping import Wrapped
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -74,10 +75,9 @@ def to_framework(module: Module, framework: str) -> Any:
     """
     if framework == "torch":
         return to_torch(module)
-    wiring = getattr(module, "_wiring", None)
-    if wiring is not None and wiring.function.framework == framework:
-        # It was wrapped, and comes back around the values of now
-        variables = wiring.variables(module).items()
-        return wiring.function.restored({path: jnp.copy(one.value) for path, one in variables})
+    if isinstance(module, Wrapped) and module._foreign.framework == framework:
+        # It comes back around the values of now
+        variables = module.foreign_variables().items()
+        return module._foreign.restored({path: jnp.copy(one.value) for path, one in variables})
     pack = importlib.import_module(f"nbmodule.interop.frameworks.{framework}").pack
     return pack(*unpack(module), type(module).__name__)

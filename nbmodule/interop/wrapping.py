@@ -10,7 +10,7 @@ those of any module.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import jax
@@ -24,13 +24,13 @@ from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
-from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
-from nbmodule.interop.frameworks.function import ForeignCall, Function, Leaf, Path, Run
+from nbmodule.interop.frameworks.function import ForeignCall, Function, Leaf, Path, Run, text_of
 from nbmodule.interop.traced_calls import logged
+from nbmodule.nn.containers import Sequential
 
 
 def attribute_name(name: str) -> str:
@@ -39,7 +39,7 @@ def attribute_name(name: str) -> str:
     A trailing underscore is added to the names of `nb.Module`; paths leave it out, see
     `path_name`.
     """
-    name = name.replace(".", "_").replace("/", "_")
+    name = _key(name)
     return f"{name}_" if _is_taken(name) else name
 
 
@@ -57,7 +57,7 @@ def _is_taken(name: str) -> bool:
     return (
         hasattr(Module, name)
         or hasattr(Module, name.rstrip("_"))
-        or name.startswith(("_nbm", "__", "_wiring", "_source"))
+        or name.startswith(("_nbm", "__", "_foreign", "_source"))
     )
 
 
@@ -99,94 +99,72 @@ class ScopedPart(Part):
 class Wrapped(Part):
     """A whole foreign model as a module; made by `nb.from_flax` and its like."""
 
-    _wiring: Wiring
+    _foreign: Function
 
     @property
     def _framework(self) -> str:
-        return "torch" if self._wiring.function.framework == "torch" else ""
+        return "torch" if self._foreign.framework == "torch" else ""
+
+    def foreign_variables(self) -> dict[Path, Variable]:
+        """The variables by their paths in the foreign model."""
+        return {path: at(self, path) for path in self._foreign.paths}
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        variables = self._wiring.variables(self)
+        def around_part(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
+            return around(self, path, instance, run, args, kwargs) if path else run(*args, **kwargs)
+
+        variables = self.foreign_variables()
         values = {path: variable.value for path, variable in variables.items()}
-        reported = functools.partial(around, self)
-        call = ForeignCall(args, kwargs, reported, self.training, random.default.draw)
-        outputs, new = self._wiring.function(values, call)
+        call = ForeignCall(args, kwargs, around_part, self.training, random.default.draw)
+        outputs, new = self._foreign(values, call)
         changed = [path for path, value in new.items() if value is not values[path]]
         written = [variables[path] for path in changed]
         write_all(written, [variables[path].admitted(new[path]) for path in changed])
         return outputs
 
 
-class Wiring:
-    """The connection of a wrapped model to the foreign one, shared by copies."""
+def at(module: Any, path: Iterable[Any]) -> Any:
+    """Return what stands at a path of the foreign model, None where nothing does."""
+    for step in path:
+        try:
+            if isinstance(module, Mapping):
+                module = module.get(step, module.get(_key(step)))
+            elif isinstance(module, (list, tuple, Sequential)):
+                module = module[int(step) if str(step).isdigit() else step]
+            else:
+                module = getattr(module, attribute_name(str(step)))
+        except (AttributeError, KeyError, IndexError):
+            return None
+    return module
 
-    def __init__(self, function: Function) -> None:
-        self.function = function
-        self.names: dict[Path, str] = {}  # of variables
-        self.part_names: dict[Path, str] = {(): ""}
-        self.met: set[Path] = set()  # parts whose class has been seen
-        self._last: tuple[Any, Any, Any] = (None, None, None)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Wiring:
-        copied = Wiring(self.function)
-        copied.names, copied.part_names = dict(self.names), dict(self.part_names)
-        copied.met = set(self.met)
-        return copied
+def part_at(model: Wrapped, path: Path, class_name: str) -> Part | None:
+    """Return the part for a submodule of that class; None where the user has put something else.
 
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_last": (None, None, None)}
-
-    def _found(self, model: Module) -> tuple[Any, dict[Path, Any], dict[Path, Any]]:
-        plan, cached = plan_of(model), self._last
-        if cached[0] is not plan:
-            modules = {entry.name: part for part, entry in plan.modules.items()}
-            variables = {path: plan.names[name] for path, name in self.names.items()}
-            parts = {
-                path: modules[name] for path, name in self.part_names.items() if name in modules
-            }
-            cached = self._last = (plan, variables, parts)
-        return cached
-
-    def variables(self, model: Module) -> dict[Path, Any]:
-        """The variables of a model by their paths in the foreign one."""
-        return self._found(model)[1]
-
-    def part_at(self, model: Module, path: Path) -> Any:
-        """The part that is known at a path; the model itself at the empty one."""
-        return self._found(model)[2][path] if path else model
-
-    def part(self, model: Module, path: Path, instance: object) -> Any:
-        """The part that stands for a submodule; one that was not known before joins the model."""
-        class_name = type(instance).__name__
-        if path not in self.part_names:
-            self.attach(model, path, class_name)
-        known_part = self._found(model)[2].get(path)
-        if known_part is None or path in self.met:
-            return known_part
-        self.met.add(path)
-        if type(known_part).__name__ != class_name:
-            created = class_of(class_name, part_class(self.function))
-            object.__setattr__(known_part, "__class__", created)
-            known_part._nbm.version += 1
-            clock.structure_changed()
-        return known_part
-
-    def attach(self, model: Module, path: Path, class_name: str) -> None:
-        """Add a part without variables below the nearest part that is known."""
-        end = next(end for end in range(len(path) - 1, -1, -1) if path[:end] in self.part_names)
-        parent = model if not end else self._found(model)[2][path[:end]]
-        created = class_of(class_name, part_class(self.function))()
-        created._nbm.home = None
-        name = attribute_name("_".join(map(str, path[end:])))
-        setattr(parent, name, created)
-        self.part_names[path] = f"{self.part_names[path[:end]]}.{path_name(name)}".removeprefix(".")
+    One that was not known before joins the model, with the parts above it.
+    """
+    created = class_of(class_name, part_class(model._foreign))
+    for end in range(1, len(path) + 1):
+        if at(model, path[:end]) is None:
+            kind = created if end == len(path) else class_of("Module", part_class(model._foreign))
+            part = kind()
+            part._nbm.home = None
+            setattr(at(model, path[: end - 1]), attribute_name(str(path[end - 1])), part)
+    part = at(model, path)
+    if not isinstance(part, Part):
+        return None
+    if path and type(part) is not created:  # its class was guessed
+        object.__setattr__(part, "__class__", created)
+        part._nbm.version += 1
+        clock.structure_changed()
+    return part
 
 
 def around(
     model: Wrapped, path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs
 ) -> Any:
     """The call of the model or a submodule, seen as the call of its part."""
-    part = model._wiring.part(model, path, instance) if path else model
+    part = part_at(model, path, type(instance).__name__)
     if part is None:
         return run(*args, **kwargs)
     if now.tracker is not None and not is_captured():
@@ -201,23 +179,26 @@ def around(
 
 
 # -- from the pair to a module --
-def wrap(function: Function, *, copied: bool = True) -> Wrapped:
+def wrap(
+    function: Function, variables: Mapping[Path, Leaf | Variable] | None = None, copied: bool = True
+) -> Wrapped:
     """The module around a function and its variables.
 
     Args:
         function: The foreign model.
+        variables: In place of the function's own.
         copied: False for a module that is only inspected, and holds the very arrays. Otherwise a
             step that donates its variables must not delete arrays of the other model.
     """
     model = class_of(function.name, Wrapped)()
-    model._wiring = wiring = Wiring(function)
-    variables = {
+    model._foreign = function
+    given = function.variables if variables is None else variables
+    known = {
         path: leaf if isinstance(leaf, Variable) else _variable(leaf, copied)
-        for path, leaf in function.variables.items()
+        for path, leaf in given.items()
     }
-    # Each part stands before those below it.
-    tree = nest({path: {} for path in function.parts} | variables)
-    created: dict[Path, Any] = {}
+    function.paths = tuple(known)
+    vars(function).pop("variables", None)  # the arrays are those of the module now
 
     def fill(owner: object, tree: dict[Any, Any], path: Path) -> None:
         for step, subtree in tree.items():
@@ -229,22 +210,26 @@ def wrap(function: Function, *, copied: bool = True) -> Wrapped:
         if path in function.parts:
             kind = function.parts[path]
             name = kind if isinstance(kind, str) else kind.__name__
-            part = created[path] = class_of(name, part_class(function))()
+            part = class_of(name, part_class(function))()
             fill(part, subtree, path)
             return part
         items = {step: built(x, (*path, step)) for step, x in subtree.items()}
         if items and all(isinstance(step, int) for step in items):
             return [items.get(i) for i in range(max(items) + 1)]
-        return {str(step).replace(".", "_").replace("/", "_"): item for step, item in items.items()}
+        return {_key(step): item for step, item in items.items()}
 
-    fill(model, tree, ())
-    plan = plan_of(model)
-    wiring.names = {path: plan.places[variable].name for path, variable in variables.items()}
-    names = {id(part): entry.name for part, entry in plan.modules.items()}
-    known = [(path, id(part)) for path, part in created.items() if id(part) in names]
-    wiring.part_names |= {path: names[number] for path, number in known}
-    vars(function).pop("variables", None)  # the arrays are those of the module now
+    # Each part stands before those below it.
+    fill(model, nest({path: {} for path in function.parts} | known), ())
+    for path, variable in known.items():
+        if at(model, path) is not variable:
+            raise ArgumentError(
+                f'{function.name} has two variables that would be called "{text_of(path)}".'
+            )
     return model.eval() if function.is_resting else model
+
+
+def _key(step: object) -> str:
+    return str(step).replace(".", "_").replace("/", "_")
 
 
 def _variable(leaf: Leaf, copied: bool) -> Variable:
@@ -336,8 +321,8 @@ def from_flax(
         >>> [name for name, _ in model.named_parameters()], model(jnp.ones((5, 2))).shape
         (['bias', 'kernel'], (5, 3))
     """
-    class_name = framework_of(model)
-    if class_name == "flax_nnx":
+    framework = framework_of(model)
+    if framework == "flax_nnx":
         from nbmodule.interop.frameworks.flax_nnx import NnxFunction
 
         if variables is not None or rngs:
@@ -345,12 +330,20 @@ def from_flax(
                 "nb.from_flax: an NNX model holds its variables; pass only the model."
             )
         return wrap(NnxFunction(model))
-    if class_name != "flax_linen":
+    if framework != "flax_linen":
         raise ArgumentTypeError(
             f"nb.from_flax takes an nnx.Module or a linen nn.Module; got {type(model).__name__}."
         )
-    from nbmodule.interop.frameworks.flax_linen import LinenFunction
+    from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
 
+    if not isinstance(variables, Mapping) or PARAMS not in variables:
+        found = type(variables).__name__
+        if isinstance(variables, Mapping):
+            found = f"keys {', '.join(map(str, variables))}"
+        raise ArgumentTypeError(
+            "nb.from_flax of a linen module takes its variables too, the return of module.init, "
+            f"with 'params' in it; got {found}."
+        )
     wrapped = wrap(LinenFunction(model, variables, rngs))
     if example or kwargs:
         meet_parts(wrapped, example, kwargs)
@@ -359,26 +352,26 @@ def from_flax(
 
 def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
     """Find out, without computing anything, which parts a call with such arguments meets."""
-    wiring = wrapped._wiring
-    values = {path: variable.value for path, variable in wiring.variables(wrapped).items()}
+    variables = wrapped.foreign_variables().items()
     leaves, tree = jax.tree.flatten((args, kwargs))
     arrays = {i: x for i, x in enumerate(leaves) if hasattr(x, "shape") and hasattr(x, "dtype")}
 
     def meet(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
-        wiring.part(wrapped, path, instance)
+        part_at(wrapped, path, type(instance).__name__)
         return run(*args, **kwargs)
 
     def look(arrays: dict[int, Any]) -> Any:
         filled = [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
         args, kwargs = jax.tree.unflatten(tree, filled)
         call = ForeignCall(args, kwargs, meet, True, lambda: jax.random.key(0))
-        return jax.tree.leaves(wiring.function(values, call)[0])
+        values = {path: variable.value for path, variable in variables}
+        return jax.tree.leaves(wrapped._foreign(values, call)[0])
 
     jax.eval_shape(look, arrays)
 
 
 def from_haiku(
-    transformed: object, params: Mapping[str, Any], state: object = None, *, with_rng: bool = False
+    transformed: object, params: Mapping[str, Any], state: Any = None, *, with_rng: bool = False
 ) -> Wrapped:
     """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
 
@@ -401,6 +394,15 @@ def from_haiku(
     """
     from nbmodule.interop.frameworks.haiku import HaikuFunction
 
+    if framework_of(transformed) != "haiku":
+        raise ArgumentTypeError(
+            f"nb.from_haiku takes the return of hk.transform, got {type(transformed).__name__}."
+        )
+    if state is None and type(transformed).__name__ == "TransformedWithState":
+        raise ArgumentTypeError(
+            "nb.from_haiku: a function of hk.transform_with_state has a state, the second return "
+            "of its init."
+        )
     return wrap(HaikuFunction(transformed, params, state, with_rng))
 
 

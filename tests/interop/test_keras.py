@@ -65,7 +65,7 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
     found, found_y, found_grads = trained(wrapped, batches)
     assert_close((found, found_y), (losses, y))
     names = [
-        "/".join(wrapped._wiring.function.path_in_model(variable.path))
+        "/".join(wrapped._foreign.path_in_model(variable.path))
         for variable in model.trainable_variables
     ]
     for name, leaf in zip(names, grads, strict=True):

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import (
+    Around,
     ForeignCall,
     Function,
     Leaf,
@@ -22,7 +24,7 @@ from nbmodule.interop.frameworks.function import (
     need,
     nested,
 )
-from nbmodule.interop.frameworks.interception import ModuleReporter, callable_parts, for_submodules
+from nbmodule.interop.frameworks.interception import callable_parts, reported_modules
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -59,20 +61,18 @@ class EquinoxFunction(Function):
     def __init__(
         self, model: object, state: object = None, call: Callable[..., Any] | None = None
     ) -> None:
-        self.eqx = eqx = need("equinox", "nb.from_equinox")
+        eqx = need("equinox", "nb.from_equinox")
         if not isinstance(model, eqx.Module):
             raise ArgumentTypeError(
                 f"nb.from_equinox takes an eqx.Module; got {type(model).__name__}."
             )
         self.name, self.call, self.state = type(model).__name__, call, state
-        leaves, self.tree = jax.tree_util.tree_flatten_with_path(model)
-        paths = [(key_path_names(keys), leaf) for keys, leaf in leaves]
-        self.places = [path if eqx.is_array(leaf) else None for path, leaf in paths]
-        self.others = [None if eqx.is_array(leaf) else leaf for _, leaf in paths]
+        arrays, self.others = eqx.partition(model, eqx.is_array)
+        leaves, self.tree = jax.tree_util.tree_flatten_with_path(arrays)
+        self.places = [key_path_names(keys) for keys, _ in leaves]
         self.variables = {
             path: Leaf(leaf, bool(eqx.is_inexact_array(leaf)))
-            for path, leaf in paths
-            if eqx.is_array(leaf)
+            for path, (_, leaf) in zip(self.places, leaves)
         }
         self.parts = callable_parts(modules_of(model))
         inference = eqx.nn.inference_mode
@@ -105,18 +105,21 @@ class EquinoxFunction(Function):
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         model = self.made(values)
         if not call.training or self.is_resting:
-            model = self.eqx.nn.inference_mode(model, value=not call.training)
+            inference_mode = need("equinox", "nb.from_equinox").nn.inference_mode
+            model = inference_mode(model, value=not call.training)
         run = model if self.call is None else functools.partial(self.call, model)
-        with ModuleReporter(model, modules_of).watch(for_submodules(call.around)):
+        with self.watch(model, call.around):
             if self.state is None:
                 return run(*call.args, **call.kwargs), {}
             outputs, state = run(*call.args, self.filled(values), **call.kwargs)
         return outputs, self.state_leaves(state)
 
+    def watch(self, model: Any, report: Around) -> AbstractContextManager[set[str]]:
+        return reported_modules(model, modules_of, report)
+
     def made(self, values: Values) -> Any:
-        pairs = zip(self.places, self.others)
-        leaves = [other if path is None else values[path] for path, other in pairs]
-        return jax.tree.unflatten(self.tree, leaves)
+        arrays = jax.tree.unflatten(self.tree, [values[path] for path in self.places])
+        return need("equinox", "to_equinox").combine(arrays, self.others)
 
     def restored(self, values: Values) -> Any:
         model = self.made(values)

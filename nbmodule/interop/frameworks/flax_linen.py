@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -14,7 +15,6 @@ import jax.numpy as jnp
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.trees import nest
 from nbmodule.core.variables.traceback import shortened
-from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import (
     Around,
     ForeignCall,
@@ -26,9 +26,9 @@ from nbmodule.interop.frameworks.function import (
     need,
     text_of,
 )
-from nbmodule.interop.frameworks.interception import for_submodules
 
 PARAMS = "params"
+_NONE = MappingProxyType[str, Any]({})
 
 
 class LinenFunction(Function):
@@ -42,16 +42,9 @@ class LinenFunction(Function):
 
     framework = "flax_linen"
 
-    def __init__(self, module: Any, variables: object, rngs: tuple[str, ...] = ()) -> None:
-        self.linen = need("flax.linen", "nb.from_flax")
-        if not isinstance(variables, Mapping) or PARAMS not in variables:
-            found = type(variables).__name__
-            if isinstance(variables, Mapping):
-                found = f"keys {', '.join(map(str, variables))}"
-            raise ArgumentTypeError(
-                "nb.from_flax of a linen module takes its variables too, the return of "
-                f"module.init, with 'params' in it; got {found}."
-            )
+    def __init__(
+        self, module: Any, variables: Mapping[str, Any] = _NONE, rngs: tuple[str, ...] = ()
+    ) -> None:
         self.module, self.rngs, self.name = module, tuple(rngs), type(module).__name__
         self.origins: dict[Path, tuple[str, Path]] = {}  # collection, and place in it
         self.variables = {}
@@ -73,11 +66,9 @@ class LinenFunction(Function):
         options: dict[str, Any] = {"mutable": self.collections or False, **call.kwargs}
         if self.rngs:
             options["rngs"] = {name: call.draw() for name in self.rngs}
+        linen = need("flax.linen", "nb.from_flax")
         # Scopes are those of our parts.
-        with (
-            self.linen.override_named_call(False),
-            LinenReporter(self.module).watch(for_submodules(call.around)),
-        ):
+        with linen.override_named_call(False), self.watch(self.module, call.around):
             try:
                 result = self.module.apply(variables, *call.args, **options)
             except Exception as error:
@@ -106,21 +97,15 @@ class LinenFunction(Function):
     def restored(self, values: Values) -> Any:
         return self.module, self.nested(values)
 
-
-class LinenReporter(Function):
-    """Reports calls of a linen module; submodules exist, and have names, while it is applied."""
-
-    def __init__(self, module: object) -> None:
-        self.module, self.name, self.parts = module, type(module).__name__, {}
-
     @contextmanager
-    def watch(self, report: Around) -> Iterator[None]:
+    def watch(self, model: object, report: Around) -> Iterator[None]:
+        """Submodules exist, and have names, while the model is applied."""
         thread, depth = threading.get_ident(), [0]
 
         @shortened
         def called(run: Run, args: Args, kwargs: Kwargs, context: Any) -> Any:
             path = tuple(context.module.path)
-            is_of_model = bool(depth[0]) if path else type(context.module) is type(self.module)
+            is_of_model = bool(depth[0]) if path else type(context.module) is type(model)
             is_entry = not path and context.method_name not in ("setup", "__post_init__")
             if threading.get_ident() != thread or not is_of_model:
                 return run(*args, **kwargs)
@@ -133,7 +118,7 @@ class LinenReporter(Function):
             finally:
                 depth[0] = before
 
-        with need("flax.linen", "nb.track of a Flax model").intercept_methods(called):
+        with need("flax.linen", "a model of Flax").intercept_methods(called):
             yield
 
 

@@ -5,12 +5,14 @@ state, and merged again.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from nbmodule.interop.frameworks.function import (
+    Around,
     ForeignCall,
     Function,
     Leaf,
@@ -21,7 +23,7 @@ from nbmodule.interop.frameworks.function import (
     need,
     nested,
 )
-from nbmodule.interop.frameworks.interception import ModuleReporter, callable_parts, for_submodules
+from nbmodule.interop.frameworks.interception import callable_parts, reported_modules
 
 
 def modules_of(model: object) -> dict[Path, Any]:
@@ -44,17 +46,17 @@ class NnxFunction(Function):
     framework = "flax_nnx"
 
     def __init__(self, model: object) -> None:
-        self.nnx = nnx = need("flax.nnx", "nb.from_flax")
+        nnx = need("flax.nnx", "nb.from_flax")
         self.name = type(model).__name__
         self.definition, state = nnx.split(model)
         leaves, self.tree = jax.tree_util.tree_flatten_with_path(state)
         # The last key is the `value` of a variable
-        self.paths = [key_path_names(keys[:-1]) for keys, _ in leaves]
+        self.places = [key_path_names(keys[:-1]) for keys, _ in leaves]
         trained = {
             tuple(path) for path, kind in nnx.to_flat_state(state) if isinstance(kind, nnx.Param)
         }
         self.variables = {
-            path: Leaf(leaf, path in trained) for path, (_, leaf) in zip(self.paths, leaves)
+            path: Leaf(leaf, path in trained) for path, (_, leaf) in zip(self.places, leaves)
         }
         self.parts = callable_parts(modules_of(model))
         self.is_resting = self._is_in("eval") and not self._is_in("train")
@@ -62,7 +64,7 @@ class NnxFunction(Function):
     def _is_in(self, mode: str) -> bool:
         model = self.restored({path: leaf.value for path, leaf in self.variables.items()})
         getattr(model, mode, lambda: None)()
-        return self.nnx.split(model)[0] == self.definition
+        return need("flax.nnx", "nb.from_flax").split(model)[0] == self.definition
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         model = self.restored(values)
@@ -70,14 +72,17 @@ class NnxFunction(Function):
             model.eval()
         elif self.is_resting:
             model.train()
-        with ModuleReporter(model, modules_of).watch(for_submodules(call.around)):
+        with self.watch(model, call.around):
             outputs = model(*call.args, **call.kwargs)
-        return outputs, dict(zip(self.paths, jax.tree.leaves(self.nnx.split(model)[1])))
+        _, state = need("flax.nnx", "nb.from_flax").split(model)
+        return outputs, dict(zip(self.places, jax.tree.leaves(state)))
+
+    def watch(self, model: Any, report: Around) -> AbstractContextManager[set[str]]:
+        return reported_modules(model, modules_of, report)
 
     def restored(self, values: Values) -> Any:
-        return self.nnx.merge(
-            self.definition, jax.tree.unflatten(self.tree, [values[path] for path in self.paths])
-        )
+        state = jax.tree.unflatten(self.tree, [values[path] for path in self.places])
+        return need("flax.nnx", "to_flax").merge(self.definition, state)
 
 
 def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:

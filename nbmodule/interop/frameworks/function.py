@@ -8,8 +8,9 @@ import functools
 import importlib
 import operator
 from collections.abc import Callable, Iterable
-from types import MappingProxyType, ModuleType
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from types import MappingProxyType
+from typing import Any, NamedTuple, Self
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import entry_of
@@ -43,8 +44,8 @@ class ForeignCall(NamedTuple):
     Attributes:
         args: Positional arguments of the model.
         kwargs: Keyword arguments of the model.
-        around: `around(path, module, run, args, kwargs)` is called in place of each submodule, and
-            calls `run(*args, **kwargs)`.
+        around: `around(path, module, run, args, kwargs)` is called in place of the model and each
+            submodule, and calls `run(*args, **kwargs)`.
         training: False puts the model into inference mode, where it has one.
         draw: Gives a random key, for a model that wants one.
     """
@@ -56,12 +57,6 @@ class ForeignCall(NamedTuple):
     draw: Callable[[], Any]
 
 
-class _Named(NamedTuple):
-    """Stands for a package in a pickle."""
-
-    name: str
-
-
 class Function:
     """A foreign model as a function of its variables.
 
@@ -70,7 +65,9 @@ class Function:
         scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
-        variables: Arrays of the model by path, and whether each is trained.
+        variables: Arrays of the model by path, and whether each is trained; a module that is made
+            of them takes them over.
+        paths: Of the variables of that module.
         is_resting: Whether the model was given in evaluation mode, so that training mode is a
             change of it.
     """
@@ -80,24 +77,22 @@ class Function:
     is_resting = False
     name: str
     parts: dict[Path, Any]
+    paths: tuple[Path, ...]
     variables: Any = MappingProxyType[Path, Leaf]({})
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         """Return what the model returns for these arrays, and new values of variables."""
         raise NotImplementedError
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For pickling: frameworks are named, not kept; the arrays are those of the variables."""
-        return {
-            k: _Named(v.__name__) if isinstance(v, ModuleType) else v
-            for k, v in vars(self).items()
-            if k != "variables"
-        }
+    def __deepcopy__(self, memo: object) -> Self:
+        return self  # it is never changed
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        for name, value in state.items():
-            is_named = isinstance(value, _Named)
-            setattr(self, name, importlib.import_module(value.name) if is_named else value)
+    def watch(self, model: Any, report: Around) -> AbstractContextManager[set[str] | None]:
+        """Report the calls of `model` and its submodules while a block runs.
+
+        The context gives the paths of submodules of which copies are called, as far as is known.
+        """
+        raise NotImplementedError
 
     def restored(self, values: Values) -> Any:
         """The foreign model around these values; what was wrapped is left as it is."""

@@ -6,13 +6,14 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.variables.traceback import shortened
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError
 from nbmodule.interop.frameworks.function import (
     Around,
     ForeignCall,
@@ -29,21 +30,12 @@ if TYPE_CHECKING:
     import haiku as hk
 
 
+_NONE = MappingProxyType[str, Any]({})
+
+
 def place_of(name: str) -> Path:
     """`mlp/~/linear_0` is `("mlp", "linear_0")`."""
     return tuple(step for step in name.split("/") if step != "~")
-
-
-def takes_key(transformed: Any, has_state: bool) -> bool:
-    """Return True if `apply` takes a random key: not where `hk.without_apply_rng` has left it the
-    arguments of `init` alone.
-    """
-    try:
-        init_names = list(inspect.signature(transformed.init).parameters)
-        apply_names = list(inspect.signature(transformed.apply).parameters)
-    except (TypeError, ValueError):
-        return True
-    return apply_names[1 + has_state :] != init_names[1:]
 
 
 class HaikuFunction(Function):
@@ -60,21 +52,15 @@ class HaikuFunction(Function):
     scopes_its_parts = True
 
     def __init__(
-        self, transformed: Any, params: Mapping[str, Any], state: Any = None, with_rng: bool = False
+        self,
+        transformed: Any,
+        params: Mapping[str, Any] = _NONE,
+        state: Mapping[str, Any] | None = None,
+        with_rng: bool = False,
     ) -> None:
-        self.hk = hk = need("haiku", "nb.from_haiku")
-        self.has_state = isinstance(transformed, hk.TransformedWithState)
-        if not self.has_state and not isinstance(transformed, hk.Transformed):
-            raise ArgumentTypeError(
-                f"nb.from_haiku takes the return of hk.transform, got {type(transformed).__name__}."
-            )
-        if self.has_state and state is None:
-            raise ArgumentTypeError(
-                "nb.from_haiku: a function of hk.transform_with_state has a state, the second "
-                "return of its init."
-            )
+        self.has_state = type(transformed).__name__ == "TransformedWithState"
         self.transformed, self.with_rng = transformed, with_rng
-        self.takes_key = takes_key(transformed, self.has_state)
+        self.takes_key = self._takes_key()
         if with_rng and not self.takes_key:
             raise ArgumentError(
                 "nb.from_haiku: with_rng=True, and hk.without_apply_rng has removed the random key "
@@ -93,11 +79,22 @@ class HaikuFunction(Function):
         owners = {path[:end]: None for path in self.origins for end in range(1, len(path))}
         self.parts = dict.fromkeys(owners, "Module")
 
+    def _takes_key(self) -> bool:
+        """Return True if `apply` takes a random key: not where `hk.without_apply_rng` has left it
+        the arguments of `init` alone.
+        """
+        try:
+            init_names = list(inspect.signature(self.transformed.init).parameters)
+            apply_names = list(inspect.signature(self.transformed.apply).parameters)
+        except (TypeError, ValueError):
+            return True
+        return apply_names[1 + self.has_state :] != init_names[1:]
+
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         trees = self.trees(values)
         arguments = (trees[True], trees[False]) if self.has_state else (trees[True],)
         key = (call.draw() if self.with_rng else None,) if self.takes_key else ()
-        with HaikuReporter().watch(call.around):
+        with self.watch(None, call.around):
             result = self.transformed.apply(*arguments, *key, *call.args, **call.kwargs)
         if not self.has_state:
             return result, {}
@@ -119,16 +116,10 @@ class HaikuFunction(Function):
         state = (trees[False],) if self.has_state else ()
         return self.transformed, trees[True], *state
 
-
-class HaikuReporter(Function):
-    """Reports calls of the modules of a transformed function; the function itself is not seen."""
-
-    def __init__(self) -> None:
-        self.name, self.parts = "Transformed", {}
-
     @contextmanager
-    def watch(self, report: Around) -> Iterator[None]:
-        hk, thread = need("haiku", "nb.track of a Haiku model"), threading.get_ident()
+    def watch(self, model: object, report: Around) -> Iterator[None]:
+        """The transformed function itself is not seen, its modules are."""
+        hk, thread = need("haiku", "a model of Haiku"), threading.get_ident()
         lifted: list[str] = []  # names of layer stacks; in their inner transforms names begin anew
 
         @shortened

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.variables.traceback import shortened
-from nbmodule.interop.frameworks.function import Around, Function, Path, Run, text_of
+from nbmodule.interop.frameworks.function import Around, Path, Run, text_of
 
 Report = Callable[[Any, Run, Args, Kwargs], Any]
 
@@ -59,52 +59,49 @@ def intercepted(classes: Iterable[type], report: Report) -> Iterator[None]:
         _end(owners, block)
 
 
-class ModuleReporter(Function):
-    """Reports calls of Equinox and NNX models, whose classes define `__call__`.
+@contextmanager
+def reported_modules(
+    model: object, modules_of: Callable[[Any], dict[Path, Any]], report: Around
+) -> Iterator[set[str]]:
+    """Report calls of an Equinox or NNX model, whose classes define `__call__`, in a block.
 
     Submodules are known by identity. A framework's transforms call copies of the whole model; a
     copy is known by its class and the paths of its modules, its submodules while it is called.
+
+    Yields:
+        Paths of the parts whose class was called on an object outside of the model, as `lax.scan`
+        over stacked layers does.
     """
+    own = modules_of(model)
+    parts = callable_parts(own)
+    # Paths by identity: of the model, then of each copy whose call is running.
+    known = [{id(module): path for path, module in reversed(list(own.items()))}]
+    depth, copied = 0, set[str]()  # calls of the model that are running
 
-    def __init__(self, model: object, modules_of: Callable[[Any], dict[Path, Any]]) -> None:
-        self.model, self.modules_of = model, modules_of
-        modules = modules_of(model)
-        self.name, self.paths = type(model).__name__, frozenset(modules)
-        self.parts = callable_parts(modules)
-        # Paths by identity: of the model, then of each copy whose call is running.
-        self.known = [{id(module): path for path, module in reversed(list(modules.items()))}]
-        self.depth = 0  # calls of the model that are running
-        # Parts whose class was called on an object outside of the model, as `lax.scan` over
-        # stacked layers does.
-        self.copied: dict[str, None] = {}
+    def called(instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
+        nonlocal depth
+        count = len(known)
+        path = next(
+            (paths[id(instance)] for paths in reversed(known) if id(instance) in paths), None
+        )
+        if path is None and type(instance) is type(model):
+            modules = modules_of(instance)
+            if modules.keys() == own.keys():
+                path = ()
+                known.append({id(module): at for at, module in modules.items()})
+        if path is None:
+            if depth:
+                copied.update(text_of(p) for p, cls in parts.items() if cls is type(instance))
+            return run(*args, **kwargs)
+        depth += 1
+        try:
+            return report(path, instance, run, args, kwargs)
+        finally:
+            del known[count:]
+            depth -= 1
 
-    def path(self, instance: object) -> Path | None:
-        known = (paths for paths in reversed(self.known) if id(instance) in paths)
-        return next((paths[id(instance)] for paths in known), None)
-
-    @contextmanager
-    def watch(self, report: Around) -> Iterator[None]:
-        def called(instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
-            path, count, modules = self.path(instance), len(self.known), None
-            if path is None and type(instance) is type(self.model):
-                modules = self.modules_of(instance)
-                path = () if modules.keys() == self.paths else None
-            if path is None:
-                if self.depth:
-                    names = [text_of(p) for p, cls in self.parts.items() if cls is type(instance)]
-                    self.copied |= dict.fromkeys(names)
-                return run(*args, **kwargs)
-            self.depth += 1
-            try:
-                if modules is not None:
-                    self.known.append({id(module): at for at, module in modules.items()})
-                return report(path, instance, run, args, kwargs)
-            finally:
-                del self.known[count:]
-                self.depth -= 1
-
-        with intercepted({type(self.model), *self.parts.values()}, called):
-            yield
+    with intercepted({type(model), *parts.values()}, called):
+        yield copied
 
 
 def callable_parts(modules: dict[Path, Any]) -> dict[Path, Any]:
@@ -112,17 +109,6 @@ def callable_parts(modules: dict[Path, Any]) -> dict[Path, Any]:
     return {
         path: type(module) for path, module in modules.items() if path and owner_of(type(module))
     }
-
-
-def for_submodules(around: Around) -> Around:
-    """Return `around` for submodules alone: the model itself runs."""
-
-    def report(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
-        if not path:
-            return run(*args, **kwargs)
-        return around(path, instance, run, args, kwargs)
-
-    return report
 
 
 def _end(owners: Iterable[type], block: object) -> None:

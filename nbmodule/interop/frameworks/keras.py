@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,11 +20,12 @@ from nbmodule.interop.frameworks.function import (
     Function,
     Leaf,
     Path,
+    Run,
     Values,
     need,
     text_of,
 )
-from nbmodule.interop.frameworks.interception import concrete, for_submodules, intercepted
+from nbmodule.interop.frameworks.interception import concrete, intercepted
 
 if TYPE_CHECKING:
     import keras
@@ -58,9 +59,9 @@ class KerasFunction(Function):
         self.enter(model, ())
         self.parts = {path: type(layer) for path, layer in self.layers.values() if path}
         self.count = len(model.trainable_variables)
-        self.paths = [self.path_in_model(variable.path) for variable in self.own_variables()]
-        if len(set(self.paths)) != len(self.paths):
-            twice = next(path for path in self.paths if self.paths.count(path) > 1)
+        self.places = [self.path_in_model(variable.path) for variable in self.own_variables()]
+        if len(set(self.places)) != len(self.places):
+            twice = next(path for path in self.places if self.places.count(path) > 1)
             raise ArgumentError(
                 f'nb.from_keras: two variables are called "{"/".join(twice)}". Give their layers '
                 "names of their own."
@@ -74,7 +75,7 @@ class KerasFunction(Function):
         """Read when they are asked for: a model that is only tracked is not copied."""
         return {
             path: Leaf(jnp.array(variable.value), number < self.count)
-            for number, (path, variable) in enumerate(zip(self.paths, self.own_variables()))
+            for number, (path, variable) in enumerate(zip(self.places, self.own_variables()))
         }
 
     def enter(self, layer: keras.layers.Layer, path: Path) -> None:
@@ -93,21 +94,27 @@ class KerasFunction(Function):
         return steps[1:] if is_below else steps
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
-        arrays = [values[path] for path in self.paths]
+        arrays = [values[path] for path in self.places]
         kwargs = call.kwargs
         if getattr(self.model, "_call_has_training_arg", True):
             kwargs = {"training": call.training} | kwargs
-        with self.watch(for_submodules(call.around)):
+        with self._reported(call.around):
             outputs, others = self.model.stateless_call(
                 arrays[: self.count], arrays[self.count :], *call.args, **kwargs
             )
-        return outputs, dict(zip(self.paths[self.count :], others))
+        return outputs, dict(zip(self.places[self.count :], others))
 
-    def watch(self, report: Around) -> AbstractContextManager[None]:
-        """Report the calls of the model and its layers while a block runs."""
+    def watch(self, model: object, report: Around) -> AbstractContextManager[None]:
+        def skip_shapes(path: Path, layer: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
+            is_run = not _is_symbolic(args, kwargs)
+            return report(path, layer, run, args, kwargs) if is_run else run(*args, **kwargs)
+
+        return self._reported(skip_shapes)
+
+    def _reported(self, report: Around) -> AbstractContextManager[None]:
         layers = {id(self.model): ((), self.model)} | self.layers
 
-        def called(layer: object, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
+        def called(layer: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
             path, _ = layers.get(id(layer), (None, None))
             return run(*args, **kwargs) if path is None else report(path, layer, run, args, kwargs)
 
@@ -124,29 +131,9 @@ class KerasFunction(Function):
             )
         # A clone has its variables in the same order; their names may differ.
         cloned = (*model.trainable_variables, *model.non_trainable_variables)
-        for path, variable in zip(self.paths, cloned):
+        for path, variable in zip(self.places, cloned):
             variable.assign(values[path])
         return model
-
-
-class KerasReporter(Function):
-    """Reports calls of a built Keras layer or model."""
-
-    def __init__(self, model: object) -> None:
-        self.function = KerasFunction(model)
-        self.name, self.parts = self.function.name, self.function.parts
-
-    @contextmanager
-    def watch(self, report: Around) -> Iterator[None]:
-        def skip_shapes(
-            path: Path, layer: object, run: Callable[..., Any], args: Args, kwargs: Kwargs
-        ) -> Any:
-            if _is_symbolic(args, kwargs):
-                return run(*args, **kwargs)
-            return report(path, layer, run, args, kwargs)
-
-        with self.function.watch(skip_shapes):
-            yield
 
 
 def _is_symbolic(args: Args, kwargs: Kwargs) -> bool:

@@ -26,8 +26,7 @@ from nbmodule.base.foreign import is_tensor
 from nbmodule.interop.torch_layers.dispatch import ArrayMode, Placeholder, array_in, local, lower
 from nbmodule.interop.torch_layers.states import TorchTensor, own_entries
 from nbmodule.interop.torch_native.tensors import map_tree
-from nbmodule.interop.wrapping import attribute_name, path_name, reduced
-from nbmodule.nn.containers import Sequential
+from nbmodule.interop.wrapping import at, attribute_name, path_name, reduced
 
 
 class TorchModule(Module):
@@ -117,7 +116,7 @@ class Session:
     def __init__(self, model: TorchModule) -> None:
         self.modules: dict[int, Any] = {}
         for path, module in model._source.module.named_modules():
-            converted = submodule_at(model, path) if path else model
+            converted = at(model, path.split(".") if path else ())
             if converted is not None:
                 self.modules[id(module)] = converted
                 module.training = getattr(converted, "training", module.training)
@@ -175,22 +174,6 @@ class LayerStorage:
     def value(self, new: Any) -> None:
         for variable, part in zip(self.entry.variables, self.entry.back(new)):
             variable.value = part
-
-
-def submodule_at(module: Any, path: str) -> Any:
-    """Return the value for a path of PyTorch below a module, None where nothing does."""
-    for step in path.split("."):
-        try:
-            is_number = isinstance(module, Sequential) and step.isdigit()
-            if is_number or isinstance(module, (list, tuple)):
-                module = module[int(step)]
-            elif isinstance(module, (Mapping, Sequential)):
-                module = module[step]
-            else:
-                module = getattr(module, attribute_name(step))
-        except (AttributeError, KeyError, IndexError):
-            return None
-    return module
 
 
 # -- arguments and returns --

@@ -12,7 +12,7 @@ from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import Function, Path
 from nbmodule.interop.torch_native.tensors import dtype_of, host_copy
-from nbmodule.interop.wrapping import Wrapped, wrap
+from nbmodule.interop.wrapping import Wrapped, at, wrap
 
 if TYPE_CHECKING:
     import torch
@@ -87,16 +87,16 @@ def module_of(model: torch.nn.Module) -> Wrapped:
     function = TorchParts(model)
     named = [(Parameter, *row) for row in model.named_parameters()]
     named += [(Buffer, *row) for row in model.named_buffers()]
-    function.variables = {
+    variables = {
         path_of(name): kind.pending(
             functools.partial(host_copy, tensor), tuple(tensor.shape), dtype_of(tensor)
         )
         for kind, name, tensor in named
         if not is_unbuilt(tensor)
     }
-    module = wrap(function)
+    module = wrap(function, variables)
     for path, submodule in function.modules.items():
-        module._wiring.part_at(module, path).training = submodule.training
+        at(module, path).training = submodule.training
     return module
 
 

@@ -17,7 +17,7 @@ from nbmodule.core.variables.frame import calling, now, slot_of
 from nbmodule.interop.native import StandIn
 from nbmodule.interop.torch_native.parts import TorchParts, check_viewable, without_compiled
 from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, mapped, tensors_in
-from nbmodule.interop.wrapping import wrap
+from nbmodule.interop.wrapping import at, wrap
 
 if TYPE_CHECKING:
     import torch
@@ -32,10 +32,7 @@ class WatchedTorch(StandIn):
         check_viewable(without_compiled(model), "nb.track")
         function = TorchParts(without_compiled(model))
         self.module = wrap(function)
-        self.parts = [
-            (part, self.module._wiring.part_at(self.module, path))
-            for path, part in function.modules.items()
-        ]
+        self.parts = [(part, at(self.module, path)) for path, part in function.modules.items()]
         self.copies = Copies()
         # That are running: the part, the exception that is handled around it, and its log entry.
         self._calls: list[tuple[Module, BaseException | None, Generator[None, Any, None]]] = []
@@ -98,7 +95,7 @@ class WatchedTorch(StandIn):
             is_kept = now.tracker.gradient_kept(seen, "variables")
             if self._gradients is None:
                 self._gradients = {}
-                title = self.module._wiring.function.name
+                title = self.module._foreign.name
                 info = CallInfo(slot_of(self.module), -1, 0, name=title, kind="gradient")
                 now.tracker.log.merge((info,), [{"parameters": self._gradients}])
             self._gradients.update(is_kept.get("parameters", {}))
