@@ -20,29 +20,29 @@ from nbmodule.core.structure.structure import rebuild, structure_of
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import Frame, framed
 from nbmodule.core.variables.variable import Parameter
-from nbmodule.interop.frameworks.function import Leaf, Path
+from nbmodule.interop.frameworks.function import Leaf
 from nbmodule.interop.torch_layers.states import to_torch
 from nbmodule.interop.wrapping import Wrapped
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
 
-RANDOM: Path = ("random_state",)
+RANDOM = "random_state"
 
 
-def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
+def unpack(module: Module) -> tuple[Callable[..., Any], dict[str, Leaf]]:
     """The pair of a module: `function(values, args, kwargs)` gives outputs and changed values, by
-    path.
+    name.
 
     Frozen parameters are not trained. A module with dropout also has the state of the default
     random stream.
     """
     ensure_built(module)
     plan, structure = plan_of(module), structure_of(module)
-    paths = [tuple(entry.name.split(".")) for entry in plan.places.values()]
+    names = [location.name for location in plan.places.values()]
     variables = {
-        path: Leaf(jnp.copy(one.value), isinstance(one, Parameter) and one.requires_grad)
-        for path, one in zip(paths, plan.places)
+        name: Leaf(jnp.copy(one.value), isinstance(one, Parameter) and one.requires_grad)
+        for name, one in zip(names, plan.places)
     }  # copies: a step that donates must not delete arrays of the other model
     draws = any(hasattr(type(part), "next_key") for part in (module, *plan.modules))
     stream = random.default.state
@@ -50,15 +50,15 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[Path, Leaf]]:
         variables[RANDOM] = Leaf(jnp.copy(stream.value), False)
 
     def function(
-        values: dict[Path, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, dict[Path, Any]]:
-        def body(frame: Frame) -> tuple[Any, dict[Path, Any]]:
-            rebuilt = rebuild(structure, [values[path] for path in paths])
+        values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        def body(frame: Frame) -> tuple[Any, dict[str, Any]]:
+            rebuilt = rebuild(structure, [values[name] for name in names])
             outputs = rebuilt(*args, **kwargs)
             changed = {
-                path: one.value
-                for path, one in zip(paths, plan_of(rebuilt).variables)
-                if not variables[path].trained and one.value is not values[path]
+                name: one.value
+                for name, one in zip(names, plan_of(rebuilt).variables)
+                if not variables[name].trained and one.value is not values[name]
             }
             if draws and stream in frame.written:
                 changed[RANDOM] = frame.values[stream]

@@ -20,7 +20,7 @@ from nbmodule.interop.frameworks.function import (
     Path,
     Values,
     key_path_names,
-    leaves_at,
+    leaves_of,
     need,
     nested,
 )
@@ -133,19 +133,19 @@ class EquinoxFunction(Function):
         return jax.tree.unflatten(self.state_tree, leaves)
 
 
-def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
+def pack(function: Callable[..., Any], variables: dict[str, Leaf], name: str) -> Any:
     """An Equinox module that computes `function(values, args, kwargs)`, which gives outputs and
     changed values.
 
     `model(x)` gives outputs; `model.update(x)` gives outputs and the model with the buffers that
     the call has changed.
     """
-    module_type = _packed_class()
-    trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
-    buffers = {path: leaf.value for path, leaf in variables.items() if not leaf.trained}
-    return module_type(
-        nested(trained), nested(buffers), tuple(trained), tuple(buffers), function, name
+    parts = (
+        {key: leaf.value for key, leaf in variables.items() if leaf.trained is trained}
+        for trained in (True, False)
     )
+    parameters, buffers = map(nested, parts)
+    return _packed_class()(parameters, buffers, function, name)
 
 
 @functools.cache
@@ -159,16 +159,11 @@ def _packed_class() -> type:
 
         parameters: dict[str, Any]
         buffers: dict[str, Any]
-        paths: tuple[Path, ...] = eqx.field(static=True)
-        buffer_paths: tuple[Path, ...] = eqx.field(static=True)
         function: Callable[..., Any] = eqx.field(static=True)
         name: str = eqx.field(static=True)
 
         def _called(self, args: object, kwargs: object) -> Any:
-            values = leaves_at(self.parameters, self.paths) | {
-                path: jax.lax.stop_gradient(value)
-                for path, value in leaves_at(self.buffers, self.buffer_paths).items()
-            }
+            values = leaves_of(self.parameters) | jax.lax.stop_gradient(leaves_of(self.buffers))
             return self.function(values, args, kwargs)
 
         def __call__(self, *args: object, **kwargs: object) -> Any:
@@ -177,7 +172,7 @@ def _packed_class() -> type:
         def update(self, *args: object, **kwargs: object) -> Any:
             """Return the output of the call, and the model with its changed buffers."""
             outputs, changed = self._called(args, kwargs)
-            buffers = nested(leaves_at(self.buffers, self.buffer_paths) | changed)
+            buffers = nested(leaves_of(self.buffers) | changed)
             return outputs, eqx.tree_at(lambda model: model.buffers, self, buffers)
 
     return Converted

@@ -24,7 +24,6 @@ from nbmodule.interop.frameworks.function import (
     Run,
     Values,
     need,
-    text_of,
 )
 
 PARAMS = "params"
@@ -138,14 +137,16 @@ def leaves_of(collection: object) -> list[tuple[Path, Any]]:
 
 
 def pack(
-    function: Callable[..., Any], variables: dict[Path, Leaf], name: str
+    function: Callable[..., Any], variables: dict[str, Leaf], name: str
 ) -> tuple[Any, dict[str, Any]]:
     """A linen module and its variables, of `function(values, args, kwargs)`, which gives outputs
     and changed values.
     """
     linen = need("flax.linen", "to_flax")
-    trained = {path: leaf.value for path, leaf in variables.items() if leaf.trained}
-    buffers = {path: leaf.value for path, leaf in variables.items() if not leaf.trained}
+    collections: dict[str, Any] = {PARAMS: {}}
+    for key, leaf in variables.items():
+        kind = PARAMS if leaf.trained else "buffers"
+        collections.setdefault(kind, {})[key] = jnp.array(leaf.value)
 
     class Converted(linen.Module):
         """A model of nbmodule as a linen module: parameters in `params`, buffers in `buffers`."""
@@ -153,25 +154,21 @@ def pack(
         @linen.compact
         def __call__(self, *args: object, **kwargs: object) -> Any:
             values = {
-                path: self.param(text_of(path), lambda _, v=value: jnp.array(v))
-                for path, value in trained.items()
+                key: self.param(key, lambda _, v=leaf.value: jnp.array(v))
+                for key, leaf in variables.items()
+                if leaf.trained
             }
-            stored = {
-                path: self.variable("buffers", text_of(path), lambda v=value: jnp.array(v))
-                for path, value in buffers.items()
+            buffers = {
+                key: self.variable("buffers", key, lambda v=leaf.value: jnp.array(v))
+                for key, leaf in variables.items()
+                if not leaf.trained
             }
-            outputs, changed = function(
-                values | {path: variable.value for path, variable in stored.items()}, args, kwargs
-            )
+            values |= {key: buffer.value for key, buffer in buffers.items()}
+            outputs, changed = function(values, args, kwargs)
             if not self.is_initializing() and self.is_mutable_collection("buffers"):
-                for path, value in changed.items():
-                    stored[path].value = value
+                for key, value in changed.items():
+                    buffers[key].value = value
             return outputs
 
     Converted.__name__ = Converted.__qualname__ = name
-    result: dict[str, Any] = {
-        PARAMS: {text_of(path): jnp.array(value) for path, value in trained.items()}
-    }
-    if buffers:
-        result["buffers"] = {text_of(path): jnp.array(value) for path, value in buffers.items()}
-    return Converted(), result
+    return Converted(), collections

@@ -19,7 +19,7 @@ from nbmodule.interop.frameworks.function import (
     Path,
     Values,
     key_path_names,
-    leaves_at,
+    leaves_of,
     need,
     nested,
 )
@@ -85,7 +85,7 @@ class NnxFunction(Function):
         return need("flax.nnx", "to_flax").merge(self.definition, state)
 
 
-def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
+def pack(function: Callable[..., Any], variables: dict[str, Leaf], name: str) -> Any:
     """An NNX module of `function(values, args, kwargs)`: parameters are `nnx.Param`, buffers
     `nnx.BatchStat`, nested by path.
     """
@@ -101,18 +101,17 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
 
         def __init__(self) -> None:
             converted = {
-                path: (nnx.Param if leaf.trained else nnx.BatchStat)(jnp.array(leaf.value))
-                for path, leaf in variables.items()
+                key: (nnx.Param if leaf.trained else nnx.BatchStat)(jnp.array(leaf.value))
+                for key, leaf in variables.items()
             }
             self.variables = within(nested(converted))
 
         def __call__(self, *args: object, **kwargs: object) -> Any:
-            nnx_variables = leaves_at(self.variables, tuple(variables))
-            outputs, changed = function(
-                {path: variable[...] for path, variable in nnx_variables.items()}, args, kwargs
-            )
-            for path, value in changed.items():
-                nnx_variables[path][...] = value
+            held = leaves_of(self.variables)
+            values = {key: variable[...] for key, variable in held.items()}
+            outputs, changed = function(values, args, kwargs)
+            for key, value in changed.items():
+                held[key][...] = value
             return outputs
 
     Converted.__name__ = Converted.__qualname__ = name

@@ -4,9 +4,7 @@ submodule that it calls.
 
 from __future__ import annotations
 
-import functools
 import importlib
-import operator
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from types import MappingProxyType
@@ -14,7 +12,7 @@ from typing import Any, NamedTuple, Self
 
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import entry_of
-from nbmodule.base.trees import nest
+from nbmodule.base.trees import flat, nest
 from nbmodule.errors import MissingDependencyError
 
 Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
@@ -125,11 +123,11 @@ def text_of(path: Path) -> str:
     return ".".join(map(str, path))
 
 
-def nested(leaves: dict[Path, Any]) -> dict[str, Any]:
-    """Nested dicts by the parts of each path, numbers as text."""
-    return nest({tuple(map(str, path)): value for path, value in leaves.items()})
+def nested(leaves: dict[str, Any]) -> dict[str, Any]:
+    """Nested dicts of what stands under dotted names."""
+    return nest({tuple(name.split(".")): value for name, value in leaves.items()})
 
 
-def leaves_at(tree: dict[str, Any], paths: tuple[Path, ...]) -> dict[Path, Any]:
-    """The leaves of nested dicts at these paths."""
-    return {path: functools.reduce(operator.getitem, map(str, path), tree) for path in paths}
+def leaves_of(tree: Any) -> dict[str, Any]:
+    """The leaves of nested dicts by their dotted names."""
+    return {text_of(chain): leaf for chain, leaf in flat(tree)}

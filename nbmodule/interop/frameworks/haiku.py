@@ -23,7 +23,6 @@ from nbmodule.interop.frameworks.function import (
     Run,
     Values,
     need,
-    text_of,
 )
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ class HaikuFunction(Function):
 
 
 def pack(
-    function: Callable[..., Any], variables: dict[Path, Leaf], name: str
+    function: Callable[..., Any], variables: dict[str, Leaf], name: str
 ) -> tuple[Any, Any, Any]:
     """`hk.transform_with_state` of `function(values, args, kwargs)`, its parameters and its
     state.
@@ -148,20 +147,17 @@ def pack(
 
     def forward(*args: object, **kwargs: object) -> Any:
         values = {}
-        for path, leaf in variables.items():
+        for key, leaf in variables.items():
             get = hk.get_parameter if leaf.trained else hk.get_state
             shape, dtype = leaf.value.shape, leaf.value.dtype
-            values[path] = get(
-                text_of(path), shape, dtype, init=lambda shape, dtype, v=leaf.value: jnp.array(v)
-            )
+            values[key] = get(key, shape, dtype, init=lambda *_, v=leaf.value: jnp.array(v))
         outputs, changed = function(values, args, kwargs)
-        for path, value in changed.items():
-            hk.set_state(text_of(path), value)
+        for key, value in changed.items():
+            hk.set_state(key, value)
         return outputs
 
     forward.__name__ = name
     trees: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-    for path, leaf in variables.items():
-        trees[not leaf.trained][text_of(path)] = jnp.array(leaf.value)
-    params, state = ({"~": tree} if tree else {} for tree in trees)
-    return hk.transform_with_state(forward), params, state
+    for key, leaf in variables.items():
+        trees[not leaf.trained].setdefault("~", {})[key] = jnp.array(leaf.value)
+    return hk.transform_with_state(forward), *trees

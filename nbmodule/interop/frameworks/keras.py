@@ -23,7 +23,6 @@ from nbmodule.interop.frameworks.function import (
     Run,
     Values,
     need,
-    text_of,
 )
 from nbmodule.interop.frameworks.interception import concrete, intercepted
 
@@ -144,7 +143,7 @@ def _is_symbolic(args: Args, kwargs: Kwargs) -> bool:
     )
 
 
-def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -> Any:
+def pack(function: Callable[..., Any], variables: dict[str, Leaf], name: str) -> Any:
     """A Keras layer of `function(values, args, kwargs)`, on the JAX backend; it can be trained by
     `fit` in a model of Keras.
     """
@@ -154,33 +153,32 @@ def pack(function: Callable[..., Any], variables: dict[Path, Leaf], name: str) -
             "to_keras needs Keras on its JAX backend: set KERAS_BACKEND=jax before Keras is "
             "imported."
         )
-    trained = [path for path, leaf in variables.items() if leaf.trained]
-    others = [path for path, leaf in variables.items() if not leaf.trained]
+    # As Keras lists variables: those that are trained first.
+    names = sorted(variables, key=lambda key: not variables[key].trained)
 
     class Converted(keras.layers.Layer):
         """A model of nbmodule as a layer of Keras."""
 
         def __init__(self) -> None:
             super().__init__(name=name.lower())
-            for path in (*trained, *others):
-                leaf = variables[path]
+            for key in names:
+                leaf = variables[key]
                 variable = self.add_weight(
                     shape=leaf.value.shape,
                     dtype=str(leaf.value.dtype),
                     trainable=leaf.trained,
-                    name=text_of(path),
+                    name=key,
                     initializer="zeros",
                 )
                 variable.assign(leaf.value)
             self.built = True
 
         def call(self, *args: object, **kwargs: object) -> Any:
-            held = (*self.trainable_variables, *self.non_trainable_variables)
-            own = dict(zip((*trained, *others), held))
-            values = {path: variable.value for path, variable in own.items()}
+            own = dict(zip(names, (*self.trainable_variables, *self.non_trainable_variables)))
+            values = {key: variable.value for key, variable in own.items()}
             outputs, changed = function(values, args, kwargs)
-            for path, value in changed.items():
-                own[path].assign(value)
+            for key, value in changed.items():
+                own[key].assign(value)
             return outputs
 
     return Converted()
