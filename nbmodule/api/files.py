@@ -277,13 +277,7 @@ def _by_level(variables: Any) -> Any:
 def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
     """Return the variables of one class as nested arrays, by chain."""
     places = plan_of(module).places.items()
-    return nest(
-        {
-            location.chain: variable.value
-            for variable, location in places
-            if isinstance(variable, cls)
-        }
-    )
+    return nest({place.chain: one.value for one, place in places if isinstance(one, cls)})
 
 
 def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -360,23 +354,27 @@ def load_weights(
     if strict:
         return None
     # by chain, also where the file has the names of a state dict
-    places = plan_of(module).places
-    found: dict[type[Variable], dict[tuple[str, ...], Any]] = {Parameter: {}, Buffer: {}}
-    for name, value in entries.items():
-        variable = names.get(name)
-        chain = tuple(re.split(r"[./]", name)) if variable is None else places[variable].chain
-        if chain[0] == BUFFERS:
-            found[Buffer][chain[1:]] = value
-        else:
-            found[Buffer if isinstance(variable, Buffer) else Parameter][chain] = value
-    file_trees = nest(found[Parameter]), nest(found[Buffer]) if parts.buffers is not None else None
-    module_trees = by_chain(module, Parameter), by_chain(module, Buffer)
+    chains = {variable: chain for chain, variable in _chains(module).items()}
+    given = {
+        chains[names[name]] if name in names else tuple(re.split(r"[./]", name)): value
+        for name, value in entries.items()
+    }
+    own = {
+        chain: variable.value
+        for variable, chain in chains.items()
+        if chain in given or isinstance(variable, Parameter) or parts.buffers is not None
+    }
     titles = os.path.basename(os.fspath(path)), type(module).__name__
-    return compare_parts(file_trees, module_trees, titles, values=False)
+    parts_of_both = ((tree, tree.pop(BUFFERS, {})) for tree in (nest(given), nest(own)))
+    return compare_parts(*parts_of_both, titles, values=False)
 
 
-def _title(module: object, source: Any) -> str:
-    return f"cannot load {os.fspath(source)} into {type(module).__name__}"
+def _chains(module: Module) -> dict[tuple[str, ...], Variable]:
+    """Return the variables by their chains in a file, where buffers lie in a group of their own."""
+    return {
+        (BUFFERS, *location.chain) if isinstance(variable, Buffer) else location.chain: variable
+        for variable, location in plan_of(module).places.items()
+    }
 
 
 def _of_torch(
@@ -395,7 +393,7 @@ def _of_torch(
     chains = {".".join(place.chain) for place in places} - {place.name for place in places}
     if layout is None and not is_torch and not is_renamed and chains & entries.keys():
         return None  # it has names of `v`
-    title = _title(module, source)
+    title = f"cannot load {os.fspath(source)} into {type(module).__name__}"
     return socket("torch_state")(
         module, entries, title=title, strict=strict, layout=layout, is_torch=is_torch
     )
@@ -410,15 +408,13 @@ def _checked(
     origin: str = "nbmodule",
 ) -> tuple[dict[str, Variable], dict[str, Any], dict[Variable, Any]]:
     """Return the variables and the entries of a file by its names, and the arrays to write."""
-    names, entries = {}, {"/".join(chain): value for chain, value in flat(variables)}
-    for variable, location in plan_of(module).places.items():
-        chain = "/".join(location.chain)
-        if isinstance(variable, Parameter):
-            names[chain] = variable
-        elif buffers is not None:
-            names[f"{BUFFERS}/{chain}"] = variable
-    if buffers is not None:
-        entries |= {f"{BUFFERS}/{'/'.join(chain)}": value for chain, value in flat(buffers)}
+    tree = variables if buffers is None else {**variables, BUFFERS: buffers}
+    entries = {"/".join(chain): value for chain, value in flat(tree)}
+    names = {
+        "/".join(chain): variable
+        for chain, variable in _chains(module).items()
+        if buffers is not None or isinstance(variable, Parameter)
+    }
     entries, fix = in_present_form(entries, names), ""
     # A file names variables by chain in `v` (`o/w`) or as `state_dict` does (`o.weight`); a model's
     # own array has one name in both. The naming that knows more of the names is the file's.
@@ -431,7 +427,7 @@ def _checked(
             "If it is a state dict of PyTorch, layout='torch' or "
             "`nb.from_torch(nb.load(path), like=model)` knows its names and layouts."
         )
-    title = _title(module, source)
+    title = f"cannot load {os.fspath(source)} into {type(module).__name__}"
     arrays = checked(title, names, entries, strict, fix=fix, source="the file")
     return names, entries, arrays
 
