@@ -128,21 +128,28 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _is_wrong(requirement: Any, installed: str | None) -> bool:
-    return installed is None or not requirement.specifier.contains(installed, prereleases=True)
-
-
 def _versions() -> Checks:
     system = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield "python", system
     yield "nbmodule", _installed("nbmodule") or "not installed, read from a folder"
-    for requirement in _requirements("nbmodule"):
-        installed = _installed(requirement.name)
-        is_wrong = _is_wrong(requirement, installed)
-        fix = f'`pip install "{requirement}"`' if is_wrong else ""
-        yield requirement.name, installed or "missing", fix, is_wrong
+    jax, jaxlib = _installed("jax") or "", _installed("jaxlib")
+    fixes = [(each, f'`pip install "{each}"`') for each in _requirements("nbmodule")]
+    fixes += [
+        (each, f'jax {jax} wants another: `pip install "jax=={jax}" "{each}"`')
+        for each in _requirements("jax")
+        if each.name == "jaxlib"
+    ]
+    for requirement, fix in fixes:
+        release = _installed(requirement.name)
+        is_right = release and requirement.specifier.contains(release, prereleases=True)
+        yield requirement.name, release or "missing", "" if is_right else fix, not is_right
     yield from _jax_behavior()
-    yield from _jax_parts()
+    names = {package.name: package.version for package in distributions()}
+    for name, release in sorted(names.items()):
+        if _PLUGIN.fullmatch(name.replace("_", "-")):
+            fix = "JAX does not use a plugin of another release than jaxlib: "
+            fix += f'`pip install "{name}=={jaxlib}"`'
+            yield name, release, "" if release == jaxlib else fix, release != jaxlib
 
 
 def _jax_behavior() -> Checks:
@@ -160,26 +167,6 @@ def _jax_behavior() -> Checks:
     is_newer = Version(_installed("jax") or "0") > Version(f"{NEWEST_KNOWN}.99")
     fix = f"newer than {NEWEST_KNOWN}, the last tested release; please report what is odd"
     yield name, "passes the self-check", fix if is_newer else ""
-
-
-def _jax_parts() -> Checks:
-    """Check that jaxlib and plugins are of the same release as JAX."""
-    jax, jaxlib = _installed("jax") or "", _installed("jaxlib")
-    for requirement in _requirements("jax"):
-        if requirement.name == "jaxlib":
-            is_wrong = _is_wrong(requirement, jaxlib)
-            fix = f'jax {jax} wants another: `pip install "jax=={jax}" "{requirement}"`'
-            yield "jaxlib", jaxlib or "missing", fix if is_wrong else "", is_wrong
-    plugins = {
-        package.name: package.version
-        for package in distributions()
-        if _PLUGIN.fullmatch(package.name.replace("_", "-"))
-    }
-    for name, release in sorted(plugins.items()):
-        is_wrong = release != jaxlib
-        fix = "JAX does not use a plugin of another release than jaxlib: "
-        fix += f'`pip install "{name}=={jaxlib}"`'
-        yield name, release, fix if is_wrong else "", is_wrong
 
 
 def _requirements(package: str) -> list[Any]:

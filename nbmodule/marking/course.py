@@ -57,11 +57,8 @@ def make_course(lessons: Sequence[Path], out: Path) -> list[Path]:
 def students_version(notebook: dict[str, Any]) -> dict[str, Any]:
     """Return a notebook without solutions and outputs."""
     version = copy.deepcopy(notebook)
-    version["cells"] = [
-        cell
-        for cell in version["cells"]
-        if _SOLUTION not in cell.get("metadata", {}).get("tags", [])
-    ]
+    tagged = [(cell, cell.get("metadata", {}).get("tags", [])) for cell in version["cells"]]
+    version["cells"] = [cell for cell, tags in tagged if _SOLUTION not in tags]
     for cell in version["cells"]:
         if cell["cell_type"] == "code":
             cell["outputs"], cell["execution_count"] = [], None

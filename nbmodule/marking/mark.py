@@ -59,35 +59,34 @@ def mark(
         ArgumentError: There is no notebook to be marked, or none that checks anything.
         FileFormatError: `against` is no notebook.
     """
-    limits = limits or Limits()
     given = [folder] if isinstance(folder, (str, os.PathLike)) else folder
     folders = [Path(path) for path in given]
     for path in folders:
         if not path.is_dir():
             raise ArgumentError(f"mark: {str(path)!r} is no folder.")
-    if against is not None and not Path(against).is_file():
-        raise ArgumentError(f"mark: {str(against)!r} is no file.")
-    original = None if against is None else read_cells(Path(against))
-    if original is not None and not any(cell.checks for cell in original):
-        raise ArgumentError(
-            f"mark: no cell of {str(against)!r} calls nb.check, so there is nothing to mark. "
-        )
-    submissions = find_submissions(folders, None if against is None else Path(against))
+    original = None if against is None else Path(against).resolve()
+    checking: list[Cell] = []
+    if original is not None:
+        if not original.is_file():
+            raise ArgumentError(f"mark: {str(against)!r} is no file.")
+        checking = [cell for cell in read_cells(original) if cell.checks]
+        if not checking:
+            raise ArgumentError(
+                f"mark: no cell of {str(against)!r} calls nb.check, so there is nothing to mark. "
+            )
+    submissions = find_submissions(folders, original)
     if not submissions:
         raise ArgumentError(
             f"mark: there is no notebook (.ipynb) in {', '.join(map(str, folders))} or below. "
         )
     hidden = [*(path.resolve() for path in folders), *(Path.home() / name for name in _AT_HOME)]
-    if against is not None:
-        hidden.append(Path(against).resolve())
     hidden.append(Path(f"/proc/{os.getpid()}"))  # its environment, where notebooks run as root
     request = {
-        "against": None if against is None else str(Path(against).resolve()),
-        "limits": dataclasses.asdict(limits),
-        "hidden": [str(path) for path in hidden],
+        "against": None if original is None else str(original),
+        "limits": dataclasses.asdict(limits or Limits()),
+        "hidden": [str(path) for path in (*hidden, original) if path is not None],
         "is_root": can_drop_root(),
     }
-    checking = [cell for cell in original or () if cell.checks]
     supervisors: set[subprocess.Popen[bytes]] = set()
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         pending = [

@@ -78,31 +78,20 @@ def test_each_operation_belongs_to_the_submodule_that_made_it_shared_and_repeate
     ]
     # a shared module has one path, its first
     assert [group.call for group in graph.glob("blocks.0")] == [0, 1]
-
-
-def test_groups_are_titled_with_their_class_under_every_path_of_a_shared_module():
-    graph = nb.graph(Marked(), X)
     titles = {group.path: group.title for group in graph.groups if group.kind == "scope"}
-    assert titles["inner"] == "Inner"
-    assert titles["inner.scale"] == titles["blocks.1"] == "Scale"
-    assert graph.root.title == "Marked"
-
-
-def test_variables_are_nodes_with_their_paths_and_are_inputs_not_constants():
-    graph = nb.graph(Marked(), X)
-    assert [node.name for node in graph.nodes if node.kind == "variable"] == [
+    assert (graph.root.title, titles["inner"], titles["inner.scale"]) == (
+        "Marked",
+        "Inner",
+        "Scale",
+    )
+    # Variables are nodes and inputs, not constants.
+    assert [node.name for node in graph.nodes if node.kind in ("variable", "constant")] == [
         "blocks.0.factor",
         "blocks.1.factor",
         "inner.scale.factor",
     ]
-    assert not [node for node in graph.nodes if node.kind == "constant"]
-
-
-def test_the_graph_evaluates_to_what_the_model_computes():
-    model = Marked()
-    graph = nb.graph(model, X)
-    values = [model.blocks[0].factor.value, model.blocks[1].factor.value, model.shared.factor.value]
-    np.testing.assert_allclose(evaluate(graph, values, X), model(X), rtol=1e-6)
+    factors = [jnp.asarray(factor) for factor in (3.0, 4.0, 2.0)]
+    np.testing.assert_allclose(evaluate(graph, factors, X), Marked()(X), rtol=1e-6)
 
 
 def test_a_model_among_the_arguments_or_in_the_surroundings_stands_below_its_class(model):
@@ -326,20 +315,16 @@ def test_dead_operations_are_shown_where_they_are_asked_for(tmp_path):
     assert "exp  → float32[2, 3]  <- dead" in texts[1]
 
 
-def test_a_page_needs_no_network_and_is_one_file(model, tmp_path, capsys):
+def test_a_page_needs_no_network_and_is_one_file(model, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     model(X)
+    model.show_graph(save_to_disk=True)  # named after the class
+    assert [path.name for path in tmp_path.iterdir()] == ["Sequential.html"]
     model.show_graph(fname=tmp_path / "g.html", highlight_subgraph="1")
     page = (tmp_path / "g.html").read_text()
     assert page.startswith("<!DOCTYPE html>")
     assert not re.findall(r'(?:src|href)="(?!data:)', page)
     assert f"graph written to {tmp_path / 'g.html'}" in capsys.readouterr().out
-
-
-def test_save_to_disk_alone_writes_a_page_named_after_the_class(model, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    model(X)
-    model.show_graph(save_to_disk=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["Sequential.html"]
 
 
 # -- forms --

@@ -28,14 +28,27 @@ def test_all_is_well_where_the_tests_run():
     assert repr(report).endswith("all is well")
 
 
-def test_a_jaxlib_that_does_not_fit_its_jax_is_broken(monkeypatch):
+INSTALLED = {
+    "a jaxlib that does not fit its jax": ("jaxlib", "0.1.0", "jaxlib", True, 'pip install "jax=='),
+    "a jax newer than the tests know": ("jax", "0.99.0", "jax's behavior", False, "newer than"),
+    "a package that is too old": ("jax", "0.4.1", "jax", True, 'pip install "jax'),
+    "a package that is missing": ("anywidget", None, "anywidget", True, 'pip install "anywidget'),
+    "an extra in part": ("flax", None, "interop", False, "for flax: "),
+}
+
+
+@pytest.mark.parametrize("case", INSTALLED)
+def test_what_is_installed_is_judged_and_the_fix_is_named(monkeypatch, case):
+    package, version, name, is_broken, fix = INSTALLED[case]
     installed = health._installed
     monkeypatch.setattr(
-        health, "_installed", lambda name: "0.1.0" if name == "jaxlib" else installed(name)
+        health, "_installed", lambda other: version if other == package else installed(other)
     )
-    *_, check = (check for check in nb.doctor() if check.name == "jaxlib")
-    assert check.is_broken
-    assert f'pip install "jax=={installed("jax")}" "jaxlib' in check.fix
+    report = nb.doctor()
+    *_, check = (check for check in report if check.name == name and check.fix)
+    assert check.is_broken == is_broken and fix in check.fix
+    assert report.is_well or "✗ " in repr(report)
+    assert report.is_well != any(check.is_broken for check in report)
 
 
 @pytest.mark.parametrize(("release", "is_broken"), [("0.9.2", True), (None, False)])
@@ -50,16 +63,6 @@ def test_a_cuda_plugin_of_another_release_is_broken(monkeypatch, release, is_bro
     assert named(report, "jax-cuda12-plugin").is_broken == is_broken
     assert ("jax-cuda12-plugin==" in named(report, "jax-cuda12-plugin").fix) == is_broken
     assert not [check for check in report if check.name == "jaxtyping" and check.result == "1"]
-
-
-def test_a_jax_newer_than_the_tests_know_is_said(monkeypatch):
-    installed = health._installed
-    monkeypatch.setattr(
-        health, "_installed", lambda name: "0.99.0" if name == "jax" else installed(name)
-    )
-    check = named(nb.doctor(), "jax's behavior")
-    assert not check.is_broken
-    assert "newer than" in check.fix
 
 
 def test_a_jax_without_what_the_core_needs_is_broken(monkeypatch):
@@ -90,25 +93,6 @@ def test_each_extra_that_a_user_may_want_is_listed_with_its_packages():
     listed = {extra: set(packages) for extra, (_, packages) in health._EXTRAS.items()}
     assert listed == {extra: required[extra] for extra in listed}
     assert set(required) - set(listed) == {"docs", "smoke", "test", "wild"}  # for contributors
-
-
-def test_a_package_of_another_version_is_broken_and_the_fix_is_named(monkeypatch):
-    monkeypatch.setattr(health, "_installed", lambda name: "0.4.1" if name == "jax" else "99.0")
-    report = nb.doctor()
-    assert named(report, "jax").is_broken
-    assert named(report, "jax").fix.startswith('`pip install "jax')
-    assert not report.is_well
-    assert "✗ jax " in repr(report)
-
-
-def test_a_package_that_is_missing_is_said(monkeypatch):
-    monkeypatch.setattr(
-        health, "_installed", lambda name: None if name in ("anywidget", "flax") else "9.0"
-    )
-    report = nb.doctor()
-    assert named(report, "anywidget").result == "missing"
-    assert "flax" in named(report, "interop").fix
-    assert not named(report, "interop").is_broken
 
 
 def test_a_check_that_fails_is_reported(monkeypatch):

@@ -101,19 +101,6 @@ def test_a_compiled_step_is_recorded_call_by_call_and_its_program_stays(nnx_step
     assert later.shape == (5, 4) and not np.array_equal(later, hidden)
 
 
-def test_statistics_and_inputs_leave_a_compiled_step_too(nnx_step):
-    hidden = X @ FIRST
-    model = nnx_step.state()
-    with nb.track(model, returns="stats", inputs=True) as calls:
-        for _ in range(3):
-            nnx_step.step(model, X)
-    assert calls.steps == (0, 1, 2)
-    first = calls["first"]
-    assert first.returns is None
-    assert (first.statistics.min, first.statistics.max) == (hidden.min(), hidden.max())
-    np.testing.assert_array_equal(first.inputs[0], X)
-
-
 def test_a_part_in_a_closure_is_known_as_itself_alone():
     layer = eqx.nn.Linear(3, 4, use_bias=False, key=jax.random.key(0))
     one, other = (

@@ -124,12 +124,12 @@ class Converter:
 
     def custom(self, layer: torch.nn.Module, path: tuple[str, ...]) -> Any:
         """Make a module that runs the forward of `layer` as it is written, on its own parts."""
-        from nbmodule.interop.torch_layers.forward import TorchModule, TorchSource
+        from nbmodule.interop.torch_layers.forward import TorchModule
 
         name = type(layer).__name__
         self.layers.append((text_of(path), name, "TorchModule"))
         converted = class_of(name, TorchModule)()
-        converted._source = TorchSource(self.skeletons[id(layer)])
+        converted._source = vars(self.skeletons[id(layer)])["forward"]
         for variable_type, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
             for key, tensor in tensors.items():
                 if key not in layer._non_persistent_buffers_set:

@@ -170,19 +170,16 @@ def lower(value: object) -> Any:
 
 def array_in(tensor: torch.Tensor) -> Any:
     """Return the array behind a tensor."""
-    if isinstance(tensor, ArrayTensor):
-        return tensor._array
-    if isinstance(tensor, Placeholder):
-        return local.session.storage_of(tensor).value
-    alias = tensor.detach()  # under a mode this is a tensor of ours
-    return alias._array if isinstance(alias, ArrayTensor) else array_of(alias)
+    return _tensor_in(tensor)._array
 
 
 def _tensor_in(tensor: torch.Tensor) -> ArrayTensor:
     if isinstance(tensor, ArrayTensor):
         return tensor
-    storage = local.session.storage_of(tensor) if isinstance(tensor, Placeholder) else None
-    return ArrayTensor(Storage(array_of(tensor)) if storage is None else storage)
+    if isinstance(tensor, Placeholder):
+        return ArrayTensor(local.session.storage_of(tensor))
+    alias = tensor.detach()  # under a mode this is a tensor of ours
+    return alias if isinstance(alias, ArrayTensor) else ArrayTensor(Storage(array_of(alias)))
 
 
 def evaluate(func: OpOverload, args: Args, kwargs: Kwargs) -> Any:

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,19 +48,35 @@ class TorchModule(Module):
 
 
 class TorchSource:
-    """A module of PyTorch without its numbers; copies of a converted model share it."""
+    """The forward of a module of PyTorch without its numbers; copies of a converted model share it.
+
+    Within a model PyTorch calls it, and it calls the converted module at its path.
+    """
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
-        self.forward = _forward_of(module)
+        override = vars(module).get("forward")
+        self.original = override or functools.partial(type(module).forward, module)
 
     def __deepcopy__(self, memo: object) -> TorchSource:
         return self
 
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self.original)
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        session = local.session
+        converted = None if session is None else session.modules.get(id(self.module))
+        if converted is None:
+            return self.original(*args, **kwargs)
+        args, kwargs = to_arrays((args, kwargs))
+        return to_tensors(converted(*args, **kwargs))
+
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the forward on arrays."""
         args, kwargs = to_tensors((args, kwargs))
-        return to_arrays(self.forward(*args, **kwargs))
+        return to_arrays(self.original(*args, **kwargs))
 
 
 def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
@@ -79,34 +95,8 @@ def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
         for key, tensor in (*owner._parameters.items(), *owner._buffers.items()):
             if isinstance(tensor, Placeholder):
                 vars(tensor).setdefault("places", []).append((owner, key))
-        vars(owner)["forward"] = Diverted(owner, _forward_of(owner))
+        vars(owner)["forward"] = TorchSource(owner)
     return skeleton
-
-
-def _forward_of(module: torch.nn.Module) -> Callable[..., Any]:
-    override = vars(module).get("forward")
-    if isinstance(override, Diverted):
-        return override.original
-    return functools.partial(type(module).forward, module) if override is None else override
-
-
-class Diverted:
-    """The forward of a module within a model: calls the converted module at its path."""
-
-    def __init__(self, module: torch.nn.Module, original: Callable[..., Any]) -> None:
-        self.module, self.original = module, original
-
-    @property
-    def __signature__(self) -> inspect.Signature:
-        return inspect.signature(self.original)
-
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        session = local.session
-        converted = None if session is None else session.modules.get(id(self.module))
-        if converted is None:
-            return self.original(*args, **kwargs)
-        args, kwargs = to_arrays((args, kwargs))
-        return to_tensors(converted(*args, **kwargs))
 
 
 # -- sessions --

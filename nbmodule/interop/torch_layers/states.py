@@ -8,7 +8,7 @@ asked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,12 +57,14 @@ class TorchTensor(NamedTuple):
         variables: One in most cases.
         out: Gives the tensor's array from those of the variables.
         back: Gives the variables' arrays from that of the tensor.
+        turned: Class of the layer whose weight has its axes in another order here, or empty.
     """
 
     name: str
     variables: tuple[Any, ...]
     out: Callable[[list[Any]], Any] = lambda arrays: arrays[0]
     back: Callable[[Any], tuple[Any, ...]] = lambda array: (array,)
+    turned: str = ""
 
 
 def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
@@ -89,19 +91,6 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
                 yield entry._replace(name=prefix + entry.name)
 
 
-def laid_out_otherwise(model: Module) -> dict[Any, str]:
-    """The variables whose axes PyTorch has in another order, and the class of the layer that each
-    belongs to.
-    """
-    return {
-        variable: type(module).__name__
-        for _, module, _ in named_modules(model, None, True)
-        if isinstance(module, (*CONVOLUTIONS, *TRANSPOSED))
-        for name, variable in module.named_tensors(recursive=False)
-        if name == "weight"
-    }
-
-
 def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
     """The tensors of one layer; those that a part of it shares are only there if it is not
     `once`.
@@ -111,32 +100,37 @@ def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
         return
     named = module.named_tensors(recursive=False) if once else aliases(module, recursive=False)
     for name, variable in named:
-        entry = TorchTensor(name, (variable,))
         if name == "weight" and isinstance(module, CONVOLUTIONS):
-            entry = entry._replace(
-                out=lambda a: np.moveaxis(a[0], -1, 1), back=lambda a: (np.moveaxis(a, 1, -1),)
-            )
+            yield turned(variable, module, 1, (-1,), (1,))
         elif name == "weight" and isinstance(module, TRANSPOSED):
-            groups = module.groups
-            entry = entry._replace(
-                out=lambda a, g=groups: swapped(a[0], g, (0, -1), (1, 0)),
-                back=lambda a, g=groups: (swapped(a, g, (0, 1), (-1, 0)),),
-            )
-        yield entry
+            yield turned(variable, module, module.groups, (0, -1), (1, 0))
+        else:
+            yield TorchTensor(name, (variable,))
     if isinstance(module, NORMS) and getattr(module, "running_mean", None) is not None:
         yield TorchTensor(COUNT, (), lambda _: np.zeros((), np.int64), lambda _: ())
 
 
-def swapped(
-    weight: np.ndarray, groups: int, source: tuple[int, int], target: tuple[int, int]
-) -> Any:
-    """Move axes of each group's part; `(out, *kernel, in / groups)` and torch's `(in, out / groups,
-    *kernel)` differ so.
+def turned(
+    variable: Any, layer: Module, groups: int, ours: Sequence[int], theirs: Sequence[int]
+) -> TorchTensor:
+    """The weight of a convolution, in each group of which some axes lie elsewhere in PyTorch:
+    `(out, *kernel, in / groups)` is `(out, in / groups, *kernel)` there, and of a transposed one
+    `(in, out / groups, *kernel)`.
     """
-    parts = weight.reshape((groups, -1, *weight.shape[1:]))
-    of_parts = [tuple(axis + (axis >= 0) for axis in axes) for axes in (source, target)]
-    moved = np.moveaxis(parts, *of_parts)
-    return moved.reshape((-1, *moved.shape[2:]))
+
+    def moved(weight: np.ndarray, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
+        parts = weight.reshape((groups, -1, *weight.shape[1:]))
+        of_parts = [[axis + (axis >= 0) for axis in axes] for axes in (source, target)]
+        result = np.moveaxis(parts, *of_parts)
+        return result.reshape((-1, *result.shape[2:]))
+
+    return TorchTensor(
+        "weight",
+        (variable,),
+        lambda arrays: moved(arrays[0], ours, theirs),
+        lambda array: (moved(array, theirs, ours),),
+        type(layer).__name__,
+    )
 
 
 def attention_entries(module: MultiHeadAttention) -> Iterator[TorchTensor]:
@@ -226,7 +220,7 @@ def torch_state(
     table = table_of(module)
     given, outer_name = unwrapped(given, table)
     if layout is None:
-        layout = "torch" if is_torch else layout_by_shapes(module, given, table, title)
+        layout = "torch" if is_torch else layout_by_shapes(given, table, title)
     if layout == "nbmodule":
         return None
     arrays, report = matched(module, given, title=title, strict=strict)
@@ -263,30 +257,28 @@ def unwrapped(
     return given, tuple(outside)
 
 
-def layout_by_shapes(
-    module: Module, given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str
-) -> str:
+def layout_by_shapes(given: Mapping[str, Any], table: Mapping[str, TorchTensor], title: str) -> str:
     """Determine the order of axes from shapes, where nothing else determines it.
 
     Raises:
         ArgumentError: both orders fit all of them.
     """
-    otherwise, fitting, undecided = laid_out_otherwise(module), set[str](), []
+    fitting, undecided = set[str](), []
     for name, value in given.items():
         entry = table.get(name)
-        if entry is None or len(entry.variables) != 1 or entry.variables[0] not in otherwise:
+        if entry is None or not entry.turned:
             continue
         shape, variable = tuple(np.shape(value)), entry.variables[0]
         is_ours, is_theirs = shape == variable.shape, fits(entry, shape)
         if is_ours != is_theirs:
             fitting.add("nbmodule" if is_ours else "torch")
         elif is_ours and matters(entry, shape):
-            undecided.append((name, variable))
+            undecided.append((name, variable, entry.turned))
     if undecided and not fitting:
-        name, variable = undecided[0]
+        name, variable, layer = undecided[0]
         raise ArgumentError(
             f'{title}: the order of the axes of "{name}", {describe_shape(variable)}, is unknown. '
-            f"PyTorch orders those of a {otherwise[variable]} otherwise, and both orders fit. Say "
+            f"PyTorch orders those of a {layer} otherwise, and both orders fit. Say "
             "layout='torch' or layout='nbmodule'; `nb.from_torch(state, like=model)` takes a state "
             "dict of PyTorch."
         )
@@ -318,7 +310,7 @@ def matched(
         UnexpectedKeysError, MissingKeysError: names do not agree, and `strict` wants it.
         ShapeError: a tensor has another shape than PyTorch would give it.
     """
-    table, otherwise = table_of(module), laid_out_otherwise(module)
+    table = table_of(module)
     names = {variable: name for name, variable in module.named_tensors()}
     matched_names: dict[str, str] = {}  # names given, by those of the entries
     extra = [
@@ -332,7 +324,7 @@ def matched(
         entry = table[name]
         if not entry.variables:
             continue
-        is_turned = any(variable in otherwise for variable in entry.variables)
+        is_turned = bool(entry.turned)
         if not fits(entry, (array := as_array(given[name])).shape):
             variable, order = entry.variables[0], " in PyTorch's order of axes" * is_turned
             raise ShapeError(

@@ -55,15 +55,15 @@ class RunListener:
     def entered(self, run: ModuleRun) -> None:
         """A module is called."""
 
-    def left(self, run: ModuleRun, outputs: object) -> Any:
-        """Called after the return; a result other than None replaces it."""
+    def left(self, run: ModuleRun, outputs: object) -> None:
+        """A module has returned."""
 
     def operation(self, ran: TorchOperation) -> None:
         """An operation has run."""
 
 
 @contextmanager
-def followed(model: object, listener: RunListener, *, operations: bool = True) -> Iterator[None]:
+def followed(model: object, listener: RunListener) -> Iterator[None]:
     """Tell of the calls of a model's modules, and of the operations, that run in a block."""
     check_viewable(without_compiled(model), "a run of the model", needs_values=False)
     with ExitStack() as stack:
@@ -74,8 +74,8 @@ def followed(model: object, listener: RunListener, *, operations: bool = True) -
                 runs.append(ModuleRun(path, type(module).__name__, args, kwargs))
                 listener.entered(runs[-1])
 
-            def after(_: object, args: object, kwargs: object, outputs: object) -> Any:
-                return listener.left(runs.pop(), outputs)
+            def after(_: object, args: object, kwargs: object, outputs: object) -> None:
+                listener.left(runs.pop(), outputs)
 
             before_call = module.register_forward_pre_hook(before, with_kwargs=True, prepend=True)
             stack.callback(before_call.remove)
@@ -83,8 +83,7 @@ def followed(model: object, listener: RunListener, *, operations: bool = True) -
 
         for path, module in without_compiled(model).named_modules():
             hook(path, module)
-        if operations:
-            stack.enter_context(_mode(listener, runs))
+        stack.enter_context(_mode(listener, runs))
         yield
 
 

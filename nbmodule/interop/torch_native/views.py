@@ -6,6 +6,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from nbmodule.base.kinds import Args, Kwargs
@@ -23,6 +24,7 @@ from nbmodule.interop.torch_native.operations import (
     followed,
 )
 from nbmodule.interop.torch_native.parts import (
+    check_viewable,
     module_of,
     torch_variables,
     unchanged,
@@ -67,43 +69,32 @@ def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
 
 
 # -- patch --
-class _Taken(RunListener):
-    """Takes the returns of some modules, or puts others in their place."""
-
-    def __init__(self, paths: list[str], instead: dict[str, Any] | None = None) -> None:
-        self.paths, self.instead = paths, instead
-        self.found: dict[str, list[Any]] = {}
-
-    def left(self, run: ModuleRun, outputs: object) -> Any:
-        if run.path in self.paths:
-            self.found.setdefault(run.path, []).append(outputs)
-            return self.instead[run.path] if self.instead is not None else None
-        return None
-
-
 def patch(model: torch.nn.Module, args: Args, kwargs: Kwargs, corrupt: Args, path: object) -> Patch:
     names = {module: name for name, module in without_compiled(model).named_modules() if name}
     entries = path if isinstance(path, (list, tuple)) else [path]
-    paths = [name for entry in entries for name in _fitting(entry, names)]
+    paths = {name for entry in entries for name in _fitting(entry, names)}
+    modules = {name: module for module, name in names.items() if name in paths}
+    returns: dict[str, list[Any]] = {name: [] for name in modules}
+    check_viewable(without_compiled(model), "nb.patch")
 
-    def run(inputs: Args, listener: _Taken) -> Any:
+    def run(inputs: Args, hook: Callable[..., Any] = lambda name, *call: None) -> Any:
         args, named = as_keywords(model, inputs)
-        with unchanged(model), followed(model, listener, operations=False):
+        with unchanged(model), ExitStack() as stack:
+            for name, module in modules.items():
+                handle = module.register_forward_hook(functools.partial(hook, name))
+                stack.callback(handle.remove)
             return model(*args, **kwargs, **named)
 
-    recorder = _Taken(paths)
-    clean = run(args, recorder)
-    for name in paths:
-        count = len(recorder.found.get(name, ()))
-        if not count:
+    clean = run(args, lambda name, *call: returns[name].append(call[-1]))
+    for name, outputs in returns.items():
+        if not outputs:
             raise PathError(f'"{name}" did not run on the clean input.')
-        if count > 1:
+        if len(outputs) > 1:
             raise ArgumentError(
-                f'"{name}" runs {count} times in one call, and one return would replace all of '
-                "them."
+                f'"{name}" runs {len(outputs)} times in one call, and one return would replace all '
+                "of them."
             )
-    instead = {name: recorder.found[name][0] for name in paths}
-    return Patch(clean, run(corrupt, _Taken([])), run(corrupt, _Taken(paths, instead)))
+    return Patch(clean, run(corrupt), run(corrupt, lambda name, *call: returns[name][0]))
 
 
 def as_keywords(model: torch.nn.Module, inputs: Args) -> tuple[Args, Kwargs]:
