@@ -88,6 +88,21 @@ def assert_close(found, wanted, rtol=1e-5, atol=1e-6):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol, atol=atol), found, wanted)
 
 
+def assert_trained_alike(wrapped, apply, params, state, batches, chain_of):
+    """A wrapped model is trained with the numbers of its framework; return the last parameters and
+    state there.
+
+    Args:
+        chain_of: The chain in `v` of a parameter by its key path.
+    """
+    losses, y, grads, last, last_state = plainly_trained(apply, params, state, batches)
+    found, found_y, found_grads = trained(wrapped, batches)
+    assert_close((found, found_y), (losses, y))
+    for keys, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
+        assert_close(found_grads[chain_of(keys)], leaf, rtol=1e-4)
+    return last, last_state
+
+
 def assert_viewed(model, args, expected):
     """An unconverted model is viewed with the numbers of its framework."""
     view = nb.inspect(model, *args)  # by nb.track and nb.graph

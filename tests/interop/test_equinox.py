@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.interop.conftest import assert_close, assert_viewed, batches_of, plainly_trained, trained
+from tests.interop.conftest import (
+    assert_close,
+    assert_trained_alike,
+    assert_viewed,
+    batches_of,
+    plainly_trained,
+    trained,
+)
 
 KEY = jax.random.key(0)
 
@@ -80,12 +87,11 @@ def test_outputs_gradients_and_ten_steps_agree(case, draws):
     wrapped = nb.from_equinox(model, call=over_rows)
     params, static = eqx.partition(model, eqx.is_inexact_array)
     apply = lambda params, state, x: (over_rows(eqx.combine(params, static), x), state)
-    losses, y, grads, last, _ = plainly_trained(apply, params, None, batches)
-    found, found_y, found_grads = trained(wrapped, batches)
-    assert_close((found, found_y), (losses, y))
-    for keys, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
-        chain = "/".join(getattr(key, "name", f"v{getattr(key, 'idx', '')}") for key in keys)
-        assert_close(found_grads[chain], leaf, rtol=1e-4)
+
+    def chain_of(keys):
+        return "/".join(getattr(key, "name", f"v{getattr(key, 'idx', '')}") for key in keys)
+
+    last, _ = assert_trained_alike(wrapped, apply, params, None, batches, chain_of)
     back = wrapped.to_equinox()
     assert type(back) is type(model)
     assert_close(eqx.filter(back, eqx.is_inexact_array), last, rtol=1e-4)

@@ -12,10 +12,10 @@ import nbmodule as nb
 from tests.interop.conftest import (
     RATE,
     assert_close,
+    assert_trained_alike,
     assert_viewed,
     batches_of,
     loss_of,
-    plainly_trained,
     trained,
 )
 
@@ -74,11 +74,9 @@ def test_linen_outputs_gradients_and_ten_steps_agree(case, draws):
         made = module.apply({"params": params, **state}, x, mutable=list(state) or False)
         return made if state else (made, state)
 
-    losses, y, grads, params, last = plainly_trained(apply, variables["params"], state, batches)
-    found, found_y, found_grads = trained(wrapped, batches)
-    assert_close((found, found_y), (losses, y))
-    for path, leaf in jax.tree_util.tree_flatten_with_path(grads)[0]:
-        assert_close(found_grads["/".join(key.key for key in path)], leaf, rtol=1e-4)
+    chain_of = lambda keys: "/".join(key.key for key in keys)
+    params = variables["params"]
+    params, last = assert_trained_alike(wrapped, apply, params, state, batches, chain_of)
     same, kept = wrapped.to_flax(linen=True)
     assert same is module
     assert_close(kept, {"params": params, **last}, rtol=1e-3, atol=1e-5)

@@ -172,24 +172,6 @@ def chains(model):
     return {place.name: place.chain for place in plan_of(model).places.values()}
 
 
-def test_masks_mean_what_they_mean_in_torch(draws):
-    theirs = nn.MultiheadAttention(8, 2, batch_first=True).eval()
-    ours = nb.from_torch(theirs)
-    x = draws.normal(size=(2, 5, 8)).astype("float32")
-    later, padded = (
-        np.triu(np.ones((5, 5), bool), 1),
-        np.array([[0, 0, 0, 1, 1], [0, 0, 0, 0, 1]], bool),
-    )
-    with torch.no_grad():
-        wanted, weights = theirs(
-            *[torch.tensor(x)] * 3,
-            attn_mask=torch.tensor(later),
-            key_padding_mask=torch.tensor(padded),
-        )
-    found, found_weights = ours(x, x, x, attn_mask=later, key_padding_mask=padded)
-    assert_close((found, found_weights), (wanted.numpy(), weights.numpy()), atol=1e-5)
-
-
 def test_the_report_names_each_layer():
     made = nb.from_torch(images())
     lines = repr(made.conversion).splitlines()
@@ -216,11 +198,6 @@ def test_shared_layers_and_training_modes_are_kept():
     assert not ours[1].training
 
 
-class Branching(nn.Module):
-    def forward(self, x):
-        return x if x.sum() > 0 else -x
-
-
 def test_layers_with_options_that_the_library_lacks_run_their_own_forward(draws):
     theirs = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="reflect"), nn.LPPool1d(2, 2))
     x = draws.normal(size=(2, 1, 4, 4)).astype("float32")
@@ -232,11 +209,31 @@ def test_layers_with_options_that_the_library_lacks_run_their_own_forward(draws)
     assert_close(nb.from_torch(theirs[1])(x), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_branch_on_a_value_is_followed_in_eager_code_and_refused_while_jax_traces():
-    ours = nb.from_torch(Branching())
-    assert_close(ours(jnp.full(3, -2.0)), np.full(3, 2.0))
-    with pytest.raises(nb.TraceError, match="needs the value of a tensor"):
-        nb.jit(lambda x: ours(x))(jnp.ones(3))
+class Depends(nn.Module):
+    """What it runs, or the shape of what it gives, depends on values."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "message"),
+    [
+        (lambda x: x if x.sum() > 5 else -x, [-1.0, 2.0, -3.0], "needs the value of a tensor"),
+        (lambda x: x[x > 0], [1.0, 3.0], r"aten\.index.*depends on the values.*without nb\.jit"),
+    ],
+)
+def test_values_are_followed_in_eager_code_and_refused_while_jax_traces(
+    function, expected, message
+):
+    model, x = nb.from_torch(Depends(function)), np.array([1.0, -2.0, 3.0], np.float32)
+    assert model(x).tolist() == expected
+    with pytest.raises(nb.TraceError, match=message):
+        nb.jit(lambda x: model(x))(x)
 
 
 class Unknown(nn.Module):
@@ -420,14 +417,3 @@ def test_a_models_dtype_is_kept(dtype):
     assert {variable.dtype for variable in ours.parameters()} == {jnp.dtype(dtype)}
     back = ours.to_torch()
     assert all(torch.equal(tensor, back[name]) for name, tensor in theirs.state_dict().items())
-
-
-def test_a_mask_that_selects_elements_is_followed_in_eager_code_and_refused_while_jax_traces():
-    class Chosen(torch.nn.Module):
-        def forward(self, x):
-            return x[x > 0]
-
-    model, x = nb.from_torch(Chosen()), np.array([1.0, -2.0, 3.0], np.float32)
-    assert model(x).tolist() == [1.0, 3.0]
-    with pytest.raises(nb.TraceError, match=r"aten\.index.*depends on the values.*without nb\.jit"):
-        nb.jit(lambda x: model(x))(x)

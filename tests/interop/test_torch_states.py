@@ -161,13 +161,6 @@ def test_what_a_model_of_ours_gave_is_never_asked_about(tmp_path):
     np.testing.assert_array_equal(other.weight, one.weight)
 
 
-def test_tensors_of_layers_that_lie_alike_are_loaded():
-    theirs = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Embedding(4, 2))
-    ours = nb.Sequential(nb.Linear(3, 4), nb.LayerNorm(4), nb.Embedding(4, 2))
-    ours.load_state_dict(theirs.state_dict())
-    assert_holds(ours, theirs)
-
-
 def test_names_that_do_not_agree_change_nothing_unless_it_is_allowed(tmp_path):
     theirs, path = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(2, 2)), tmp_path / "theirs.pt"
     torch.save(theirs.state_dict(), path)
@@ -239,12 +232,6 @@ def test_a_file_that_holds_more_than_tensors_is_refused_and_runs_nothing(tmp_pat
             load(tmp_path / "harm.pt")
         with pytest.raises(nb.FileFormatError, match="it is a pickle"):
             load(tmp_path / "harm.pkl")
-
-
-def test_a_tensor_that_claims_more_than_its_file_holds_is_refused(tmp_path):
-    torch.save({"w": torch.zeros(1).expand(1 << 40)}, tmp_path / "claim.pt")
-    with pytest.raises(nb.FileFormatError, match=r"claim more than [0-9,]+ bytes"):
-        nb.load(tmp_path / "claim.pt")
 
 
 @pytest.mark.parametrize(
