@@ -66,16 +66,15 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
 def _refuse_options(fn: Callable[..., Any], kwargs: dict[str, Any]) -> None:
     """Refuse an option of the picture, such as `depth`, that the function does not take."""
     options = [field.name for field in fields(Options) if field.name in kwargs]
-    if not options:
-        return
-    parameters = inspect.signature(of_forward(fn)).parameters.values()
-    takes = {p.name for p in parameters} | {p.kind for p in parameters}
-    name = options[0]
-    if name not in takes and inspect.Parameter.VAR_KEYWORD not in takes:
-        raise ArgumentTypeError(
-            f"nb.graph passes its arguments to {name_of(fn)}, which takes no {name!r}. Options of "
-            f"the picture belong to the graph: nb.graph(...).drawn({name}={kwargs[name]!r})."
-        )
+    parameters = inspect.signature(of_forward(fn)).parameters if options else {}
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    for name in options:
+        if not (takes_any or name in parameters):
+            raise ArgumentTypeError(
+                f"nb.graph passes its arguments to {name_of(fn)}, which takes no {name!r}. Options "
+                "of the picture belong to the graph: "
+                f"nb.graph(...).drawn({name}={kwargs[name]!r})."
+            )
 
 
 def show_graph(

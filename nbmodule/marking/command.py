@@ -30,7 +30,23 @@ def main(arguments: Sequence[str]) -> int:
 
     Marks are written as they are known: `marks.csv`, a page for each notebook, and `summary.html`.
     """
-    options = _parser().parse_args(arguments)
+    usual = Limits()
+    parser = argparse.ArgumentParser(
+        prog="python -m nbmodule mark",
+        description="Run each notebook of a class in a confined process and mark the cells that "
+        "call nb.check.",
+    )
+    add = parser.add_argument
+    add("folder", nargs="+", help="the notebooks (.ipynb), or one folder for each student")
+    add("--against", metavar="NOTEBOOK", help="the notebook that was handed out; its checks count")
+    add("--out", metavar="FOLDER", help="where marks go; marks in the first folder by default")
+    add("--jobs", type=int, default=1, help="how many notebooks run at once (%(default)s)")
+    add("--seconds", type=_positive, default=usual.seconds, help="for each notebook (%(default)g)")
+    add("--cpu", type=_positive, default=usual.cpu, help="processor seconds (%(default)g)")
+    add("--memory", type=_positive, default=usual.memory / 2**20, help="MiB (%(default)g)")
+    add("--output", type=_positive, default=usual.output, help="characters of a cell (%(default)g)")
+    add("--network", action="store_true", help="let the notebooks open connections")
+    options = parser.parse_args(arguments)
     limits = Limits(
         seconds=options.seconds,
         cpu=options.cpu,
@@ -67,26 +83,6 @@ def main(arguments: Sequence[str]) -> int:
     print(table(ordered))
     print(f"Wrote {out / 'marks.csv'}, {out / 'summary.html'} and a page for each notebook.")
     return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    usual = Limits()
-    parser = argparse.ArgumentParser(
-        prog="python -m nbmodule mark",
-        description="Run each notebook of a class in a confined process and mark the cells that "
-        "call nb.check.",
-    )
-    add = parser.add_argument
-    add("folder", nargs="+", help="the notebooks (.ipynb), or one folder for each student")
-    add("--against", metavar="NOTEBOOK", help="the notebook that was handed out; its checks count")
-    add("--out", metavar="FOLDER", help="where marks go; marks in the first folder by default")
-    add("--jobs", type=int, default=1, help="how many notebooks run at once (%(default)s)")
-    add("--seconds", type=_positive, default=usual.seconds, help="for each notebook (%(default)g)")
-    add("--cpu", type=_positive, default=usual.cpu, help="processor seconds (%(default)g)")
-    add("--memory", type=_positive, default=usual.memory / 2**20, help="MiB (%(default)g)")
-    add("--output", type=_positive, default=usual.output, help="characters of a cell (%(default)g)")
-    add("--network", action="store_true", help="let the notebooks open connections")
-    return parser
 
 
 def _positive(text: str) -> float:

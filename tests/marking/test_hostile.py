@@ -14,6 +14,7 @@ import pytest
 from nbmodule.marking import Limits, mark, supervise
 from nbmodule.marking.confine import _around, _version
 from nbmodule.marking.results import Exercise
+from tests.marking.notebooks import notebook
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system that tells of processes")
 
@@ -71,10 +72,7 @@ time.sleep(600)
 
 
 def write(folder, name, cells):
-    code = [{"cell_type": "code", "source": text, "metadata": {}, "outputs": []} for text in cells]
-    (folder / f"{name}.ipynb").write_text(
-        json.dumps({"cells": code, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
-    )
+    (folder / f"{name}.ipynb").write_text(notebook(*cells))
 
 
 def still_running(sign):

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 import csv
-import json
 import re
 import subprocess
 import sys
@@ -18,6 +17,7 @@ import pytest
 from nbmodule.marking import Limits, mark
 from nbmodule.marking.confine import can_confine
 from nbmodule.marking.pages import as_csv, student_page, summary_page, table
+from tests.marking.notebooks import notebook
 from tests.notebooks import mistakes
 
 LESSON = Path(__file__).parents[2] / "notebooks" / "17_find_the_bug.py"
@@ -28,20 +28,6 @@ SECOND, CENTER = (
     "def centered(x):\n    return x - x.mean()",
     "out = centered(data)\nnb.check(out, [-1.0, 0.0, 1.0])",
 )
-
-
-def notebook(*sources, ids=True):
-    cells = [
-        {
-            "cell_type": "code",
-            "source": source,
-            "metadata": {},
-            "outputs": [],
-            **({"id": f"c{n}"} if ids else {}),
-        }
-        for n, source in enumerate(sources)
-    ]
-    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
 
 
 def student(answer=ANSWER, mean=MEAN, second=SECOND, center=CENTER, first=FIRST[0], more=()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,13 +9,7 @@ import pytest
 from nbmodule.errors import ArgumentError
 from nbmodule.marking import mark
 from nbmodule.marking.notebook import Cell, with_checks_of
-
-
-def notebook(*sources):
-    cells = [
-        {"cell_type": "code", "source": source, "metadata": {}, "outputs": []} for source in sources
-    ]
-    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+from tests.marking.notebooks import notebook
 
 
 def test_a_cell_checks_if_its_code_does_and_not_its_comments():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from nbmodule.marking import mark
 from nbmodule.marking.submissions import copy_data, find_submissions
+from tests.marking.notebooks import notebook
 
-NOTEBOOK = json.dumps({"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
+NOTEBOOK = notebook()
 LAYOUTS = {
     "one folder for each": ["anna/lesson.ipynb", "ben/lesson.ipynb"],
     "files": ["anna.ipynb", "ben.ipynb"],
@@ -73,9 +72,7 @@ def test_beside_flat_files_folders_of_other_students_are_not_copied(tmp_path):
 
 def test_a_notebook_in_a_folder_of_its_own_reads_its_data(tmp_path):
     source = "import nbmodule as nb\nnb.check(open('data/x.csv').read(), '1')"
-    cells = [{"cell_type": "code", "source": source, "metadata": {}, "outputs": []}]
-    text = json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 4})
-    write(tmp_path, ["anna/week1/lesson.ipynb"], text)
+    write(tmp_path, ["anna/week1/lesson.ipynb"], notebook(source))
     write(tmp_path, ["anna/week1/data/x.csv"], "1")
     (marks,) = mark(tmp_path)
     assert (marks.name, marks.points, marks.file) == ("anna", 1, "anna/week1/lesson.ipynb")

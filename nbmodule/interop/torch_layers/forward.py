@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import jax
@@ -216,16 +216,6 @@ def _as_result(tree: object) -> Any:
 @functools.cache
 def _register_type(tree_type: type) -> None:
     """Let JAX see inside a dataclass that a model of PyTorch returns."""
-
-    def flatten(result: object) -> tuple[list[Any], tuple[str, ...]]:
-        fields = dataclasses.fields(tree_type)  # pyright: ignore
-        names = [field.name for field in fields if field.init]
-        present = tuple(name for name in names if getattr(result, name) is not None)
-        return [getattr(result, name) for name in present], present
-
-    try:
-        jax.tree_util.register_pytree_node(
-            tree_type, flatten, lambda names, parts: tree_type(**dict(zip(names, parts)))
-        )
-    except ValueError:  # registered by its own package
-        return
+    names = [field.name for field in dataclasses.fields(tree_type) if field.init]  # pyright: ignore
+    with suppress(ValueError):  # registered by its own package
+        jax.tree_util.register_dataclass(tree_type, names, [])

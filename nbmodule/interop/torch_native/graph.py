@@ -51,7 +51,6 @@ class _Drawing(RunListener):
         self.groups: list[Group] = [self.builder.root]
         # By id: a tensor, which is kept alive, and what made it
         self.made: dict[int, tuple[Any, Ref]] = {}
-        self.titles: dict[str, str] = {}
         self.names = {
             id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())
         }
