@@ -365,8 +365,8 @@ def load_weights(
         if chain in given or isinstance(variable, Parameter) or parts.buffers is not None
     }
     titles = os.path.basename(os.fspath(path)), type(module).__name__
-    parts_of_both = ((tree, tree.pop(BUFFERS, {})) for tree in (nest(given), nest(own)))
-    return compare_parts(*parts_of_both, titles, values=False)
+    first, second = ((tree, tree.pop(BUFFERS, {})) for tree in (nest(given), nest(own)))
+    return compare_parts(first, second, titles, values=False)
 
 
 def _chains(module: Module) -> dict[tuple[str, ...], Variable]:

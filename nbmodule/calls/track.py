@@ -347,7 +347,8 @@ class Recorded(Calls):
 
     def _copied(self) -> set[str]:
         """Return the parts of a foreign model that were called as copies only."""
-        return set(getattr(self._foreign, "copied", ())) - {call.path for call in self}
+        copied: set[str] = set(getattr(self._foreign, "copied", ()))
+        return copied - {call.path for call in self}
 
     def _said(self) -> Iterator[str]:
         steps = self._steps

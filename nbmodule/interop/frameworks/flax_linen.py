@@ -129,9 +129,8 @@ def guessed(name: str) -> str:
 
 def leaves_of(collection: object) -> list[tuple[Path, Any]]:
     """Return the arrays of a collection by place, without Flax's own wrappers around them."""
-    plain = need("flax.core.meta", "nb.from_flax").unbox(collection)
-    if hasattr(plain, "unfreeze"):
-        plain = need("flax.core", "nb.from_flax").unfreeze(plain)
+    core = need("flax.core", "nb.from_flax")
+    plain = core.unfreeze(core.meta.unbox(collection))
     leaves = jax.tree_util.tree_flatten_with_path(plain)[0]
     return [(tuple(key.key for key in keys), leaf) for keys, leaf in leaves]
 

@@ -12,7 +12,7 @@ import copy
 import dataclasses
 import functools
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -26,7 +26,7 @@ from nbmodule.base.foreign import is_tensor
 from nbmodule.interop.torch_layers.dispatch import ArrayMode, Placeholder, array_in, local, lower
 from nbmodule.interop.torch_layers.states import TorchTensor, own_entries
 from nbmodule.interop.torch_native.tensors import map_tree
-from nbmodule.interop.wrapping import at, attribute_name, path_name, reduced
+from nbmodule.interop.wrapping import at, path_name, reduced
 
 
 class TorchModule(Module):
@@ -139,14 +139,10 @@ class Session:
 
     def _find(self, owner: torch.nn.Module, key: str) -> Any:
         converted = self.modules.get(id(owner))
-        if isinstance(converted, (list, tuple)):
-            return converted[int(key)]
-        if isinstance(converted, Mapping):
-            return converted[key]
-        if isinstance(converted, TorchModule):
-            return getattr(converted, attribute_name(key))
-        entries = () if converted is None else own_entries(converted, False)
-        entry = next((item for item in entries if item.name == key and item.variables), None)
+        if isinstance(converted, TorchModule) or not isinstance(converted, Module):
+            return at(converted, (key,))
+        entries = (entry for entry in own_entries(converted, False) if entry.variables)
+        entry = next((entry for entry in entries if entry.name == key), None)
         return None if entry is None else LayerStorage(entry)
 
 
