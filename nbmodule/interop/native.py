@@ -236,26 +236,3 @@ VERBS: dict[str, Callable[..., Any]] = {
     "variables": model_variables,
     "parameters": functools.partial(model_variables, trained=True),
 }
-
-
-# -- the verbs of this package, for models of any framework --
-def watched(model: object) -> StandIn:
-    """Return what tracks a model: one object for all blocks that track it at the same time."""
-    for stand_in in local.watched:
-        if stand_in.model is model:
-            return stand_in
-    if framework_of(model) == "torch":
-        from nbmodule.interop.torch_native.track import WatchedTorch
-
-        return WatchedTorch(model)
-    return StandIn(model)
-
-
-def run_verb(
-    verb: str, model: object, args: Args = (), kwargs: Kwargs | None = None, **options: object
-) -> Any:
-    """Run a verb such as `summary` on a model of another framework."""
-    verbs = VERBS
-    if framework_of(model) == "torch":
-        from nbmodule.interop.torch_native.views import VERBS as verbs
-    return verbs[verb](model, args, kwargs or {}, **options)
