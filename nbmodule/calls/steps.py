@@ -16,7 +16,7 @@ from typing import Any
 from nbmodule.calls.call import Call, bytes_in
 from nbmodule.calls.choice import CallFact, Choice
 from nbmodule.core.call.capture import ran
-from nbmodule.core.recording.parcel import Parcel, opened
+from nbmodule.core.recording.parcel import PackedValues, opened
 from nbmodule.core.variables.call_log import CallInfo, Log
 
 
@@ -34,10 +34,16 @@ class Step:
     @cached_property
     def nbytes(self) -> int:
         """Bytes of its values."""
-        return self.values.nbytes if isinstance(self.values, Parcel) else bytes_in(self.values)
+        return (
+            self.values.nbytes if isinstance(self.values, PackedValues) else bytes_in(self.values)
+        )
 
     def value(self, number: int) -> dict[str, Any]:
-        return self.values.part(number) if isinstance(self.values, Parcel) else self.values[number]
+        return (
+            self.values.part(number)
+            if isinstance(self.values, PackedValues)
+            else self.values[number]
+        )
 
     @cached_property
     def calls(self) -> list[Call]:
@@ -63,7 +69,7 @@ class Step:
 
     def _call(self, fact: CallFact, parent: Call | None, index: int) -> Call:
         info, module = fact.info, fact.info.module()
-        eager = self.values[fact.number] if not isinstance(self.values, Parcel) else {}
+        eager = self.values[fact.number] if not isinstance(self.values, PackedValues) else {}
         timing: Any = {name: eager.get(name) for name in ("seconds", "start", "compiling")}
         return Call(
             fact.path,
@@ -138,7 +144,7 @@ class Steps(Log):
         facts, gradients_of = self.watch.seen(infos)
         if not facts and not gradients_of:
             return
-        if not facts and self.kept and self.count and not isinstance(values, Parcel):
+        if not facts and self.kept and self.count and not isinstance(values, PackedValues):
             last = self.kept[-1]  # these are the gradients of an eager `nb.grad` that just ended
             start = len(last.infos)
             self.kept[-1] = replace(

@@ -25,7 +25,7 @@ from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import Ending, Tracker, end
+from nbmodule.core.recording.tracker import BlockExit, Tracker, end
 from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
@@ -142,7 +142,7 @@ class Tracking:
     _steps: Any = None  # of the block that runs, where they are measured at its end
     _watching: Any = None  # of the block that runs, where a foreign model is watched
 
-    def __enter__(self) -> Recorded:
+    def __enter__(self) -> TrackedCalls:
         steps = Steps(self.watch, self.last, self.budget, self.order)
         operations = self.operations and self.operations.key
         chosen = (self.returns, self.inputs, self.gradients, operations)
@@ -163,7 +163,7 @@ class Tracking:
             )
         if self._span.locked():
             raise TraceError("this tracker is already open: make another one with nb.track.")
-        recorded = Recorded(self.watch, steps, self.foreign)
+        recorded = TrackedCalls(self.watch, steps, self.foreign)
         hold(recorded, "calls", lambda x: f"{x.name}, {count_noun(len(x._steps.kept), 'step')}")
         try:
             tracker.__enter__()
@@ -180,7 +180,7 @@ class Tracking:
             self._close()
             raise
 
-    __exit__ = Ending()
+    __exit__ = BlockExit()
 
     def ending(self) -> Any:
         """Return the function that ends the block: the release of its lock, and Python code if
@@ -303,13 +303,13 @@ def _shape(leaf: Shaped) -> Any:
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if is_array else leaf
 
 
-def last_tracked(model: object) -> Recorded | None:
+def last_tracked(model: object) -> TrackedCalls | None:
     """Return the newest tracked calls of a model that are still referenced, if any."""
     tracked = (calls for calls in reversed(holders("calls")) if calls._watch.model is model)
     return next((calls for calls in tracked if len(calls)), None)
 
 
-class Recorded(Calls):
+class TrackedCalls(Calls):
     """The calls that `nb.track` records; the list grows while its block runs."""
 
     def __init__(self, watch: Choice, steps: Steps, foreign: Any = None) -> None:

@@ -17,7 +17,7 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.core.recording.tracker import Ending, Tracker, keeps_nothing, untracked, wants_none
+from nbmodule.core.recording.tracker import BlockExit, Tracker, keeps_nothing, untracked, wants_none
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.core.structure.walk import is_module
@@ -131,7 +131,7 @@ class Patching:
         self._seen = _PatchLog(None, [])
         self._watching: Any = None  # where the model is of another framework
 
-    __exit__ = Ending()
+    __exit__ = BlockExit()
 
     def ending(self) -> Any:
         """Return the function that ends the block; see `Tracking.ending`."""

@@ -36,7 +36,7 @@ from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.commit import Call, structure_tick
 from nbmodule.core.variables.donation import at_one_moment
 from nbmodule.core.variables.frame import EAGER, birthplace, gathered, here, now, write, write_all
-from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.inner import ModuleState
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
     ArgumentTypeError,
@@ -116,7 +116,7 @@ class Stateful:
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
         _memo: Memo
-        _nbm: Inner
+        _nbm: ModuleState
         _counter: Buffer
         _device: Any
         _rates: tuple[Any, ...]
@@ -134,7 +134,7 @@ class Stateful:
 
     def _revive(self) -> None:
         """Set what every optimizer has, also one that is built from a structure."""
-        vars(self).update({"_nbm": Inner(), "_memo": Memo(), ARRAYS: {}, SLOTS: {}})
+        vars(self).update({"_nbm": ModuleState(), "_memo": Memo(), ARRAYS: {}, SLOTS: {}})
         self._nbm.home = birthplace()
 
     # -- attributes --

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from jax.sharding import Sharding
 
 
-class LaidOut(NamedTuple):
+class PlacedVariable(NamedTuple):
     """One variable on its devices.
 
     Attributes:
@@ -48,7 +48,7 @@ class Layout(Displayed):
 
     name: str
     mesh: dict[str, int]
-    rows: tuple[LaidOut, ...]
+    rows: tuple[PlacedVariable, ...]
     bytes_per_device: dict[str, int] = field(default_factory=dict)
     nbytes: int = 0
 
@@ -119,7 +119,7 @@ def layout(model: Any, *, optimizer: Any = None) -> Layout:
     return Layout(type(model).__name__, grid, rows, by_name, sum(row.nbytes for row in rows))
 
 
-def laid_out(name: str, variable: Any) -> LaidOut:
+def laid_out(name: str, variable: Any) -> PlacedVariable:
     """Describe the placement of one variable."""
     sharding, shape = variable.sharding, tuple(variable.shape)
     split, per_device, devices = "no value", 0, ()
@@ -129,7 +129,7 @@ def laid_out(name: str, variable: Any) -> LaidOut:
         per_device = math.prod(sharding.shard_shape(shape)) * itemsize
         devices = tuple(sorted(sharding.device_set, key=lambda d: d.id))
     dtype = str(variable.dtype)
-    return LaidOut(name, shape, dtype, split, variable.nbytes, per_device, devices)
+    return PlacedVariable(name, shape, dtype, split, variable.nbytes, per_device, devices)
 
 
 def split_of(sharding: Sharding, axes: int) -> str:

@@ -11,13 +11,13 @@ from typing import Any, Self
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
 from nbmodule.tree.keys import placed, split_chain
 from nbmodule.tree.lookup import key_test
-from nbmodule.tree.mapping import Mapped, take_over
+from nbmodule.tree.mapping import MapMethods, take_over
 from nbmodule.tree.nested import Kind
 
 _ABSENT = object()
 
 
-class Restructured(Mapped):
+class ChainMethods(MapMethods):
     """Rename, rearrange, cut and slice key chains."""
 
     __slots__ = ()
@@ -46,7 +46,7 @@ class Restructured(Mapped):
         """
 
         def flatten(chain: str) -> str:
-            return Restructured.cont_flatten_key_chain(chain, "__", above_height, below_depth)
+            return ChainMethods.cont_flatten_key_chain(chain, "__", above_height, below_depth)
 
         return _renamed(self, flatten, include_empty)
 
@@ -233,8 +233,8 @@ def _entries(pairs: Iterable[tuple[str, str, Any]]) -> Iterator[tuple[tuple[str,
             )
         if "" in keys:
             raise StructureError(f'"{old}" would get the key chain "{chain}", with an empty key.')
-        if not isinstance(value, Restructured) or not value:
-            yield keys, {} if isinstance(value, Restructured) else value, f'"{old}"'
+        if not isinstance(value, ChainMethods) or not value:
+            yield keys, {} if isinstance(value, ChainMethods) else value, f'"{old}"'
             continue
         inside = value.cont_to_iterator(include_empty=True)
         yield from _entries((f"{old}/{k}", f"{chain}/{k}", leaf) for k, leaf in inside)

@@ -10,13 +10,13 @@ from nbmodule.base.trees import shape_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotIdenticalError
 from nbmodule.tree.arithmetic import structure_of
 from nbmodule.tree.leaf import is_array, same_value
-from nbmodule.tree.many import Joined, as_containers
+from nbmodule.tree.many import CombineMethods, as_containers
 from nbmodule.tree.nested import Nested
 
 _ABSENT = object()
 
 
-class Compared(Joined):
+class ComparisonMethods(CombineMethods):
     """Compare Containers."""
 
     __slots__ = ()
@@ -73,7 +73,7 @@ class Compared(Joined):
             >>> nb.Container.cont_structural_diff(a, b, mode="diff_only")
             {}
         """
-        return Compared.cont_diff(*containers, detect_value_diffs=False, **options)
+        return ComparisonMethods.cont_diff(*containers, detect_value_diffs=False, **options)
 
     @staticmethod
     def cont_identical(
@@ -153,7 +153,7 @@ class Compared(Joined):
             ... )
             (True, False)
         """
-        return Compared.cont_identical(
+        return ComparisonMethods.cont_identical(
             containers,
             same_arrays=False,
             arrays_equal=False,
@@ -205,7 +205,9 @@ class Compared(Joined):
                 }
             }
         """
-        if not Compared.cont_identical(containers, same_arrays, arrays_equal, partial, **options):
+        if not ComparisonMethods.cont_identical(
+            containers, same_arrays, arrays_equal, partial, **options
+        ):
             _raise_difference(
                 "the Containers are not identical", containers, arrays_equal or same_arrays
             )
@@ -221,7 +223,7 @@ class Compared(Joined):
         Example:
             >>> nb.Container.cont_assert_identical_structure([nb.Container(x=1), nb.Container(x=2)])
         """
-        if not Compared.cont_identical_structure(containers, **options):
+        if not ComparisonMethods.cont_identical_structure(containers, **options):
             _raise_difference("the Containers differ in structure", containers, False)
 
     def cont_find_sub_container(self, sub_cont: object, partial: bool = False) -> str | bool:
@@ -240,7 +242,9 @@ class Compared(Joined):
             ... )
             ('b', False)
         """
-        return _find(self, sub_cont, lambda pair: Compared.cont_identical(pair, partial=partial))
+        return _find(
+            self, sub_cont, lambda pair: ComparisonMethods.cont_identical(pair, partial=partial)
+        )
 
     def cont_find_sub_structure(
         self, sub_struc: object, check_shapes: bool = True, partial: bool = False
@@ -254,7 +258,9 @@ class Compared(Joined):
             'b'
         """
         options = {"check_shapes": check_shapes, "partial": partial}
-        return _find(self, sub_struc, lambda x: Compared.cont_identical_structure(x, **options))
+        return _find(
+            self, sub_struc, lambda x: ComparisonMethods.cont_identical_structure(x, **options)
+        )
 
     def cont_contains_sub_container(self, sub_cont: object, partial: bool = False) -> bool:
         """Return True if a part is identical to a Container; see `cont_find_sub_container`.
@@ -306,7 +312,7 @@ class Overlay:
             if len(rows) == 1:
                 return own(rows[0][1]) if self.mode == "all" else _ABSENT
         values = [value for _, value in rows]
-        if all(isinstance(value, Compared) for value in values):
+        if all(isinstance(value, ComparisonMethods) for value in values):
             level = self.of_levels(rows)
             return level if level or (self.mode != "diff_only" and not any(values)) else _ABSENT
         groups = self.groups(rows)
@@ -318,7 +324,7 @@ class Overlay:
 
     def equal(self, one: object, other: object) -> bool:
         """Return True if two leaves count as equal: by value, by shape, or by neither."""
-        if isinstance(one, Compared) or isinstance(other, Compared):
+        if isinstance(one, ComparisonMethods) or isinstance(other, ComparisonMethods):
             return one is other
         is_shaped = self.detect_shape_diffs and (is_array(one) or is_array(other))
         if is_shaped and shape_of(one) != shape_of(other):
@@ -346,7 +352,7 @@ def own(value: object) -> Any:
     """Copy the levels of a part, so that a difference can be changed without changing what was
     compared.
     """
-    return value.cont_copy() if isinstance(value, Compared) else value
+    return value.cont_copy() if isinstance(value, ComparisonMethods) else value
 
 
 _MODES = ("all", "diff_only", "same_only")
@@ -354,14 +360,14 @@ _MODES = ("all", "diff_only", "same_only")
 
 def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -> str | bool:
     expected = container._admit(expected)
-    if not isinstance(expected, Compared):
+    if not isinstance(expected, ComparisonMethods):
         raise ArgumentTypeError(f"expected a Container, got {type(expected).__name__}.")
     chains = expected.cont_all_key_chains(include_empty=True)
     for place in ("", *container._chains(levels=True)):
         part = container._at(place.split("/") if place else ())
         if part is expected:
             return place
-        if not chains or not isinstance(part, Compared):
+        if not chains or not isinstance(part, ComparisonMethods):
             continue
         if all(map(part.cont_has_key_chain, chains)) and fits([part, expected]):
             return place
@@ -369,6 +375,6 @@ def _find(container: Nested, expected: Any, fits: Callable[[list[Any]], bool]) -
 
 
 def _raise_difference(what: str, containers: Sequence[Any], values: bool) -> None:
-    shown = Compared.cont_diff(*containers, mode="diff_only", detect_value_diffs=values)
+    shown = ComparisonMethods.cont_diff(*containers, mode="diff_only", detect_value_diffs=values)
     text = "; the values are equal, but the arrays are not the same objects, or differ in type"
     raise NotIdenticalError(what + (f":\n{shown}" if shown else text))

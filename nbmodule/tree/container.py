@@ -1,7 +1,7 @@
 """Container: a dict of dicts whose leaves are arrays, or anything; a PyTree.
 
 The methods stand in a chain of classes, one file for each kind of work: `Nested` (storage),
-`Lookup`, `Mapped`, `Restructured`, `Joined`, `Compared`, `Stored`, `Printed`. `Container` adds the
+`LookupMethods`, `MapMethods`, `ChainMethods`, `CombineMethods`, `ComparisonMethods`, `FileMethods`, `PrintMethods`. `Container` adds the
 constructor, places and operators.
 
 Unless `inplace=True` is given, a method returns a new Container and shares the arrays. `key_chains`
@@ -22,12 +22,12 @@ from nbmodule.tree.arithmetic import left, right
 from nbmodule.tree.keys import DEFAULT, Settings
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
 from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
-from nbmodule.tree.printing import Printed, container_text, mime_bundle
+from nbmodule.tree.printing import PrintMethods, container_text, mime_bundle
 
 _ABSENT = object()
 
 
-class Container(Printed):
+class Container(PrintMethods):
     """A dict of dicts whose leaves are arrays, or anything.
 
     A place is reached as `c.a.b`, `c["a/b"]`, `c["a.b"]` or `c["a", "b"]`; setting one makes the

@@ -17,13 +17,13 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.sockets import socket
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, StructureError
-from nbmodule.tree.comparison import Compared
+from nbmodule.tree.comparison import ComparisonMethods
 from nbmodule.tree.leaf import is_array
 
 _FORMATS = {"hdf5": "hdf5", "h5": "hdf5", "h5py": "hdf5", "json": "json"}
 
 
-class Stored(Compared):
+class FileMethods(ComparisonMethods):
     """Write Containers to files, and read them."""
 
     __slots__ = ()

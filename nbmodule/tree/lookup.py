@@ -17,7 +17,7 @@ def _is_leaf(value: object) -> bool:
     return not isinstance(value, Nested)
 
 
-class Lookup(Nested):
+class LookupMethods(Nested):
     """Convert a Container; look up, set and drop leaves and parts by key chain."""
 
     __slots__ = ()
@@ -30,7 +30,7 @@ class Lookup(Nested):
             {'a': 1, 'b': {'c': 2}}
         """
         return {
-            key: value.cont_to_dict() if isinstance(value, Lookup) else value
+            key: value.cont_to_dict() if isinstance(value, LookupMethods) else value
             for key, value in self.items()
         }
 
@@ -70,7 +70,7 @@ class Lookup(Nested):
             [1, [2, 3]]
         """
         return [
-            value.cont_to_nested_list() if isinstance(value, Lookup) else value
+            value.cont_to_nested_list() if isinstance(value, LookupMethods) else value
             for value in self.values()
         ]
 
@@ -88,7 +88,7 @@ class Lookup(Nested):
             [('a', 1), ('b/c', 2)]
         """
         for key, value in self.items():
-            if not isinstance(value, Lookup):
+            if not isinstance(value, LookupMethods):
                 yield key, value
             elif value:
                 for chain, leaf in value.cont_to_iterator(leaf_keys_only, include_empty):
@@ -115,7 +115,7 @@ class Lookup(Nested):
             [1, 2]
         """
         for value in self.values():
-            if isinstance(value, Lookup) and (value or not include_empty):
+            if isinstance(value, LookupMethods) and (value or not include_empty):
                 yield from value.cont_to_iterator_values(include_empty)
             else:
                 yield value
@@ -166,7 +166,7 @@ class Lookup(Nested):
         for keys in asked_keys(self, key_chains):
             value = self._at(keys)
             if new._at(keys, _ABSENT) is _ABSENT:
-                new._put_at(keys, value.cont_copy() if isinstance(value, Lookup) else value)
+                new._put_at(keys, value.cont_copy() if isinstance(value, LookupMethods) else value)
         return new
 
     def cont_at_keys(self, keys: str | Iterable[str], containing: bool = False) -> Self:
@@ -212,7 +212,7 @@ class Lookup(Nested):
         keys = self._keys_of(text)
         if not keys:
             return False
-        parts = (value for value in self.values() if isinstance(value, Lookup))
+        parts = (value for value in self.values() if isinstance(value, LookupMethods))
         return self._at(keys, _ABSENT) is not _ABSENT or any(
             part.cont_has_key(text) for part in parts
         )
@@ -346,7 +346,7 @@ class Lookup(Nested):
         """
         level: dict[str, Any] = {}
         for key, value in self.items():
-            if isinstance(value, Lookup):
+            if isinstance(value, LookupMethods):
                 inner = value.cont_prune_empty(keep_nones)
                 if inner:
                     level[key] = inner
@@ -367,7 +367,7 @@ def _target(container: Kind, inplace: bool) -> Kind:
     return container if inplace else container.cont_copy()
 
 
-def _chains_with(container: Lookup, fits: Callable[[str], bool]) -> list[str]:
+def _chains_with(container: LookupMethods, fits: Callable[[str], bool]) -> list[str]:
     """List the key chains with a matching key at any level."""
     chains = container.cont_all_key_chains(include_empty=True)
     return [chain for chain in chains if any(map(fits, chain.split("/")))]
@@ -392,7 +392,7 @@ def as_container(like: Nested, value: object) -> Any:
     """Return a mapping as a Container of the type and settings of another; a Container is returned
     unchanged.
     """
-    if isinstance(value, Lookup):
+    if isinstance(value, LookupMethods):
         return value
     new = like._like({})
     new._fill(new._mapping_from(value))

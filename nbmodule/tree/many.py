@@ -17,13 +17,13 @@ from jax.core import Tracer
 from nbmodule.base.foreign import received
 from nbmodule.base.kinds import Shaped
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.tree.chains import Restructured
+from nbmodule.tree.chains import ChainMethods
 from nbmodule.tree.leaf import is_array
-from nbmodule.tree.mapping import Mapped, indexed
+from nbmodule.tree.mapping import MapMethods, indexed
 from nbmodule.tree.nested import Nested
 
 
-class Joined(Restructured):
+class CombineMethods(ChainMethods):
     """Make one Container of many, or many of one; describe the arrays among the leaves."""
 
     __slots__ = ()
@@ -45,7 +45,7 @@ class Joined(Restructured):
                     )
             return [item for element in lists for item in element]
 
-        return Mapped.cont_multi_map(join, list(containers))
+        return MapMethods.cont_multi_map(join, list(containers))
 
     @staticmethod
     def cont_list_stack(containers: Sequence[Any], axis: int = 0) -> Any:
@@ -68,7 +68,7 @@ class Joined(Restructured):
                 return items
             return [stack(list(row), depth - 1) for row in zip(*items, strict=True)]
 
-        return Mapped.cont_multi_map(lambda leaves, _: stack(leaves, axis), list(containers))
+        return MapMethods.cont_multi_map(lambda leaves, _: stack(leaves, axis), list(containers))
 
     def cont_unstack_conts(
         self, axis: int = 0, keepdims: bool = False, dim_size: int | None = None
@@ -112,7 +112,7 @@ class Joined(Restructured):
             -1
         """
         together = functools.partial(functools.reduce, fn) if _takes_two(fn) else fn
-        return Mapped.cont_multi_map(lambda leaves, _: together(leaves), list(containers))
+        return MapMethods.cont_multi_map(lambda leaves, _: together(leaves), list(containers))
 
     @staticmethod
     def cont_concat(containers: Sequence[Any], axis: int = 0) -> Any:
@@ -131,7 +131,7 @@ class Joined(Restructured):
                 leaves = [received(leaf, f'"{chain}" of a Container') for leaf in leaves]
             return library.concatenate(leaves, axis=axis)
 
-        return Mapped.cont_multi_map(join, list(containers))
+        return MapMethods.cont_multi_map(join, list(containers))
 
     @staticmethod
     def cont_combine(*containers: object) -> Any:
@@ -274,7 +274,9 @@ def as_containers(containers: Sequence[Any], verb: str) -> list[Any]:
     Raises:
         ArgumentTypeError: If there is no Container, or a value is no Container or dict.
     """
-    first = next((container for container in containers if isinstance(container, Joined)), None)
+    first = next(
+        (container for container in containers if isinstance(container, CombineMethods)), None
+    )
     if first is None:
         raise ArgumentTypeError(f"there is no Container to {verb}.")
     for container in containers:
@@ -321,10 +323,10 @@ def _takes_two(fn: Any) -> bool:
 def _overlay(target: Any, source: Any) -> None:
     """Put the leaves of one Container over those of another."""
     for key, value in source.items():
-        if not isinstance(value, Joined):
+        if not isinstance(value, CombineMethods):
             target._put(key, value)
             continue
-        if not isinstance(dict.get(target, key), Joined):
+        if not isinstance(dict.get(target, key), CombineMethods):
             target._put(key, target._like({}))
         _overlay(dict.__getitem__(target, key), value)
 

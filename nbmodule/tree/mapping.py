@@ -11,11 +11,11 @@ from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.arithmetic import check_structure
 from nbmodule.tree.leaf import at_index, set_at_index
-from nbmodule.tree.lookup import Lookup, asked_keys
+from nbmodule.tree.lookup import LookupMethods, asked_keys
 from nbmodule.tree.nested import Kind, Nested, is_of_class
 
 
-class Mapped(Lookup):
+class MapMethods(LookupMethods):
     """Apply functions to all leaves or parts."""
 
     __slots__ = ()
@@ -67,7 +67,7 @@ class Mapped(Lookup):
             mapped: dict[str, Any] = {}
             for key, value in level.items():
                 keys = (*prefix, key)
-                if isinstance(value, Mapped):
+                if isinstance(value, MapMethods):
                     inner = visit(value, keys)
                     if inner or not prune_unapplied:
                         mapped[key] = value._like(inner)
@@ -112,7 +112,7 @@ class Mapped(Lookup):
             applies = chosen(prefix) and (include_self or bool(prefix))
             parts: dict[str, Any] = {}
             for key, value in level.items():
-                if isinstance(value, Mapped):
+                if isinstance(value, MapMethods):
                     part, retained = visit(value, (*prefix, key))
                     if retained or not prune_unapplied:
                         parts[key] = part
@@ -122,7 +122,7 @@ class Mapped(Lookup):
             return fn(new, "/".join(prefix)) if applies else new, applies or bool(parts)
 
         new, _ = visit(self, ())
-        return take_over(self, new) if inplace and isinstance(new, Mapped) else new
+        return take_over(self, new) if inplace and isinstance(new, MapMethods) else new
 
     @staticmethod
     def cont_multi_map(
@@ -153,7 +153,7 @@ class Mapped(Lookup):
             >>> nb.Container.cont_multi_map(lambda xs, kc: sum(xs), [a, b, 100]).cont_to_dict()
             {'x': 111, 'y': {'z': 122}}
         """
-        trees = [container for container in containers if isinstance(container, Mapped)]
+        trees = [container for container in containers if isinstance(container, MapMethods)]
         if not trees:
             raise ArgumentTypeError("there is no Container in the list.")
         for tree in trees[1:]:
@@ -161,12 +161,12 @@ class Mapped(Lookup):
 
         def apply(leaf: object, chain: str) -> Any:
             keys = chain.split("/")
-            row = [x._at(keys) if isinstance(x, Mapped) else x for x in containers]
+            row = [x._at(keys) if isinstance(x, MapMethods) else x for x in containers]
             if not map_sequences or not isinstance(leaf, (list, tuple)):
                 return fn(row, chain)
             # Each item of the sequences is a leaf; other values count for every item.
             columns = [
-                value if isinstance(x, Mapped) else jax.tree.map(lambda _, v=value: v, leaf)
+                value if isinstance(x, MapMethods) else jax.tree.map(lambda _, v=value: v, leaf)
                 for x, value in zip(containers, row)
             ]
             return jax.tree.map(lambda *items: fn(list(items), chain), *columns)
@@ -194,7 +194,7 @@ def take_over(container: Kind, new: Nested) -> Kind:
         container._remove(key)
     for key, value in new.items():
         old = dict.get(container, key)
-        if isinstance(value, Mapped) and isinstance(old, Mapped):
+        if isinstance(value, MapMethods) and isinstance(old, MapMethods):
             take_over(old, value)
         elif value is not old or key not in container:
             container._put(key, value)
@@ -241,14 +241,14 @@ def _mapped(container: Kind, name: str) -> Kind | Callable[..., Any] | None:
 
 def indexed(container: Kind, index: object) -> Kind:
     """Index each leaf; a Container of the same structure has an index for each."""
-    if isinstance(index, Mapped):
-        return Mapped.cont_multi_map(lambda pair, _: at_index(*pair), [container, index])
+    if isinstance(index, MapMethods):
+        return MapMethods.cont_multi_map(lambda pair, _: at_index(*pair), [container, index])
     return container.cont_map(lambda leaf, _: at_index(leaf, index))
 
 
 def set_indexed(container: Nested, index: object, value: object) -> None:
     """Set the elements of each leaf at an index."""
-    changed = Mapped.cont_multi_map(
+    changed = MapMethods.cont_multi_map(
         lambda three, _: set_at_index(*three), [container, index, value]
     )
     for chain, leaf in changed.cont_to_iterator():

@@ -15,7 +15,7 @@ from nbmodule.base.format import cut_middle, printable
 from nbmodule.base.notebook import running_kernel
 from nbmodule.base.sockets import socket
 from nbmodule.errors import PathError
-from nbmodule.tree.files import Stored
+from nbmodule.tree.files import FileMethods
 from nbmodule.tree.keys import Settings
 from nbmodule.tree.leaf import is_array
 from nbmodule.tree.nested import Nested
@@ -23,7 +23,7 @@ from nbmodule.tree.nested import Nested
 _LONGEST = 2000  # characters of a leaf that is no array
 
 
-class Printed(Stored):
+class PrintMethods(FileMethods):
     """Write Containers as text, and display them."""
 
     __slots__ = ()
@@ -69,7 +69,7 @@ class Printed(Stored):
             >     }
               }
         """
-        if isinstance(sub_cont_or_keychain, Printed):
+        if isinstance(sub_cont_or_keychain, PrintMethods):
             chain = self.cont_find_sub_container(sub_cont_or_keychain, False)
             if not isinstance(chain, str):
                 raise PathError(
@@ -182,7 +182,7 @@ def _lines(
     for location, (name, value) in enumerate(items):
         inner = f"{chain}/{name}" if chain else name
         separator = "," if location < len(items) - 1 else ""
-        if isinstance(value, Printed):
+        if isinstance(value, PrintMethods):
             yield from _lines(value, inner, depth + 1, name, separator)
         else:
             yield _Line(inner, depth + 1, name, (value,), separator)

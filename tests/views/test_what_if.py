@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.comm.sources import Gone, source_for
+from nbmodule.views.comm.sources import ValueGone, source_for
 from nbmodule.views.display.show import html_of
 from nbmodule.views.panels.intervention_views import (
     ACTS,
@@ -122,7 +122,7 @@ def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
     assert view.what_if.run.noun == f"output {int(np.asarray(model(x))[0].argmax())}"
     gone = source_for(found := nb.what_if(model, x), what_if_record(found), False)
     del found
-    with pytest.raises(Gone, match="run the cell again"):
+    with pytest.raises(ValueGone, match="run the cell again"):
         gone.answer("undo", {})
 
 

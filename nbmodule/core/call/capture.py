@@ -37,7 +37,7 @@ from nbmodule.core.structure.naming import (
     key_of,
     modules_named,
 )
-from nbmodule.core.structure.structure import Same, Static
+from nbmodule.core.structure.structure import ByIdentity, Static
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.clock import clock
@@ -78,7 +78,7 @@ class Request:
     module: Slot
     returns: bool
     order: bool
-    expected: Same | None
+    expected: ByIdentity | None
     modules: frozenset[Slot]
     is_bounded: bool
 
@@ -100,7 +100,7 @@ def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
         slot_of(module),
         as_flag("track_submod_rets", option("track_submod_rets") or False),
         as_flag("track_submod_call_order", option("track_submod_call_order") or False),
-        None if expected is None else Same(expected),
+        None if expected is None else ByIdentity(expected),
         slots,
         depth is not None or only is not None,
     )

@@ -18,7 +18,7 @@ from nbmodule.core.call.stages import ModuleCall, enter, inner_stages, prepare
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.building import STATEFUL, as_stateful_option, settle
-from nbmodule.core.transforms.carried import Hole, is_stateful
+from nbmodule.core.transforms.carried import ObjectPlaceholder, is_stateful
 from nbmodule.core.transforms.options import OPTIONS, check_names, of_forward, places_of, refusal
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import current_log, during, now
@@ -37,7 +37,7 @@ _FALLBACK = "fallback_to_non_compiled"
 
 
 @jax.tree_util.register_static
-class Number(Hole):
+class Number(ObjectPlaceholder):
     """Stands for the object of that number, of those that JAX does not know."""
 
 

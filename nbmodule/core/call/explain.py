@@ -28,7 +28,7 @@ from nbmodule.core.structure.building import TRACKING
 from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.structure import Static, Structure
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.transforms.carried import Hole, is_stateful
+from nbmodule.core.transforms.carried import ObjectPlaceholder, is_stateful
 from nbmodule.core.transforms.options import argument_names, of_forward, refuse_call_options
 from nbmodule.errors import ArgumentTypeError, NbModuleError
 
@@ -219,7 +219,7 @@ def _facts(
     facts: Facts = {}
     holes: dict[int, str] = {}
     for label, leaf in arguments:
-        if isinstance(leaf, Hole):
+        if isinstance(leaf, ObjectPlaceholder):
             holes.setdefault(leaf.number, label)
         elif isinstance(leaf, StaticArgument):
             facts["argument", label] = (_text(leaf.value), leaf)

@@ -23,7 +23,13 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.commit import freeze
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import birthplace
-from nbmodule.core.variables.inner import Hull, Inner, attributes_of, living_modules, switch
+from nbmodule.core.variables.inner import (
+    BareModule,
+    ModuleState,
+    attributes_of,
+    living_modules,
+    switch,
+)
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
@@ -32,7 +38,7 @@ from nbmodule.tree.container import Container
 Named = Iterator[tuple[str, Variable]]
 
 
-class CoreModule(Hull, metaclass=ModuleMeta):
+class CoreModule(BareModule, metaclass=ModuleMeta):
     """A model, or a part of one: attributes that hold variables and other modules, and a forward.
 
     Define `forward`, `_forward` or `__call__`, any one of them. Variables come from
@@ -109,7 +115,7 @@ class CoreModule(Hull, metaclass=ModuleMeta):
 
     def __new__(cls, *args: object, **kwargs: object) -> Self:
         module = object.__new__(cls)
-        inner = Inner()
+        inner = ModuleState()
         inner.home = birthplace()  # pyright: ignore[reportAttributeAccessIssue]
         inner.config = building.PLAIN  # until the constructor has its choices
         object.__setattr__(module, "_nbm", inner)

@@ -100,7 +100,7 @@ def staged(
     title = f"cannot trace {getattr(fn, '__name__', type(fn).__name__)}"
     call = take_apart(*taken(title, of_forward(fn), args, kwargs), Places())
     # The count of initial values that were drawn becomes an input only where a model is made.
-    others = [obj for obj in reachable(fn) if not isinstance(obj, random.MadeCount)]
+    others = [obj for obj in reachable(fn) if not isinstance(obj, random.InitialKeyCount)]
     # A trace for a view must neither show in the user's records nor serve the user's gradients.
     with unchanged([*call.objects, *others]) as keep, tracker.untracked(), serving(None):
         captured = [obj for obj in others if not any(obj is x for x in call.objects)]

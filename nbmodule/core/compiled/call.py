@@ -34,7 +34,7 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
 from nbmodule.core.variables.clock import clock, ticks
 from nbmodule.core.variables.commit import targets_of
-from nbmodule.core.variables.donation import Cold, held_back, readers, unaliased
+from nbmodule.core.variables.donation import NotCached, held_back, readers, unaliased
 from nbmodule.core.variables.frame import Missed, slot_of, take_over
 from nbmodule.core.variables.placement import join
 from nbmodule.core.variables.variable import Variable
@@ -274,7 +274,7 @@ class Binding:
                     return SLOW
             try:
                 outputs = run(inputs)
-            except (Missed, Cold):
+            except (Missed, NotCached):
                 return SLOW
             return outputs[0][0] if is_single else self.finish(outputs)
 

@@ -55,7 +55,7 @@ from nbmodule.core.transforms.options import (
     refuse_call_options,
 )
 from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.donation import Cold
+from nbmodule.core.variables.donation import NotCached
 from nbmodule.core.variables.frame import (
     Effects,
     Missed,
@@ -169,7 +169,7 @@ class Jit(Generic[P, R]):
         try:
             binding = self.bound(call)
             outputs = binding.run(call.args, call.kwargs)
-        except Cold:  # settings of JAX that no key holds: the program is traced for these
+        except NotCached:  # settings of JAX that no key holds: the program is traced for these
             binding = self.bound(call, anew=True)
             outputs = binding.run(call.args, call.kwargs)
         PLAIN.update(type(x) for x in call.arrays if isinstance(x, jax.Array))
@@ -193,7 +193,7 @@ class Jit(Generic[P, R]):
             self._steady = None
             return
         self._steadies[shapes_of_arrays(args)] = steady
-        # With one trace no shapes are compared: other ones miss JAX's cache, which raises `Cold`.
+        # With one trace no shapes are compared: other ones miss JAX's cache, which raises `NotCached`.
         self._steady = steady if len(self._steadies) == 1 else by_shape(self._steadies)
 
     # -- entries --

@@ -15,7 +15,7 @@ import numpy as np
 from nbmodule.base.foreign import as_read, is_native
 from nbmodule.base.notebook import running_shell
 from nbmodule.core.structure.structure import Static, structure_of
-from nbmodule.core.transforms.carried import Hole, is_stateful, variables_of
+from nbmodule.core.transforms.carried import ObjectPlaceholder, is_stateful, variables_of
 from nbmodule.core.transforms.options import Places
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.frame import now
@@ -84,14 +84,14 @@ class StaticArgument(Static):
 
 def is_mark(x: object) -> bool:
     """Return True for the mark of a stateful object or a static value."""
-    return type(x) in (Hole, StaticArgument)
+    return type(x) in (ObjectPlaceholder, StaticArgument)
 
 
 class CallArguments(NamedTuple):
     """The arguments of one call, taken apart."""
 
     form: Any
-    """Their structure: stateful objects are a `Hole`, static values a `StaticArgument`."""
+    """Their structure: stateful objects are a `ObjectPlaceholder`, static values a `StaticArgument`."""
     args: tuple[Any, ...]
     """The positional ones, with None for stateful objects and static values."""
     kwargs: dict[str, Any]
@@ -106,7 +106,7 @@ class CallArguments(NamedTuple):
         """Return the user's arguments around these arrays."""
 
         def fill(leaf: Any) -> Any:
-            if type(leaf) is Hole:
+            if type(leaf) is ObjectPlaceholder:
                 return self.objects[leaf.number]
             return leaf.value if type(leaf) is StaticArgument else leaf
 
@@ -123,7 +123,7 @@ def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) ->
         (args, kwargs), is_leaf=lambda x: is_stateful(x) or type(x) is StaticArgument
     )
     objects = {id(leaf): leaf for leaf in leaves if is_stateful(leaf)}
-    holes = {number: Hole(i) for i, number in enumerate(objects)}
+    holes = {number: ObjectPlaceholder(i) for i, number in enumerate(objects)}
     marked = [holes.get(id(leaf)) or _native(leaf) for leaf in leaves]
     form = jax.tree.structure(tree.unflatten(marked))
     args, kwargs = tree.unflatten([None if is_mark(x) else x for x in marked])
@@ -173,7 +173,7 @@ class CallKey(NamedTuple):
 def call_key(call: CallArguments, *, inside: bool = False) -> CallKey:
     """Return the key of a call; `inside` another transform or not.
 
-    Settings of JAX that it does not hold make the program miss JAX's own cache: see `Cold`.
+    Settings of JAX that it does not hold make the program miss JAX's own cache: see `NotCached`.
     """
     return CallKey(
         None if inside else tuple(map(aval_of, call.arrays)),

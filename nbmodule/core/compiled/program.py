@@ -31,7 +31,7 @@ from nbmodule.core.structure.walk import plan_of, settle_lists
 from nbmodule.core.transforms.carried import packed, spread
 from nbmodule.core.transforms.options import check_outputs, of_forward
 from nbmodule.core.variables.call_log import CallInfo
-from nbmodule.core.variables.donation import Cold
+from nbmodule.core.variables.donation import NotCached
 from nbmodule.core.variables.frame import Effects, Frame, framed, now
 from nbmodule.core.variables.placement import constrained
 from nbmodule.core.variables.variable import Variable
@@ -163,7 +163,7 @@ def trace(
 
     def job_of() -> Job:
         if not jobs:
-            raise Cold
+            raise NotCached
         return jobs[0]
 
     jitted = _jitted(_pure(job_of, options), job.fn, ("variables",), options, len(args))
@@ -208,7 +208,7 @@ def _donating(staged: Any, donated: tuple[int, ...], count: int) -> Callable[...
 
     def run(lent: Any, retained: Any, *args: Any, **kwargs: Any) -> Any:
         if not programs:
-            raise Cold
+            raise NotCached
         values: dict[int, Any] = dict(zip(donated, lent))
         source = iter(retained)
         inputs = [values[i] if i in values else next(source) for i in range(count)]

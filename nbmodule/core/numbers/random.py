@@ -21,7 +21,7 @@ from nbmodule.base.jax_names import is_eager, is_only_looked_at, is_repeated, ou
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers import threefry
 from nbmodule.core.variables.frame import Frame, here, now
-from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.inner import ModuleState
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.nested import is_of_class
@@ -56,7 +56,7 @@ class StreamState(Buffer):
         return "the state of a random stream"
 
 
-class MadeCount(Buffer):
+class InitialKeyCount(Buffer):
     """The number of keys for initial values that a stream has given: input and output of compiled
     code.
     """
@@ -91,14 +91,14 @@ class MadeCount(Buffer):
         return "the state of a random stream, from which initial values are drawn,"
 
 
-class Making:
+class InitialKeys:
     """The making lane of a stream. It is not part of what the walk over a model sees."""
 
     __slots__ = ("count", "key", "lock")
 
     def __init__(self) -> None:
         self.key: Any = None
-        self.count, self.lock = MadeCount(), threading.Lock()
+        self.count, self.lock = InitialKeyCount(), threading.Lock()
 
 
 class RandomStream:
@@ -136,7 +136,7 @@ class RandomStream:
 
     def _revive(self) -> None:
         """Create the private parts of a stream: all but its state."""
-        self._nbm, self._making = Inner(), Making()
+        self._nbm, self._making = ModuleState(), InitialKeys()
 
     @property
     def _made(self) -> int:

@@ -76,7 +76,7 @@ class Place(NamedTuple):
     meta_fields=["tree", "places"],
 )
 @dataclass
-class Parcel:
+class PackedValues:
     """The values of several calls, packed."""
 
     tree: Any
@@ -119,7 +119,7 @@ class Parcel:
         return vector[start : start + math.prod(shape)].reshape(shape)
 
 
-def pack_records(records: list[Any]) -> Parcel:
+def pack_records(records: list[Any]) -> PackedValues:
     """Put the values of all calls together; to be called inside the compiled function."""
     leaves, tree = jax.tree.flatten(records)
     # numbers, under `jax_disable_jit`
@@ -141,9 +141,9 @@ def pack_records(records: list[Any]) -> Parcel:
             parts[dtype.name].append(jnp.ravel(leaf))
             lengths[dtype.name] += leaf.size
     vectors = {dtype: jnp.concatenate(arrays) for dtype, arrays in parts.items()}
-    return Parcel(tree, tuple(places[id(leaf)] for leaf in leaves), vectors, large)
+    return PackedValues(tree, tuple(places[id(leaf)] for leaf in leaves), vectors, large)
 
 
 def opened(records: Any) -> list[Any]:
     """Return the values of calls, whether packed or not."""
-    return records.opened() if isinstance(records, Parcel) else records
+    return records.opened() if isinstance(records, PackedValues) else records

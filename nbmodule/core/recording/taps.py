@@ -61,7 +61,7 @@ class Taps:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class Later:
+class PendingGradient:
     """A placeholder without leaves for a gradient that is known once `nb.grad` has ended."""
 
     tree: Any
@@ -81,7 +81,7 @@ def serving(taps: Taps | None) -> AbstractContextManager[None]:
     return during(taps=taps)
 
 
-def tapped(outputs: object) -> tuple[Any, Later]:
+def tapped(outputs: object) -> tuple[Any, PendingGradient]:
     """Return outputs of a submodule passed through taps, and the placeholder of the gradient."""
     leaves, tree = jax.tree.flatten(outputs)
     # Integers and keys have no gradient.
@@ -94,7 +94,7 @@ def tapped(outputs: object) -> tuple[Any, Later]:
             if zero is not None:
                 leaves[i] = tap(leaf, zero)
         outputs = jax.tree.unflatten(tree, leaves)
-    return outputs, Later(tree, mask)
+    return outputs, PendingGradient(tree, mask)
 
 
 def asked_by(trial: Callable[[], Any]) -> list[jax.ShapeDtypeStruct]:
@@ -140,7 +140,9 @@ def handing_on(zeros: list[Any] | None) -> Any:
 def fill_in(infos: tuple[Any, ...], records: list[Any], gradients: list[Any]) -> list[Any]:
     """Records with the gradients in their places: in the order in which the calls returned."""
     source = iter(gradients)
-    waiting = [i for i, record in enumerate(records) if isinstance(record.get("gradient"), Later)]
+    waiting = [
+        i for i, record in enumerate(records) if isinstance(record.get("gradient"), PendingGradient)
+    ]
     for i in sorted(waiting, key=lambda i: infos[i].returned):
         later = records[i]["gradient"]
         records[i] = {**records[i], **now.tracker.gradient_kept(later.filled(source))}

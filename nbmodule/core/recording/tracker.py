@@ -23,7 +23,7 @@ from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import EAGER, current_log, gate, here, is_captured, now, slot_of
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def untracked() -> Iterator[None]:
         now.tracker = before
 
 
-class Ending:
+class BlockExit:
     """`__exit__` of a block that ends with the release of its lock.
 
     `with` fetches it when the block begins, and the release is one call into C: no interrupt can
@@ -98,7 +98,7 @@ class Tracker:
     ready: Callable[[Any, tuple[Any, ...], dict[str, Any]], bool] | None = None
     outer: Tracker | None = None
 
-    __exit__ = Ending()
+    __exit__ = BlockExit()
 
     def ending(self) -> Any:
         """Return the function that ends the block."""
@@ -148,7 +148,7 @@ class Tracker:
             yield tracker
             tracker = tracker.around()
 
-    def kept_by_any(self, module: Hull) -> list[Tracker]:
+    def kept_by_any(self, module: BareModule) -> list[Tracker]:
         """Return the trackers, this one and those around it, that want the values of `module`."""
         return [tracker for tracker in self.chain() if tracker.wants(module)]
 
@@ -171,20 +171,20 @@ class Tracker:
         return [change for change in reversed(changes) if change is not None]
 
     def given(
-        self, module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, module: BareModule, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments that interventions give the call of `module` instead of these."""
         for change in self.changes_of(module):
             args, kwargs = change.before(args, kwargs)
         return args, kwargs
 
-    def replaced(self, module: Hull, args: tuple[Any, ...], outputs: object) -> Any:
+    def replaced(self, module: BareModule, args: tuple[Any, ...], outputs: object) -> Any:
         """Return the outputs that interventions give the call of `module` instead of these."""
         for change in self.changes_of(module):
             outputs = change.after(args, outputs)
         return self.tapped(module, outputs)
 
-    def tapped(self, module: Hull, outputs: object) -> Any:
+    def tapped(self, module: BareModule, outputs: object) -> Any:
         """Return the return, passed through taps if its gradient is asked for."""
         if is_captured() and any(
             tracker.keep_gradient is not None for tracker in self.kept_by_any(module)
@@ -208,7 +208,7 @@ def nobody() -> None:
     """Stands for the module where a record belongs to none."""
 
 
-def begin(module: Hull, inputs: tuple[Any, dict[str, Any]]) -> int:
+def begin(module: BareModule, inputs: tuple[Any, dict[str, Any]]) -> int:
     """Log that a call of `module` begins; returns its index in the current log."""
     log: Any = current_log()
     args, kwargs = inputs
@@ -231,7 +231,7 @@ def begin(module: Hull, inputs: tuple[Any, dict[str, Any]]) -> int:
 
 
 def end(
-    index: int, module: Hull, inputs: tuple[Any, dict[str, Any]] | None, outputs: object
+    index: int, module: BareModule, inputs: tuple[Any, dict[str, Any]] | None, outputs: object
 ) -> None:
     """Log that the call returned, or a value named by `nb.tap`, which has no inputs."""
     log: Any = current_log()

@@ -34,13 +34,13 @@ from nbmodule.tree.leaf import without_torch
 from nbmodule.tree.nested import is_of_class
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 _ARRAYS = (jax.Array, np.ndarray)
 _NUMBERS = (np.generic, int, float, complex)
 
 
-def assign(module: Hull, name: str, value: Any) -> None:
+def assign(module: BareModule, name: str, value: Any) -> None:
     """Set `module.name`: arrays go into the variable there, or become a Buffer; else bind it."""
     if name not in module.__dict__ and module._nbm.built and not module._nbm.building:
         refuse_unread(module, name, value)
@@ -81,7 +81,7 @@ def assign(module: Hull, name: str, value: Any) -> None:
 _FREEZING = frozenset({"trainable", "requires_grad", "frozen", "freeze"})
 
 
-def refuse_unread(module: Hull, name: str, value: object) -> None:
+def refuse_unread(module: BareModule, name: str, value: object) -> None:
     """Refuse a new attribute that nothing would read: it is misspelled, or of another framework.
 
     Raises:
@@ -113,13 +113,13 @@ def is_list_of_numbers(value: Any) -> bool:
     return is_list and isinstance(value, _NUMBERS)
 
 
-def own_variable(module: Hull, name: str) -> Variable | None:
+def own_variable(module: BareModule, name: str) -> Variable | None:
     """Return the variable that the attribute holds, if it holds one."""
     value = module.__dict__.get(name, module._nbm.variables.get(name))
     return value if isinstance(value, Variable) else None
 
 
-def bind(module: Hull, name: str, value: object) -> None:
+def bind(module: BareModule, name: str, value: object) -> None:
     """Set an attribute as it is; compiled functions notice."""
     inner = module._nbm
     # A module from outside of a trace must keep no traced value after it.
@@ -136,7 +136,7 @@ def bind(module: Hull, name: str, value: object) -> None:
                 remember_parent(part, module)
 
 
-def delete(module: Hull, name: str) -> None:
+def delete(module: BareModule, name: str) -> None:
     inner = module._nbm
     if name not in module.__dict__ and name in inner.variables:
         del inner.variables[name]
@@ -145,7 +145,7 @@ def delete(module: Hull, name: str) -> None:
     inner.changed()
 
 
-def missing(module: Hull, name: str) -> Any:
+def missing(module: BareModule, name: str) -> Any:
     """Return an attribute that Python did not find: a variable from `_create_variables`.
 
     Raises:
@@ -173,7 +173,7 @@ _FREEZE_HINTS = {
 }
 
 
-def adopt(module: Hull, name: str, value: Any) -> None:
+def adopt(module: BareModule, name: str, value: Any) -> None:
     """Let a module from outside keep an attribute that is set while a function is traced.
 
     Raises:
@@ -209,7 +209,7 @@ def adopt(module: Hull, name: str, value: Any) -> None:
 _SHOWN = 3
 
 
-def warn_if_nothing_trains(model: Hull, consequence: str) -> None:
+def warn_if_nothing_trains(model: BareModule, consequence: str) -> None:
     """Warn once for each model that has floating arrays and no parameter to train.
 
     Args:
@@ -244,7 +244,7 @@ def _warn(inner: Any, text: str) -> None:
     warnings.warn(f"{text} (This warning is shown once.)", stacklevel=level_of_user_code())
 
 
-def warn_of_untrained_parts(model: Hull) -> None:
+def warn_of_untrained_parts(model: BareModule) -> None:
     """Warn once for each model about parts with parameters that do not belong to it.
 
     These are layers and variables of another framework, and modules that only a method or a

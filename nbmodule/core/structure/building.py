@@ -27,7 +27,7 @@ from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 BUILD_MODES = ("on_init", "explicit", "on_call")
 # Options that every call of a module takes, before those of its forward.
@@ -111,7 +111,7 @@ def as_stateful_option(name: str, provided: object) -> tuple[Any, ...]:
 
 
 # When
-def finish(module: Hull) -> None:
+def finish(module: BareModule) -> None:
     """Finish a constructor: build now if that is the mode, and decide how calls go."""
     inner = module._nbm
     if not inner.built and inner.config.build_mode == "on_init":
@@ -119,7 +119,7 @@ def finish(module: Hull) -> None:
     settle(module)
 
 
-def settle(module: Hull) -> None:
+def settle(module: BareModule) -> None:
     """Decide whether calls of `module` may go directly to its forward."""
     inner = module._nbm
     config = inner.config
@@ -148,7 +148,7 @@ def has_own_build(module: Any) -> bool:
     )
 
 
-def build_for_call(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def build_for_call(module: BareModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Build at a first call."""
     inner = module._nbm
     if inner.built or inner.building:
@@ -271,7 +271,7 @@ def create(module: Any) -> dict[str, Any]:
     return variables
 
 
-def _variable_for(module: Hull, name: str, value: Any, lent: dict[int, Variable]) -> Any:
+def _variable_for(module: BareModule, name: str, value: Any, lent: dict[int, Variable]) -> Any:
     title = f"{type(module).__name__}._create_variables:"
     if not isinstance(name, str):
         raise ArgumentTypeError(f"{title} names must be text, got {name!r}.")
@@ -340,7 +340,7 @@ def _moved(value: Array, location: object, dtype: DTypeLike | None) -> Any:
     return put(value, location)
 
 
-def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
+def use_given(module: BareModule, provided: Mapping[str, Any]) -> None:
     """Set variables that were given to the constructor; parts of unbuilt children wait there."""
     plan = plan_of(module)
     remaining = dict(flat(provided))
@@ -359,7 +359,7 @@ def use_given(module: Hull, provided: Mapping[str, Any]) -> None:
     write_pairs(pairs, narrow=False)
 
 
-def _release(module: Hull) -> None:
+def _release(module: BareModule) -> None:
     """Keep only the shapes of the variables of a module made with store_vars=False."""
     # A copy: the container itself would set variables that have no value any more.
     module._nbm.released = v_of(module).cont_copy()
@@ -373,7 +373,7 @@ def _release(module: Hull) -> None:
     clock.values = next(ticks)
 
 
-def is_built(module: Hull) -> bool:
+def is_built(module: BareModule) -> bool:
     """Return True if the module and all modules below it are built."""
     ensure_built(module)
     return module._nbm.built and all(child._nbm.built for child in plan_of(module).modules)

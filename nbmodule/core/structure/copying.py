@@ -23,16 +23,16 @@ from nbmodule.core.structure.walk import has_same_content, is_module, plan_of
 from nbmodule.core.variables.clock import clock
 from nbmodule.core.variables.donation import at_one_moment, own_values
 from nbmodule.core.variables.frame import here, now
-from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.inner import ModuleState
 from nbmodule.core.variables.variable import Variable
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 _COPIED = "args built config initial_values kwargs borrowed training variables".split()
 
 
-def reduced(module: Hull) -> Any:
+def reduced(module: BareModule) -> Any:
     """Describe a module for a pickler."""
     return reduced_consistently(module, lambda: (_new, (type(module),), module.__getstate__()))
 
@@ -80,7 +80,7 @@ def _new(cls: Any, *arguments: Any) -> Any:
     return cls.__new__(cls, *arguments)
 
 
-def state_of(module: Hull) -> dict[str, Any]:
+def state_of(module: BareModule) -> dict[str, Any]:
     """Return what a copy needs: attributes, private state and hooks, nothing derived."""
     inner = module._nbm
     return {
@@ -90,7 +90,7 @@ def state_of(module: Hull) -> dict[str, Any]:
     }
 
 
-def restore(module: Hull, state: dict[str, Any]) -> None:
+def restore(module: BareModule, state: dict[str, Any]) -> None:
     """Set the state of a blank module."""
     inner = module._nbm
     module.__dict__.update(state["attributes"])
@@ -102,7 +102,7 @@ def restore(module: Hull, state: dict[str, Any]) -> None:
     clock.structure_changed()
 
 
-def shallow(module: Hull) -> Any:
+def shallow(module: BareModule) -> Any:
     """Return a new module with the same attributes: variables and submodules are shared."""
     new = _new(type(module))
     restore(new, state_of(module))
@@ -149,7 +149,9 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
 _NOTES = ("results", "returned", "first_arguments", "special", "has_warned")
 _HOOKS = ("hooks", "pre_hooks")  # dicts that are changed in place
 _DERIVED = ("current", "parents", "plan", "slot", "version")
-_LASTING = tuple(name for name in Inner.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED))
+_LASTING = tuple(
+    name for name in ModuleState.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED)
+)
 _COLLECTIONS = (list, dict, set, deque)
 
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.format import describe_shape
-from nbmodule.core.variables.frame import EAGER, Home, here, write
+from nbmodule.core.variables.frame import EAGER, Birthplace, here, write
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.container import Container
@@ -245,7 +245,7 @@ def has_array_items(value: object) -> bool:
 def with_buffers(
     collection: Any,
     previous: object,
-    home: Home | None,
+    home: Birthplace | None,
     *,
     deep: bool,
     ancestors: tuple[int, ...] = (),
@@ -287,7 +287,7 @@ def with_buffers(
     return collection
 
 
-def _buffer_of(value: Any, old: Any, collection: object, home: Home | None) -> Variable:
+def _buffer_of(value: Any, old: Any, collection: object, home: Birthplace | None) -> Variable:
     """Return the buffer for an array: the former one, if it fits, or a new one."""
     trace, is_traced = here(), isinstance(value, jax.core.Tracer)
     is_local = home is not None and home.trace == trace

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.core.variables.describe import as_flag
-from nbmodule.core.variables.inner import Inner
+from nbmodule.core.variables.inner import ModuleState
 from nbmodule.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 _numbers = count()
 
@@ -48,7 +48,7 @@ class HookHandle:
 
     __slots__ = ("_module", "hook")
 
-    def __init__(self, module: Hull, hook: Hook) -> None:
+    def __init__(self, module: BareModule, hook: Hook) -> None:
         self._module, self.hook = weakref.ref(module), hook
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -97,7 +97,11 @@ def register_forward_hook(
 
 
 def _add_hook(
-    module: Hull, group: dict[int, Hook], fn: Callable[..., Any], prepend: bool, with_kwargs: bool
+    module: BareModule,
+    group: dict[int, Hook],
+    fn: Callable[..., Any],
+    prepend: bool,
+    with_kwargs: bool,
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
     if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -114,7 +118,7 @@ def _add_hook(
     return HookHandle(module, hook)
 
 
-def hooks_changed(inner: Inner) -> None:
+def hooks_changed(inner: ModuleState) -> None:
     """Notify compiled functions and the fast call that a module's hooks have changed."""
     inner.special = True
     inner.changed()
@@ -122,7 +126,7 @@ def hooks_changed(inner: Inner) -> None:
 
 # Both iterate over a copy: hooks may add and remove hooks while they run.
 def run_before(
-    module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any]
+    module: BareModule, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Run the pre-hooks and return the arguments of the call."""
     for hook in list(module._nbm.pre_hooks.values()):
@@ -141,7 +145,9 @@ def run_before(
     return args, kwargs
 
 
-def run_after(module: Hull, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object) -> Any:
+def run_after(
+    module: BareModule, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object
+) -> Any:
     """Run the forward hooks and return the output of the call."""
     for hook in list(module._nbm.hooks.values()):
         inputs = (args, kwargs) if hook.with_kwargs else (args,)

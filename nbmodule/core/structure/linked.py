@@ -26,19 +26,19 @@ from nbmodule.errors import ShapeStructureError, StructureError
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 
 MOST_KEPT = 2**24
 """Bytes of arrays that may be kept beyond their time, to save work."""
 
 
-class Tie:
+class ContainerLink:
     """Ties one level of a module's container to the variables there."""
 
     __slots__ = ("embedders", "level", "module", "root")
 
-    def __init__(self, module: Hull, level: dict[str, Any], root: list[Any]) -> None:
+    def __init__(self, module: BareModule, level: dict[str, Any], root: list[Any]) -> None:
         self.module, self.level = weakref.ref(module), level
         self.root = root  # one weak reference: to the module's container, which holds this level
         # Levels of other containers that hold this one, with its key there.
@@ -123,7 +123,7 @@ def _protect_all(part: Container) -> None:
             _protect_all(value)
 
 
-def protect(link: Tie) -> None:
+def protect(link: ContainerLink) -> None:
     """Give each outdated container that shares the level of `link` a copy of its own."""
     current = []
     for reference, key in link.embedders:
@@ -140,7 +140,7 @@ def protect(link: Tie) -> None:
     link.embedders = current
 
 
-def known_current(module: Hull) -> Container | None:
+def known_current(module: BareModule) -> Container | None:
     """Return the container last given out as `module.v`, in this frame or outside of frames."""
     if now.frame is not None:
         return now.frame.views.get(id(module), (None, None))[1]
@@ -148,7 +148,7 @@ def known_current(module: Hull) -> Container | None:
     return None if current is None else current[1]()
 
 
-def remember(module: Hull, container: Container, *, keeps: bool) -> None:
+def remember(module: BareModule, container: Container, *, keeps: bool) -> None:
     """Make a container the current one, which the module `keeps` or its readers alone."""
     if now.frame is not None:
         now.frame.views[id(module)] = (module, container)
@@ -171,7 +171,7 @@ def holds(container: Mapping[str, Any], level: dict[str, Any]) -> bool:
     return True
 
 
-def v_of(module: Hull) -> Container:
+def v_of(module: BareModule) -> Container:
     """Return the current container of the arrays of all Parameters of `module`."""
     plan = plan_of(module)
     if now.lent is not None:  # `_create_variables` may take arrays of this `v`
@@ -194,7 +194,7 @@ def v_of(module: Hull) -> Container:
     return container
 
 
-def build_whole(module: Hull, plan: Plan, template: dict[str, Any], keeps: bool) -> Container:
+def build_whole(module: BareModule, plan: Plan, template: dict[str, Any], keeps: bool) -> Container:
     """Return a new container of a module, tied to its variables, as the current one."""
     root: list[Any] = []
     container = build_level(module, plan, template, keeps, root)
@@ -204,7 +204,7 @@ def build_whole(module: Hull, plan: Plan, template: dict[str, Any], keeps: bool)
 
 
 def build_level(
-    module: Hull, plan: Plan, level: dict[str, Any], keeps: bool, root: list[Any]
+    module: BareModule, plan: Plan, level: dict[str, Any], keeps: bool, root: list[Any]
 ) -> Container:
     """Return one level of `v`: arrays, levels, and containers of submodules."""
     leaves: dict[str, Any] = {}
@@ -221,7 +221,7 @@ def build_level(
             part = build_whole(submodule, plan, target, keeps)
         leaves[key] = part
     container = Container._from_dict(leaves)
-    container._link = Tie(module, level, root)
+    container._link = ContainerLink(module, level, root)
     for key, part in leaves.items():
         if isinstance(part, Container):
             part._link.embedders.append((weakref.ref(container), key))
@@ -299,7 +299,7 @@ def _shape_of(array: object) -> tuple[int, ...] | None:
     return None if shape is None else tuple(shape)
 
 
-def set_v(module: Hull, provided: Mapping[str, Any]) -> None:
+def set_v(module: BareModule, provided: Mapping[str, Any]) -> None:
     """Set all variables of a module, or none; each keeps its dtype."""
     title = f"cannot set the variables of {type(module).__name__}"
     # `v - grads * lr` makes floats of integer parameters, whose gradients are zeros.

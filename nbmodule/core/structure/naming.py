@@ -28,7 +28,7 @@ from nbmodule.tree.container import Container
 from nbmodule.tree.printing import container_text, wants_color
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 SMALLEST_GROUP = 3
 """Layers of a list that read alike are written once."""
@@ -43,7 +43,7 @@ def joined(prefix: str | None, name: str) -> str:
 
 
 def named_variables(
-    module: Hull, cls: type[Variable], prefix: str | None, recursive: bool
+    module: BareModule, cls: type[Variable], prefix: str | None, recursive: bool
 ) -> Iterator[tuple[str, Variable]]:
     """Yield names and variables of this class, each once."""
     ensure_built(module)
@@ -52,7 +52,7 @@ def named_variables(
             yield joined(prefix, location.name), variable
 
 
-def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
+def named_children(module: BareModule) -> Iterator[tuple[str, Any]]:
     """Yield names and modules directly below."""
     ensure_built(module)
     for child, location in plan_of(module).modules.items():
@@ -60,7 +60,9 @@ def named_children(module: Hull) -> Iterator[tuple[str, Any]]:
             yield location.name, child
 
 
-def named_modules(module: Hull, prefix: str | None, with_parent: bool) -> Iterator[tuple[Any, ...]]:
+def named_modules(
+    module: BareModule, prefix: str | None, with_parent: bool
+) -> Iterator[tuple[Any, ...]]:
     """Yield names and modules, the root first; optionally with parents."""
     ensure_built(module)
     below = [(p.name, child, p.owner or module) for child, p in plan_of(module).modules.items()]
@@ -106,7 +108,7 @@ def defined_children(obj: object) -> Iterator[tuple[str, Any]]:
     return ((name, part) for name, part in held(obj, in_order=False) if is_module(part))
 
 
-def depths(root: Hull) -> dict[Any, int]:
+def depths(root: BareModule) -> dict[Any, int]:
     """Return the depth of each module below `root`, which has depth 0."""
     result = {root: 0}
     for module, location in plan_of(root).modules.items():
@@ -126,7 +128,7 @@ def entries_of(option: str, provided: object) -> list[Any]:
     return list(provided)
 
 
-def find_modules(root: Hull, entry: object) -> list[Any]:
+def find_modules(root: BareModule, entry: object) -> list[Any]:
     """Return modules below `root`, or itself: by identity, dotted path, key or glob (`blocks.*`).
 
     A shared module goes by each of its names.
@@ -158,7 +160,7 @@ def find_modules(root: Hull, entry: object) -> list[Any]:
     return modules
 
 
-def modules_named(root: Hull, entry: str) -> list[Any]:
+def modules_named(root: BareModule, entry: str) -> list[Any]:
     """Return modules below `root` by dotted path, key or glob, in order, under any of their
     names.
     """
@@ -169,7 +171,7 @@ def modules_named(root: Hull, entry: str) -> list[Any]:
     return [module for module in plan_of(root).modules if module in chosen]
 
 
-def other_names(root: Hull) -> dict[str, str]:
+def other_names(root: BareModule) -> dict[str, str]:
     """Return the other names of shared modules, each with the name in the plan."""
     modules = plan_of(root).modules
     return {
@@ -249,7 +251,7 @@ def checked_depth(depth: object, name: str = "depth") -> int | None:
     return None if depth is None else int(depth)
 
 
-def parent_of(module: Hull) -> Any:
+def parent_of(module: BareModule) -> Any:
     """Return the module that holds `module`, or None for a root."""
     for parent in [reference() for reference in module._nbm.parents]:
         if parent is not None and parent is not module and name_within(parent, module) is not None:
@@ -257,7 +259,7 @@ def parent_of(module: Hull) -> Any:
     return None
 
 
-def line_of(module: Hull, depth: int | None = None) -> list[Any]:
+def line_of(module: BareModule, depth: int | None = None) -> list[Any]:
     """Return the modules from `depth` levels up (None: the root) down to `module`."""
     line = [module]
     while depth is None or len(line) <= depth:
@@ -268,7 +270,7 @@ def line_of(module: Hull, depth: int | None = None) -> list[Any]:
     return line
 
 
-def step_name(parent: Hull, child: Hull) -> str:
+def step_name(parent: BareModule, child: BareModule) -> str:
     """Return the name of a child below the module that holds it, as part of a key."""
     return as_key(name_within(parent, child) or "")
 
@@ -314,7 +316,9 @@ def sub_mods(
     return _flattened(_sub_mods(self, children, show_v, depth), flatten_key_chains)
 
 
-def _sub_mods(module: Hull, children: dict[Any, list[Any]], show_v: bool, depth: int | None) -> Any:
+def _sub_mods(
+    module: BareModule, children: dict[Any, list[Any]], show_v: bool, depth: int | None
+) -> Any:
     if depth == 0 or module not in children:
         return v_of(module).cont_copy() if show_v else ""
     inside = (children, show_v, None if depth is None else depth - 1)
@@ -433,5 +437,5 @@ def show_submod_call_order(self: Any) -> None:
     show_marked(order, ())
 
 
-def _print_about(module: Hull, text: str) -> None:
+def _print_about(module: BareModule, text: str) -> None:
     print(printable(type(module).__name__ + text))

@@ -33,8 +33,8 @@ from nbmodule.core.structure.holders import (
     option_of,
 )
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
-from nbmodule.core.variables.frame import Home, birthplace, now, warn_of_constant
-from nbmodule.core.variables.inner import Hull, Inner, attributes_of
+from nbmodule.core.variables.frame import Birthplace, birthplace, now, warn_of_constant
+from nbmodule.core.variables.inner import BareModule, ModuleState, attributes_of
 from nbmodule.core.variables.variable import Variable, released
 
 _SAFE = (int, float, bool, complex, str, bytes, type(None))
@@ -69,9 +69,9 @@ def static_key(value: Any) -> Any:
     if cls is dict:
         return (dict, *((static_key(key), static_key(item)) for key, item in value.items()))
     if isinstance(value, types.FunctionType):
-        return (Same(value), value.__code__)
+        return (ByIdentity(value), value.__code__)
     if isinstance(value, types.MethodType):
-        return (types.MethodType, static_key(value.__func__), Same(value.__self__))
+        return (types.MethodType, static_key(value.__func__), ByIdentity(value.__self__))
     if cls is functools.partial:
         return (cls, static_key(value.func), static_key(value.args), static_key(value.keywords))
     if cls.__hash__ is None and dataclasses.is_dataclass(cls):  # settings: compared by fields
@@ -85,10 +85,10 @@ def static_key(value: Any) -> Any:
     except Exception as error:
         if is_of_signal(error):
             raise
-    return (cls, Same(value))
+    return (cls, ByIdentity(value))
 
 
-class Same:
+class ByIdentity:
     """Equal only for one and the same object, which it keeps alive so that its identity is not
     given away again.
     """
@@ -99,7 +99,7 @@ class Same:
         self.value = obj
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and self.value is other.value
+        return isinstance(other, ByIdentity) and self.value is other.value
 
     def __hash__(self) -> int:
         return id(self.value)
@@ -167,7 +167,7 @@ def functions_of(module: object) -> tuple[Any, ...]:
     return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
 
 
-def _intern(root: Hull, plan: Plan) -> Structure:
+def _intern(root: BareModule, plan: Plan) -> Structure:
     table = _Table(root, plan)
     table.enter(root)
     variables = tuple((type(x), x._frozen) for x in plan.variables)
@@ -199,7 +199,7 @@ class _Table:
     A row is `(class, header, (key, reference), ...)`; only modules have a header.
     """
 
-    def __init__(self, root: Hull, plan: Plan) -> None:
+    def __init__(self, root: BareModule, plan: Plan) -> None:
         self.members = set(map(id, (root, *plan.modules)))
         self.objects: list[list[Any]] = []
         self.index: dict[int, int] = {}
@@ -235,7 +235,7 @@ class _Table:
             row += self.parts_of(obj)
             return number
         row += [(name, self.refer(value)) for name, value in vars(obj).items()]
-        inner: Inner | None = getattr(obj, "_nbm", None)
+        inner: ModuleState | None = getattr(obj, "_nbm", None)
         if inner is not None and inner.variables:
             row.append(("_nbm.variables", self.refer(inner.variables)))
         return number
@@ -257,11 +257,11 @@ class _Table:
 
 def _header(module: Any) -> Any:
     """Return the static private state of a module: mode, hooks, options, code of its functions."""
-    inner: Inner = module._nbm
+    inner: ModuleState = module._nbm
     return (
         inner.training,
         inner.built,
-        tuple(tuple(map(Same, group.values())) for group in (inner.pre_hooks, inner.hooks)),
+        tuple(tuple(map(ByIdentity, group.values())) for group in (inner.pre_hooks, inner.hooks)),
         Static(inner.config),
         Static((inner.args, inner.kwargs)),
         tuple(getattr(fn, "__code__", fn) for fn in functions_of(module)),
@@ -287,8 +287,8 @@ def rebuild(structure: Structure, leaves: Any) -> Any:
 
 
 _set = object.__setattr__
-_inner_of = vars(Hull)["_nbm"].__get__  # absent as long as a module waits
-_waiting_of = vars(Hull)["_waiting"].__get__
+_inner_of = vars(BareModule)["_nbm"].__get__  # absent as long as a module waits
+_waiting_of = vars(BareModule)["_waiting"].__get__
 _lock = threading.RLock()  # two threads may read from one waiting module first
 
 
@@ -301,7 +301,7 @@ def _can_wait(cls: Any, header: Any, *parts: Any) -> bool:
     return not any(hasattr(cls, name) for name, _ in parts)
 
 
-def make_attributes(module: Hull) -> None:
+def make_attributes(module: BareModule) -> None:
     """Make the attributes of a module that waits since `rebuild`."""
     try:
         _inner_of(module)
@@ -315,7 +315,7 @@ def make_attributes(module: Hull) -> None:
 class _Builder:
     """Builds the objects of a structure around leaves."""
 
-    def __init__(self, structure: Structure, leaves: Any, home: Home | None) -> None:
+    def __init__(self, structure: Structure, leaves: Any, home: Birthplace | None) -> None:
         self.rows, self.home = structure.objects, home
         self.variables = []
         for (cls, frozen), leaf in zip(structure.variables, leaves):
@@ -375,17 +375,17 @@ class _Builder:
             obj._revive()
         return obj
 
-    def _inner(self, header: Any) -> Inner:
+    def _inner(self, header: Any) -> ModuleState:
         """Return the private state of a module."""
         training, built, hooks, config, arguments, _ = header
         args, kwargs = arguments.value
-        inner = Inner(args, built=built, config=config.value, home=self.home, kwargs=kwargs)
+        inner = ModuleState(args, built=built, config=config.value, home=self.home, kwargs=kwargs)
         inner.training = training
         for group, same in zip((inner.pre_hooks, inner.hooks), hooks):
             group.update((hook.value.number, hook.value) for hook in same)
         return inner
 
-    def _fill_module(self, module: Any, inner: Inner, row: Any) -> None:
+    def _fill_module(self, module: Any, inner: ModuleState, row: Any) -> None:
         _, attrs = self._contents(row)
         inner.variables = attrs.pop("_nbm.variables", {})
         attributes_of(module).update(attrs)
@@ -404,7 +404,7 @@ class CompositeKey:
     key = property(__str__)  # JAX asks for it to say how two models differ
 
 
-def flatten(module: Hull) -> tuple[tuple[Any, ...], Structure]:
+def flatten(module: BareModule) -> tuple[tuple[Any, ...], Structure]:
     """Return the arrays of a module's distinct variables, and its structure."""
     try:
         waiting, home = None, _inner_of(module).home
@@ -441,7 +441,7 @@ def codes_hold(codes: tuple[Any, ...]) -> bool:
     return True
 
 
-def flatten_with_keys(module: Hull) -> tuple[tuple[tuple[Any, Any], ...], Structure]:
+def flatten_with_keys(module: BareModule) -> tuple[tuple[tuple[Any, Any], ...], Structure]:
     leaves, structure = flatten(module)
     return tuple(zip(structure.keys, leaves)), structure
 

@@ -39,7 +39,7 @@ from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.keys import split_chain
 
 if TYPE_CHECKING:
-    from nbmodule.core.variables.inner import Hull
+    from nbmodule.core.variables.inner import BareModule
 
 Path = tuple[Any, ...]
 _PLAINEST = frozenset({int, float, bool, str, type(None), types.FunctionType})
@@ -173,7 +173,7 @@ class Plan:
         has_sharing: Whether a module, branch or variable has several names.
     """
 
-    def __init__(self, root: Hull) -> None:
+    def __init__(self, root: BareModule) -> None:
         self.epoch, self.flags = clock.structure, clock.flags
         self.structure: Any = None  # see structure.py
         self.embedded: Any = None  # see linked.py
@@ -224,7 +224,7 @@ def has_same_content(live: Any, previous: Any) -> bool:
 
 
 class _Walker:
-    def __init__(self, root: Hull) -> None:
+    def __init__(self, root: BareModule) -> None:
         self.root = root
         # Each once, under its first path or the name that its owner has claimed.
         self.variables: dict[Variable, Location] = {}
@@ -308,7 +308,7 @@ class _Walker:
                 self.modules[value] = location
             self.walk(value, location, owner, is_hidden=is_hidden, in_object=in_object)
 
-    def add_buffers(self, collection: Any, module: Hull) -> None:
+    def add_buffers(self, collection: Any, module: BareModule) -> None:
         """Make buffers of arrays that were put into a list or dict since the last traversal."""
         previous = self.previous.get(id(collection))
         try:
@@ -374,12 +374,12 @@ def held(
             yield from ((f"{item.name}.{name}", part) for name, part in inside)
 
 
-def name_within(holder: object, module: Hull) -> str | None:
+def name_within(holder: object, module: BareModule) -> str | None:
     """Return the name of `module` within its holder, also in lists and dicts of it; else None."""
     return next((name for name, part in held(holder) if part is module), None)
 
 
-def remember_parent(child: Any, parent: Hull) -> None:
+def remember_parent(child: Any, parent: BareModule) -> None:
     """Note that `parent` holds `child`; weakly, since a part must not keep the model alive."""
     parents = child._nbm.parents
     if not any(ref() is parent for ref in parents):
@@ -432,7 +432,7 @@ def name_in_plan(variable: Variable, modules: Iterable[Any] = ()) -> str:
     return f'{type(variable).__name__.lower()} "{name}" ({describe_shape(variable)})'
 
 
-def aliases(root: Hull, *, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
+def aliases(root: BareModule, *, recursive: bool = True) -> Iterator[tuple[str, Variable]]:
     """Yield every name of every variable, own variables before those below.
 
     Shared variables come under each name; `recursive=False` leaves submodules out.
@@ -443,7 +443,7 @@ def aliases(root: Hull, *, recursive: bool = True) -> Iterator[tuple[str, Variab
             yield name, value
 
 
-def module_aliases(root: Hull) -> Iterator[tuple[str, Any, Any]]:
+def module_aliases(root: BareModule) -> Iterator[tuple[str, Any, Any]]:
     """Yield every name of every module, and its parent: `root` under `""` first."""
     plan_of(root)
     yield "", root, None

@@ -42,7 +42,7 @@ def sharing_of(objects: Iterable[Any]) -> tuple[int, ...]:
 
 @jax.tree_util.register_static
 @dataclass(frozen=True)
-class Hole:
+class ObjectPlaceholder:
     """Stands in arguments for the stateful object of that number."""
 
     number: int
@@ -54,7 +54,7 @@ def extract_objects(arguments: object) -> tuple[Any, list[Any]]:
     objects = {id(leaf): leaf for leaf in leaves if is_stateful(leaf)}
     if not objects:
         return arguments, []
-    holes = {key: Hole(i) for i, key in enumerate(objects)}
+    holes = {key: ObjectPlaceholder(i) for i, key in enumerate(objects)}
     leaves = [holes.get(id(leaf), leaf) for leaf in leaves]
     return jax.tree.unflatten(tree, leaves), list(objects.values())
 
@@ -63,9 +63,9 @@ def insert_objects(arguments: object, objects: list[Any]) -> Any:
     """Put the stateful objects back into their holes."""
     if not objects:
         return arguments
-    leaves, tree = jax.tree.flatten(arguments, is_leaf=lambda x: type(x) is Hole)
+    leaves, tree = jax.tree.flatten(arguments, is_leaf=lambda x: type(x) is ObjectPlaceholder)
     return jax.tree.unflatten(
-        tree, [objects[leaf.number] if type(leaf) is Hole else leaf for leaf in leaves]
+        tree, [objects[leaf.number] if type(leaf) is ObjectPlaceholder else leaf for leaf in leaves]
     )
 
 

@@ -44,7 +44,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Wrt:
+class DifferentiatedArgument:
     """An argument to differentiate by, as a tree whose leaves are arrays or stateful objects.
 
     Each leaf varies by a list of arrays: an array by itself, a stateful object by its trainable
@@ -183,7 +183,7 @@ def value_and_grad(
         chosen = [_position(fn, number, len(args)) for number in numbers]
         others = {*range(len(args)), *kwargs}.difference(chosen)
         args, kwargs = taken("nb.grad", fn, args, kwargs, others)
-        by = [Wrt(args[number], allow_int) for number in chosen]
+        by = [DifferentiatedArgument(args[number], allow_int) for number in chosen]
 
         def inner(arrays: list[Any]) -> Any:
             filled = [wrt.filled(arrays_of) for wrt, arrays_of in zip(by, arrays)]

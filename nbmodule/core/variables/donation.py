@@ -61,7 +61,7 @@ _NUMBERS = [
 ]
 
 
-class Cold(BaseException):
+class NotCached(BaseException):
     """The compiled function is not in JAX's own cache for these arguments.
 
     The call takes the slow path, with signals held back.

@@ -80,7 +80,7 @@ gate = _Gate()
 _tracker: ContextVar[Any] = ContextVar("nbmodule_tracker", default=None)
 
 
-class Now(threading.local):
+class ContextState(threading.local):
     """The state of this thread, and of this context.
 
     A tracker may stay open while a task waits, so it belongs to the context, where other tasks do
@@ -132,7 +132,7 @@ class Now(threading.local):
         return self.frame is not None or self.tracker is not None
 
 
-now = Now()
+now = ContextState()
 
 
 def let_go() -> None:
@@ -204,7 +204,7 @@ def slot_of(module: Any) -> Slot:
     return inner.slot
 
 
-class Home(NamedTuple):
+class Birthplace(NamedTuple):
     """The trace and frame in which a variable was made.
 
     The frame stands there by its name, so that a variable that outlives it keeps no traced value.
@@ -214,7 +214,7 @@ class Home(NamedTuple):
     trace: object
 
 
-def birthplace() -> Home | None:
+def birthplace() -> Birthplace | None:
     """Return the home of a variable made now; None outside of traces.
 
     Under `jax.disable_jit` nothing is traced, and the frame alone tells.
@@ -222,7 +222,7 @@ def birthplace() -> Home | None:
     trace = here()
     if trace == EAGER and (now.frame is None or not jax.config.jax_disable_jit):  # pyright: ignore
         return None
-    return Home(None if now.frame is None else now.frame.name, trace)
+    return Birthplace(None if now.frame is None else now.frame.name, trace)
 
 
 @functools.partial(
@@ -251,7 +251,7 @@ class Frame:
         guarded: bool = False,
         axes: tuple[Any, ...] = (),
     ) -> None:
-        self.name = object()  # a `Home` knows the frame by it
+        self.name = object()  # a `Birthplace` knows the frame by it
         self.values: dict[Variable, Any] = dict(values)
         self.wall, self.guarded = wall, guarded
         self.axes = axes  # mapped axes over which random streams are split

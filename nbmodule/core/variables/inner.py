@@ -15,7 +15,7 @@ from nbmodule.core.variables.commit import make_calls, structure_tick
 
 
 @dataclass(slots=True, eq=False)
-class Inner:
+class ModuleState:
     """The private state of one module."""
 
     args: tuple[Any, ...] = ()  # positional arguments for `_build`, from the constructor
@@ -53,7 +53,7 @@ class Inner:
         clock.structure_changed()
 
 
-def switch(inners: Sequence[Inner], mode: bool) -> None:
+def switch(inners: Sequence[ModuleState], mode: bool) -> None:
     """Set whether modules are in training mode, as one act."""
     if inners:
         versions = [(setattr, inner, "version", inner.version + 1) for inner in inners]
@@ -61,18 +61,18 @@ def switch(inners: Sequence[Inner], mode: bool) -> None:
         make_calls([*versions, *modes, structure_tick()])
 
 
-class Hull:
+class BareModule:
     """The layout of modules, as the layers below `Module` know it."""
 
     __slots__ = ("__dict__", "__weakref__", "_nbm", "_waiting")
 
     if TYPE_CHECKING:
-        _nbm: Inner
+        _nbm: ModuleState
         _waiting: Any  # until the attributes are made, see `structure.rebuild`
         _short_names: dict[str, str]
 
 
-attributes_of: Callable[[Any], dict[str, Any]] = vars(Hull)["__dict__"].__get__
+attributes_of: Callable[[Any], dict[str, Any]] = vars(BareModule)["__dict__"].__get__
 """Return the attributes that a module has, without making those for which it waits."""
 
 living_modules: weakref.WeakSet[Any] = weakref.WeakSet()

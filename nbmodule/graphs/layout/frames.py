@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
 from nbmodule.graphs.layout.labels import exit_text, text_width, words_of
-from nbmodule.graphs.layout.ranks import ASIDE, EXIT, FormRows, Trunk, links
+from nbmodule.graphs.layout.ranks import ASIDE, EXIT, EdgeBundle, FormRows, links
 
 GAP = 16.0  # between boxes of a row
 ROW_GAP = 22.0
@@ -332,7 +332,7 @@ def _ports(frame: Rectangle) -> None:
     _spread(frame.exits)
 
 
-def _crossing(frame: Rectangle, trunk: Trunk, items: Sequence[int], side: str) -> float:
+def _crossing(frame: Rectangle, trunk: EdgeBundle, items: Sequence[int], side: str) -> float:
     if not items:
         return frame.lanes[trunk.lane]
     points = [frame.x[item] + _port(frame, item, side) for item in items]

@@ -104,7 +104,7 @@ def node_note(child: Child) -> str:
     return ""
 
 
-class Words(NamedTuple):
+class BoxText(NamedTuple):
     """The text of a box: its name, a remark beside it, and a second line."""
 
     name: str
@@ -112,12 +112,12 @@ class Words(NamedTuple):
     facts: str = ""
 
 
-def words_of(child: Child) -> Words:
+def words_of(child: Child) -> BoxText:
     """The words in the box of a folded child."""
     item = child.content
     if isinstance(item, Form):
-        return Words(group_title(child), group_note(item), group_facts(item))
-    return Words(child.name, node_note(child))
+        return BoxText(group_title(child), group_note(item), group_facts(item))
+    return BoxText(child.name, node_note(child))
 
 
 def exit_text(child: Child) -> str:

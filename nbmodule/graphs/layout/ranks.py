@@ -27,7 +27,7 @@ WIDEST = 8  # boxes in one row
 SWEEPS = 3  # each down and up
 
 
-class Trunk(NamedTuple):
+class EdgeBundle(NamedTuple):
     """The way of all edges from one source.
 
     Attributes:
@@ -65,7 +65,7 @@ class FormRows:
     rows: list[list[int]] = field(default_factory=list)
     row_of: list[int] = field(default_factory=list)
     sides: list[list[int]] = field(default_factory=list)
-    trunks: dict[int, Trunk] = field(default_factory=dict)
+    trunks: dict[int, EdgeBundle] = field(default_factory=dict)
     lanes: int = 0
     inner: list[FormRows | None] = field(default_factory=list)
 
@@ -197,7 +197,7 @@ def _add_trunks(plan: FormRows, readers: dict[int, tuple[int, ...]]) -> None:
         if end > start + 1:
             lane = next((i for i, last_row in enumerate(busy) if last_row < start), len(busy))
             busy[lane : lane + 1] = [end]
-        plan.trunks[source] = Trunk(source, start + 1, lane, targets)
+        plan.trunks[source] = EdgeBundle(source, start + 1, lane, targets)
     plan.lanes = len(busy)
 
 

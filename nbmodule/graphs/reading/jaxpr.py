@@ -38,14 +38,14 @@ LOOPS = {"scan": "_scan", "while": "_while", "cond": "_cond"}
 _FUNCTIONS = os.path.join(LAYERS, "functional") + os.sep
 
 
-class Where(NamedTuple):
+class EquationSite(NamedTuple):
     """The place of an equation: JAX's record, and the place of the equation that holds it."""
 
     source_info: Any
-    outer: Where | None
+    outer: EquationSite | None
 
 
-def locate(where: Where | None) -> Source | None:
+def locate(where: EquationSite | None) -> Source | None:
     """The innermost line of user code of an equation, else of the equations around it; of a model
     of ready layers alone the line of the layer, rather than that of a function it calls; None where
     there is none.
@@ -156,7 +156,7 @@ class Reader(Builder):
         self.constants: dict[int, tuple[Ref, Any]] = {}
         self.effects: set[int] = set()
         """Nodes that act on the world (prints, callbacks, writes into references)."""
-        self._where: Where | None = None
+        self._where: EquationSite | None = None
         self._finder = FunctionFinder()
 
     def constant(self, value: object) -> Ref:
@@ -199,7 +199,7 @@ class Reader(Builder):
         for equation, stack, called in zip(inner.eqns, stacks, functions, strict=True):
             operands = list(map(operand, equation.invars))
             group, phase = self.enter(base, chain, stack, operands, called)
-            self._where = Where(equation.source_info, outer)
+            self._where = EquationSite(equation.source_info, outer)
             primitive, body = equation.primitive.name, _opaque_body(equation)
             if primitive in WRAPPERS:
                 results = self._transparent(equation, operands, group, phase, within, merged)

@@ -7,7 +7,7 @@ from typing import Any
 
 from nbmodule.base.format import format_bytes, format_number, format_seconds
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
-from nbmodule.graphs.layout.labels import Words, amount, group_facts, words_of
+from nbmodule.graphs.layout.labels import BoxText, amount, group_facts, words_of
 from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
 
 LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
@@ -22,7 +22,7 @@ PAINT = {
 }
 
 
-def text_in(box: Box) -> Words:
+def text_in(box: Box) -> BoxText:
     """The words of a box; a variable that stands in several places has a number."""
     words = words_of(box.child)
     return words._replace(name=f"{words.name} {box.label.mark}".strip()) if box.label else words

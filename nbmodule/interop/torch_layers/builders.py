@@ -52,7 +52,7 @@ TIME_FIRST = {"RNN": TorchRNN, "LSTM": TorchLSTM, "GRU": TorchGRU}
 Builder = Callable[[Any], Any]
 
 
-class Unlike(Exception):
+class OptionMismatch(Exception):
     """A layer has an option that the library's counterpart does not have."""
 
 
@@ -80,7 +80,7 @@ def layer(
     def make(m: nn.Module) -> Any:
         for name, usual in (only or {}).items():
             if getattr(m, name, usual) != usual:
-                raise Unlike(f"{name}={getattr(m, name)!r}")
+                raise OptionMismatch(f"{name}={getattr(m, name)!r}")
         given = {ours: getattr(m, theirs, None) for ours, theirs in names.items()}
         if "with_bias" in given:
             given["with_bias"] = given["with_bias"] is not None and given["with_bias"] is not False

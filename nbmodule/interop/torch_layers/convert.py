@@ -18,7 +18,7 @@ from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.interop.frameworks.function import need, text_of
-from nbmodule.interop.torch_layers.builders import BUILDERS, Unlike
+from nbmodule.interop.torch_layers.builders import BUILDERS, OptionMismatch
 from nbmodule.interop.torch_layers.states import COUNT, matched
 from nbmodule.interop.torch_native.parts import unchanged, without_compiled
 from nbmodule.interop.torch_native.tensors import (
@@ -101,7 +101,7 @@ class Converter:
         try:
             converted = BUILDERS[name](layer)
         # No counterpart, or none with these options
-        except (KeyError, Unlike, ArgumentError, ArgumentTypeError):
+        except (KeyError, OptionMismatch, ArgumentError, ArgumentTypeError):
             return self.custom(layer, path)
         self.layers.append((text_of(path), name, type(converted).__name__))
         self.tie(converted, layer)

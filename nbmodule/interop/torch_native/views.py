@@ -124,7 +124,7 @@ def inspected(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_r
     )
 
 
-def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.Ran:
+def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.ModelRun:
     error: Exception | None = None
     with unchanged(model), track(model, last=1) as recorded:
         try:

@@ -28,7 +28,7 @@ from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.choice import Choice
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Step, Steps
-from nbmodule.core.recording.parcel import Parcel
+from nbmodule.core.recording.parcel import PackedValues
 from nbmodule.core.recording.tracker import Tracker, untracked
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
@@ -126,11 +126,11 @@ class ReturnsWatcher:
             return ()
         values = self._unread[1].values
         if not is_computed(
-            (values.vectors, values.large) if isinstance(values, Parcel) else values
+            (values.vectors, values.large) if isinstance(values, PackedValues) else values
         ):
             return ()
         (number, watched), self._unread = self._unread, None
-        if not isinstance(watched.values, Parcel):
+        if not isinstance(watched.values, PackedValues):
             watched.values = [_reduced_on_host(value) for value in watched.values]
         model = self._choice.model
         places = () if model is None else plan_of(model).places.values()

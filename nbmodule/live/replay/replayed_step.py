@@ -18,7 +18,7 @@ from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.live.replay.iterations import Iteration
 from nbmodule.live.run_data.media import Media, samples
 from nbmodule.live.run_data.strips import norm
-from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, ran_of
+from nbmodule.views.panels.inspected_run import ModelRun, NoModules, Parts, ran_of
 from nbmodule.views.panels.inspection import Inspection
 
 _MOST_CHANGES = 5
@@ -106,7 +106,7 @@ class ReplayedStep(Inspection):
         returned = _return_of(ran.calls if ran else ())
         self.samples, extreme, row = samples_of(iteration.named_inputs(), returned)
 
-        def calls() -> Ran:
+        def calls() -> ModelRun:
             if ran is None:
                 raise NoModules(
                     "no nb.Module is known to this run: what the step called is not known"

@@ -17,7 +17,7 @@ import numpy as np
 
 from nbmodule.base.format import count_noun, format_number, plain
 from nbmodule.base.kinds import Shaped
-from nbmodule.views.arrays.scales import FIRST, Coded, Limits, most_of, quantize, with_marks
+from nbmodule.views.arrays.scales import FIRST, EncodedValues, Limits, most_of, quantize, with_marks
 from nbmodule.views.arrays.values import exact_bytes, holds_texts, metadata_of, readable_numbers
 from nbmodule.views.records.records import Picture
 
@@ -231,7 +231,7 @@ def draw_tiles(
 
 def _levels(
     x: object, side: int, *, limits: Limits, dtype: object, scale: str
-) -> tuple[Blocks, Coded, dict[int, float]]:
+) -> tuple[Blocks, EncodedValues, dict[int, float]]:
     """Color real values by a scale."""
     blocks = reduce_blocks(x, side)
     cells, extremes = blocks.with_extremes()
@@ -242,7 +242,7 @@ def _levels(
     return blocks, coded, extremes
 
 
-def _phase(x: Any, side: int, *, limits: Limits) -> tuple[Blocks, Coded, dict[int, float]]:
+def _phase(x: Any, side: int, *, limits: Limits) -> tuple[Blocks, EncodedValues, dict[int, float]]:
     """Color complex values: the phase as hue, the size as the strength of the color."""
     real, imaginary = reduce_blocks(x.real, side), reduce_blocks(x.imag, side)
     bad = np.where(real.bad > 0, real.bad, imaginary.bad)
@@ -255,7 +255,7 @@ def _phase(x: Any, side: int, *, limits: Limits) -> tuple[Blocks, Coded, dict[in
     data = with_marks(FIRST + PHASE_LEVELS * hue + level, bad)
     mean = float(np.mean(size[bad == 0])) if (bad == 0).any() else np.nan
     blocks = real._replace(means=size, bad=bad, mean=mean)
-    return blocks, Coded(data, "phase", (0.0, limit), clipped=clipped), {}
+    return blocks, EncodedValues(data, "phase", (0.0, limit), clipped=clipped), {}
 
 
 # -- blocks --

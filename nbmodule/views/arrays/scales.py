@@ -24,7 +24,7 @@ SCALES = ("", "range", "log", "tiles")
 Limits = tuple[float | None, float | None]
 
 
-class Coded(NamedTuple):
+class EncodedValues(NamedTuple):
     """Values as bytes, and what the bytes mean.
 
     Attributes:
@@ -49,7 +49,7 @@ def quantize(
     limits: Limits = (None, None),
     extremes: Collection[int] = (),
     scale: str = "",
-) -> Coded:
+) -> EncodedValues:
     """Give each cell one byte.
 
     Args:
@@ -74,9 +74,9 @@ def quantize(
         code = np.searchsorted(classes, values) + FIRST
         names = tuple(str(bool(c)) if dtype == np.bool_ else str(int(c)) for c in classes)
         ends = float(classes[0]), float(classes[-1])
-        return Coded(with_marks(code, bad), "classes", ends, names)
+        return EncodedValues(with_marks(code, bad), "classes", ends, names)
     if not finite.size:
-        return Coded(with_marks(np.full(values.shape, FIRST), bad), "positive")
+        return EncodedValues(with_marks(np.full(values.shape, FIRST), bad), "positive")
     if scale == "log":
         return _logarithmic(values, bad, finite, high)
     if scale == "range":
@@ -114,7 +114,7 @@ def _linear(
     high: np.ndarray,
     scale: str,
     extremes: Collection[int],
-) -> Coded:
+) -> EncodedValues:
     """Equal steps of color for equal differences; `low` and `high` have one end for all tiles, or
     one for each.
     """
@@ -126,12 +126,12 @@ def _linear(
     data = with_marks(np.rint(FIRST + (LAST - FIRST) * np.clip(share, 0, 1)), bad)
     limits = (float(low.min()), float(high.max()))
     several = tuple(high.tolist()) if high.size > 1 else ()
-    return Coded(data, scale, limits, (), clipped, several)
+    return EncodedValues(data, scale, limits, (), clipped, several)
 
 
 def _logarithmic(
     values: np.ndarray, bad: np.ndarray, finite: np.ndarray, high: float | None
-) -> Coded:
+) -> EncodedValues:
     """Equal steps of color for equal factors; zero has a byte of its own, less than all sizes."""
     size = np.abs(values.astype(np.float64))
     sizes = np.abs(finite[finite != 0]).astype(np.float64)
@@ -144,7 +144,7 @@ def _logarithmic(
     steps = (LAST - FIRST) // 2 - 1 if is_signed else LAST - FIRST - 1
     distance = np.where(size > 0, 1 + np.rint(steps * share), 0)
     code = (FIRST + LAST) // 2 + np.sign(values) * distance if is_signed else FIRST + distance
-    return Coded(with_marks(code, bad), "logsigned" if is_signed else "log", (low, high))
+    return EncodedValues(with_marks(code, bad), "logsigned" if is_signed else "log", (low, high))
 
 
 def _classes(finite: np.ndarray, dtype: Any) -> np.ndarray | None:

@@ -23,7 +23,7 @@ from nbmodule.base.format import plain
 from nbmodule.base.notebook import running_cell_id, running_kernel, running_shell
 from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.comm.retention import at_rerun, keep_view
-from nbmodule.views.comm.sources import Gone, LiveSource, left_out, source_for
+from nbmodule.views.comm.sources import LiveSource, ValueGone, left_out, source_for
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
 
@@ -99,9 +99,9 @@ class Views:
         head = {"kind": "answer", "page": message.get("page"), "n": message.get("n")}
         try:
             if source is None:
-                raise Gone("the cell has run again since: see its new output")
+                raise ValueGone("the cell has run again since: see its new output")
             self.send(head | source.answer(kind, message))
-        except Gone as gone:
+        except ValueGone as gone:
             self.send(head | {"error": str(gone)})
         except Exception as error:  # noqa: BLE001 - a view shows what went wrong, in its place
             self.send(head | {"error": plain(f"{type(error).__name__}: {error}", 500)})

@@ -49,7 +49,7 @@ from nbmodule.views.renderers.payload import MOST_ROWS, fitted, payload_of
 MOST_MEASURED = 500
 
 
-class Gone(Exception):
+class ValueGone(Exception):
     """The value that a view showed is no longer there; the text says what to do."""
 
 
@@ -153,7 +153,7 @@ class LiveSource:
     def _record_now(self) -> ViewRecord:
         record = self.record()
         if record is None:
-            raise Gone("it cannot have changed")
+            raise ValueGone("it cannot have changed")
         return record
 
     def hear(self, message: dict[str, Any]) -> None:
@@ -183,7 +183,7 @@ class WeakSource(LiveSource):
         """
         value = self._value()
         if value is None:
-            raise Gone(f"the {self.noun} is gone: run the cell again")
+            raise ValueGone(f"the {self.noun} is gone: run the cell again")
         return value
 
     def state(self) -> Any:
@@ -206,7 +206,7 @@ class LeavesSource(LiveSource):
 
     def parts(self, row: int) -> list[tuple[str, Any]]:
         if self._leaves is None:
-            raise Gone("its arrays were let go to make room for others: run the cell again")
+            raise ValueGone("its arrays were let go to make room for others: run the cell again")
         leaf = self._leaves[row]
         return [("", leaf)] if is_array_like(leaf) else []
 
@@ -309,7 +309,7 @@ class VariablesSource(WeakSource):
     def parts(self, row: int) -> list[tuple[str, Any]]:
         variable = self._shown[row][0]()
         if variable is None:
-            raise Gone("the model no longer has this variable: refresh")
+            raise ValueGone("the model no longer has this variable: refresh")
         return [("", variable.settled())]
 
 

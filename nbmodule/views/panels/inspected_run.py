@@ -47,7 +47,7 @@ class NoModules(Exception):
     """There is no one model whose calls could be listed; the text says why."""
 
 
-class Ran(NamedTuple):
+class ModelRun(NamedTuple):
     """One run of a model that left no trace.
 
     Attributes:
@@ -73,7 +73,7 @@ class Parts(NamedTuple):
     """
 
     name: str
-    run: Callable[[], Ran]
+    run: Callable[[], ModelRun]
     graph: Callable[[], Graph]
     recorder: Recorder | None = None
 
@@ -92,7 +92,7 @@ def parts_of(model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pa
             f"nb.inspect takes a model or a function, got {type(model).__name__}."
         )
 
-    def run() -> Ran:
+    def run() -> ModelRun:
         return look(_module_in(model, args, kwargs), model, args, kwargs)
 
     name = "function" if name == "<lambda>" else name
@@ -134,7 +134,7 @@ def _module_in(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
 
 def look(
     module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Ran:
+) -> ModelRun:
     """Call `fn` with the calls of `module` recorded, and leave everything as it was.
 
     Example:
@@ -150,7 +150,7 @@ def look(
 
 def _once(
     module: CoreModule, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Ran:
+) -> ModelRun:
     error: Exception | None = None
     used = () if fn is module else reachable(fn)
     objects = {id(obj): obj for obj in (module, *extract_objects((args, kwargs))[1], *used)}
@@ -163,7 +163,7 @@ def _once(
         return ran_of(module, recorded, error)
 
 
-def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> Ran:
+def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) -> ModelRun:
     """Return all there is to show of calls that were recorded of a module, as they are now."""
     parts = {at.name: type(part) for part, at in plan_of(module).modules.items()}
     classes = {"": type(module), **parts}
@@ -172,7 +172,7 @@ def ran_of(module: CoreModule, recorded: Calls, error: Exception | None = None) 
 
 def shown_run(
     recorded: Calls, tree: ModuleTree, code: Mapping[str, Any], error: Exception | None
-) -> Ran:
+) -> ModelRun:
     """Return all there is to show of recorded calls.
 
     Args:
@@ -184,7 +184,7 @@ def shown_run(
     about = (recorded.name, recorded.known, recorded.notes, recorded.others)
     calls = Calls(list(recorded), *about)
     sources = {path: lines for path, ran in code.items() if (lines := source_of(ran)) is not None}
-    return Ran(calls, with_shapes(tree, calls), sources, error)
+    return ModelRun(calls, with_shapes(tree, calls), sources, error)
 
 
 def with_shapes(tree: ModuleTree, calls: Calls) -> ModuleTree:
@@ -226,13 +226,13 @@ def _(recorder: Recorder, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Part
     return Parts(recorder.name, functools.partial(_last, recorder), graph, recorder)
 
 
-def _last(recorder: Recorder) -> Ran:
+def _last(recorder: Recorder) -> ModelRun:
     """The last recorded step, with the numbers of the earlier ones in its table; nothing runs."""
     step, model, table = _step(recorder), recorder.model, recorder_record(recorder)
     if model is None or is_foreign(model):
         why = f"nb.inspect(model, x) shows those of a {type(model).__name__}"
         why = "the model is gone" if model is None else why
-        return Ran(step, Note("modules", f"no modules: {why}."), {}, None, table)
+        return ModelRun(step, Note("modules", f"no modules: {why}."), {}, None, table)
     return ran_of(model, step)._replace(table=table)
 
 

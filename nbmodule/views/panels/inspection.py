@@ -27,9 +27,9 @@ from nbmodule.views.builders.modules import Lines
 from nbmodule.views.builders.registry import record_for, register_record
 from nbmodule.views.builders.tracked import call_table, pictures_at
 from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
-from nbmodule.views.comm.sources import Gone, register_source
+from nbmodule.views.comm.sources import ValueGone, register_source
 from nbmodule.views.panels.graph_view import GraphRecord
-from nbmodule.views.panels.inspected_run import NoModules, Parts, Ran, parts_of
+from nbmodule.views.panels.inspected_run import ModelRun, NoModules, Parts, parts_of
 from nbmodule.views.panels.intervention_views import (
     InterventionRecord,
     TrySource,
@@ -342,7 +342,9 @@ def _largest(calls: Calls) -> Any:
     return (0, -1, index) if x.ndim == 3 else index
 
 
-def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_graph: Any) -> Panel:
+def _panel(
+    parts: Parts, ran: ModelRun | None, why: Any, graph: Graph | None, no_graph: Any
+) -> Panel:
     name, facts = parts.name, ()
     shown: Any = _missing("graph", no_graph)
     if graph is not None:
@@ -359,7 +361,7 @@ def _panel(parts: Parts, ran: Ran | None, why: Any, graph: Graph | None, no_grap
     return Panel(name, ran.modules, table, shown, tried, dict(ran.sources), **more)
 
 
-def _facts(name: str, ran: Ran, table: CallTable) -> tuple[str, ...]:
+def _facts(name: str, ran: ModelRun, table: CallTable) -> tuple[str, ...]:
     outer = next((call for call in ran.calls if call.parent is None), None)
     mode = "" if isinstance(ran.modules, Note) else ran.modules.mode
     if outer is None:
@@ -423,7 +425,7 @@ class _Source(TrySource):
         """Return the pictures of one call at the step that a page asks for."""
         recorder = self.value().recorder
         if recorder is None:
-            raise Gone("the recorder is gone: run the cell again")
+            raise ValueGone("the recorder is gone: run the cell again")
         step, path, index = (message.get(name) for name in ("step", "path", "call"))
         if not (isinstance(step, int) and isinstance(path, str) and isinstance(index, int)):
             return {"pictures": []}
