@@ -56,7 +56,7 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
         (3, 'Linear', 18)
     """
     if is_foreign(fn):
-        return socket("as_it_stands")("graph", fn, args, kwargs)
+        return socket("native_verb")("graph", fn, args, kwargs)
     if not callable(fn):
         raise ArgumentTypeError(f"nb.graph takes a function or a module, got {type(fn).__name__}.")
     _refuse_options(fn, kwargs)

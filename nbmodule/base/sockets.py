@@ -12,10 +12,10 @@ The package of a function is imported when the function is first asked for.
     save_safetensors(path, tree, metadata)
     load_with_metadata(path)            a nested dict of arrays, and the metadata of the file
     watched(model)                      what tracks a foreign model, by its method `watching`
-    as_it_stands(verb, model, args, kwargs, **options)
+    native_verb(verb, model, args, kwargs, **options)
                                         the result of a tool such as `summary` for a foreign model
     to_framework(module, framework)     the module as a model of that framework
-    between()                           layers that `nb.what_if` offers for insertion
+    insertable_layers()                 layers that `nb.what_if` offers for insertion
     torch_state(module, state, **options)
                                         the values of a PyTorch state, with a report; None otherwise
     named(variable, modules)            the name of a variable in messages
@@ -38,9 +38,9 @@ _HOMES = {
     "save_safetensors": "nbmodule.files:save_safetensors",
     "load_with_metadata": "nbmodule.files:load_with_metadata",
     "watched": "nbmodule.interop.verbs:watched",
-    "as_it_stands": "nbmodule.interop.verbs:run_verb",
+    "native_verb": "nbmodule.interop.verbs:run_verb",
     "to_framework": "nbmodule.interop.to_frameworks:to_framework",
-    "between": "nbmodule.nn.between:between",
+    "insertable_layers": "nbmodule.nn.insertable:insertable_layers",
     "torch_state": "nbmodule.interop.torch_layers.states:torch_state",
     "named": "nbmodule.core.structure.walk:name_in_plan",
 }

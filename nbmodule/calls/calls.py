@@ -176,13 +176,13 @@ class Calls(Shown, Sequence[Call]):
             >>> calls["0"].flops >= 2 * 2 * 3 * 4
             True
         """
-        from nbmodule.calls.alone import estimate
+        from nbmodule.calls.isolated import estimate
 
         estimate(self._list)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Keep the calls in a file, to be read by `nb.load_calls`; see there."""
-        from nbmodule.calls.kept import write_record
+        from nbmodule.calls.saved_calls import write_record
 
         write_record(path, self)
 

@@ -12,11 +12,11 @@ from nbmodule.base.format import printable_repr
 from nbmodule.base.gaps import Gap, gap_between
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.trees import channels_as_in
-from nbmodule.calls.alone import thrown_away
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.kept import as_calls
+from nbmodule.calls.isolated import thrown_away
 from nbmodule.calls.rows import PathRows
+from nbmodule.calls.saved_calls import as_calls
 from nbmodule.errors import ArgumentError
 
 

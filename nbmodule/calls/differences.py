@@ -16,8 +16,8 @@ from nbmodule.base.gaps import Gap, gap_between
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired, widened
-from nbmodule.calls.kept import host_arrays
 from nbmodule.calls.rows import PathRows
+from nbmodule.calls.saved_calls import host_arrays
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.variable import Variable
@@ -83,7 +83,7 @@ def _flat(tree: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]
         for variable, location in plan_of(tree).places.items():
             yield "/".join((*path, *location.chain)), variable.value
     elif is_foreign(tree):
-        for name, array in socket("as_it_stands")("variables", tree).items():
+        for name, array in socket("native_verb")("variables", tree).items():
             yield "/".join((*path, *name.split("."))), host_arrays(array)
     elif isinstance(tree, Variable):
         yield "/".join(path), tree.value

@@ -152,7 +152,7 @@ def first_nonfinite(
     """
     backward = as_flag("backward", backward)
     if is_foreign(fn):
-        return socket("as_it_stands")("first_nonfinite", fn, args, kwargs, backward=backward)
+        return socket("native_verb")("first_nonfinite", fn, args, kwargs, backward=backward)
     if not callable(fn):
         raise ArgumentTypeError(
             f"nb.first_nonfinite takes a module or a function, got {type(fn).__name__}."

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.calls.alone import pure_call
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.evaluate import Operation, evaluate
+from nbmodule.calls.isolated import pure_call
 from nbmodule.core.recording.tracker import describe, describe_arguments, untracked
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.errors import ArgumentError

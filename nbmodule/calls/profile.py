@@ -22,7 +22,6 @@ from nbmodule.base.kinds import is_whole
 from nbmodule.base.scopes import Mark, marks_in, marks_of, read_scopes
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import separated
-from nbmodule.calls.alone import timed
 from nbmodule.calls.instructions import (
     CONTAINERS,
     Instruction,
@@ -31,6 +30,7 @@ from nbmodule.calls.instructions import (
     record_events,
     share_out,
 )
+from nbmodule.calls.isolated import timed
 from nbmodule.calls.rows import PathRows
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.recording.tracker import untracked
@@ -202,7 +202,7 @@ def profile(fn: Callable[..., Any], *args: object, runs: int = 10, **kwargs: obj
     runs = int(runs)
     with untracked(), jax.disable_jit(False):
         if is_foreign(fn):
-            fn, args, kwargs = socket("as_it_stands")("profile", fn, args, kwargs)
+            fn, args, kwargs = socket("native_verb")("profile", fn, args, kwargs)
         result = _prepared(fn, args, kwargs)
         times = timed(result.call, runs)
         spent: list[float] = []

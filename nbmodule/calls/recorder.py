@@ -19,9 +19,9 @@ from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import bytes_in
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.kept import read_record, write_record
 from nbmodule.calls.memory import hold
 from nbmodule.calls.reduction import read_statistics, reduce_tree
+from nbmodule.calls.saved_calls import read_record, write_record
 from nbmodule.calls.track import STATS, track
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
@@ -173,7 +173,7 @@ class Recorder(Shown):
         if not self.parameters or model is None:
             return {}
         values = (
-            socket("as_it_stands")("variables", model)
+            socket("native_verb")("variables", model)
             if is_foreign(model)
             else {at.name: variable.value for variable, at in plan_of(model).places.items()}
         )

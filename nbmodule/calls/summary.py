@@ -120,7 +120,7 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         [('', 16, 'float32[2, 4]'), ('0', 16, 'float32[2, 4]'), ('1', 0, 'float32[2, 4]')]
     """
     if is_foreign(model):
-        table = socket("as_it_stands")("summary", model, args, kwargs)
+        table = socket("native_verb")("summary", model, args, kwargs)
         if framework_of(model) != "torch":
             table.without_calls = "not seen"  # a loop may have called a copy of the part
         return table

@@ -209,7 +209,7 @@ class Tracking:
     def _leave(self, category: object, error: BaseException | None, trace: object) -> None:
         self._close()
         if self.profile and error is None:
-            from nbmodule.calls.alone import measure
+            from nbmodule.calls.isolated import measure
 
             steps, self._steps = self._steps, None
             measure([call for step in list(steps.kept)[-1:] for call in step.calls])

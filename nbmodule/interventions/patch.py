@@ -94,7 +94,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
         return Patching(model, x_clean)
     clean, corrupt = (x if isinstance(x, tuple) else (x,) for x in (x_clean, x_corrupt))
     if is_foreign(model):
-        return socket("as_it_stands")("patch", model, clean, {}, corrupt=corrupt, path=path)
+        return socket("native_verb")("patch", model, clean, {}, corrupt=corrupt, path=path)
     settings = dict.fromkeys(entries_of("path", path), from_example(*clean))
 
     def run(args: tuple[Any, ...]) -> Any:

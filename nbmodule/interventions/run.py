@@ -395,4 +395,4 @@ def as_module(
             f"{type(model).__name__}. Convert one "
             "of PyTorch by nb.from_torch; of any other function, take the module that it calls."
         )
-    return socket("as_it_stands")("module", model, args, kwargs)
+    return socket("native_verb")("module", model, args, kwargs)

@@ -1,8 +1,8 @@
 """Container: a dict of dicts whose leaves are arrays, or anything; a PyTree.
 
 The methods stand in a chain of classes, one file for each kind of work: `Nested` (storage),
-`LookupMethods`, `MapMethods`, `ChainMethods`, `CombineMethods`, `ComparisonMethods`, `FileMethods`, `PrintMethods`. `Container` adds the
-constructor, places and operators.
+`LookupMethods`, `MapMethods`, `ChainMethods`, `CombineMethods`, `ComparisonMethods`, `FileMethods`,
+`PrintMethods`. `Container` adds the constructor, places and operators.
 
 Unless `inplace=True` is given, a method returns a new Container and shares the arrays. `key_chains`
 may be a list, a dict (its chains count) or one string; chains that do not exist raise `PathError`

@@ -6,7 +6,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule import compare, load_calls, track
-from nbmodule.calls.kept import as_calls
+from nbmodule.calls.saved_calls import as_calls
 
 
 class Attention(nb.Module):

@@ -91,7 +91,9 @@ class CallArguments(NamedTuple):
     """The arguments of one call, taken apart."""
 
     form: Any
-    """Their structure: stateful objects are a `ObjectPlaceholder`, static values a `StaticArgument`."""
+    """Their structure: stateful objects are a `ObjectPlaceholder`, static values a
+    `StaticArgument`.
+    """
     args: tuple[Any, ...]
     """The positional ones, with None for stateful objects and static values."""
     kwargs: dict[str, Any]

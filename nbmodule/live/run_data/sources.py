@@ -102,7 +102,7 @@ def why_not(model: object) -> str:
 def named_arrays(tree: Any, prefix: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
     """Yield arrays by dotted name."""
     if framework_of(tree) is not None:
-        pairs: Any = socket("as_it_stands")("parameters", tree).items()
+        pairs: Any = socket("native_verb")("parameters", tree).items()
     elif hasattr(tree, "named_parameters"):
         pairs = tree.named_parameters()
     else:

@@ -53,7 +53,7 @@ def record_for(value: object) -> ViewRecord:
         if cls in _makers:
             return _makers[cls](value)
     if is_foreign(value):
-        record = socket("as_it_stands")("show", value)
+        record = socket("native_verb")("show", value)
         # Equinox has no mode of its own: layers have an argument `inference`.
         is_equinox = framework_of(value) == "equinox"
         return dataclasses.replace(record, mode="") if is_equinox else record

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.format import count_noun
 from nbmodule.base.sockets import socket
-from nbmodule.calls.alone import arguments_of
 from nbmodule.calls.calls import Calls
+from nbmodule.calls.isolated import arguments_of
 from nbmodule.calls.recorder import RecordedStep, Recorder
 from nbmodule.calls.track import track
 from nbmodule.core.call.module import CoreModule
@@ -85,7 +85,7 @@ def parts_of(model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pa
     A function is looked at through the one module that it calls.
     """
     if framework_of(model) is not None:
-        return socket("as_it_stands")("inspect", model, args, kwargs)
+        return socket("native_verb")("inspect", model, args, kwargs)
     name = getattr(model, "__name__", type(model).__name__)
     if not callable(model):
         raise ArgumentTypeError(

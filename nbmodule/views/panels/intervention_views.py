@@ -55,7 +55,7 @@ def parts_for(what_if: WhatIf) -> dict[str, Any]:
     """
     names = names_of_notebook().items()
     named = {name: value for name, value in names if _is_part(name, value, what_if)}
-    return dict(list({**socket("between")(), **named}.items())[:MOST_PARTS])
+    return dict(list({**socket("insertable_layers")(), **named}.items())[:MOST_PARTS])
 
 
 def _is_part(name: str, value: object, what_if: WhatIf) -> bool:

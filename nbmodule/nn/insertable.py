@@ -1,6 +1,4 @@
-"""Layers for a place between others, by name: what the panel of `nb.what_if` offers to put
-there.
-"""
+"""Layers by name that the panel of `nb.what_if` offers for insertion between others."""
 
 from __future__ import annotations
 
@@ -15,12 +13,12 @@ from nbmodule.nn.normalization import LayerNorm, RMSNorm
 FIRST = ("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid")
 
 
-def between() -> dict[str, Callable[[int, int], Layer]]:
-    """For each name a function that makes a new layer: from how many features a place is given, and
-    how many it is to return.
+def insertable_layers() -> dict[str, Callable[[int, int], Layer]]:
+    """Return by name functions of the numbers of input and output features that make a layer.
 
     Example:
-        >>> between()["LayerNorm"](4, 4), between()["Linear"](4, 2)
+        >>> layers = insertable_layers()
+        >>> layers["LayerNorm"](4, 4), layers["Linear"](4, 2)
         (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2,
         with_bias=True))
     """
