@@ -302,7 +302,11 @@ def calls_with(model, name):
     ]
 
 
-@pytest.mark.parametrize("name", [b"weights.h5", io.BytesIO(), None, 3, "a\0b.h5"], ids=repr)
+@pytest.mark.parametrize(
+    "name",
+    [b"weights.h5", io.BytesIO(), None, 3, "a\0b.h5"],
+    ids=["bytes", "file", "None", "number", "NUL"],
+)
 def test_what_is_no_name_of_a_file_is_refused_by_every_function_in_the_same_words(name):
     words = (
         "holds a NUL character" if name == "a\0b.h5" else rf"(found|got) {type(name).__name__}\."

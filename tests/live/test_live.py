@@ -28,9 +28,9 @@ from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
 from nbmodule.live.reporting.terminal import ProgressLine
-from nbmodule.live.run_data import in_memory
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.state import RunState
+from nbmodule.live.runs import record
 
 
 def quiet(*args, **options) -> Live:
@@ -273,7 +273,7 @@ def test_a_background_run_can_be_stopped_and_passes_its_exception_on():
 
 def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
     monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 1")
-    in_memory.forget_earlier("cell 1")
+    record.forget_earlier("cell 1")
     for run in range(7):
         with quiet() as live:
             for i in live.steps(range(3)):

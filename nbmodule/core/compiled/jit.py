@@ -193,7 +193,7 @@ class Jit(Generic[P, R]):
             self._steady = None
             return
         self._steadies[shapes_of_arrays(args)] = steady
-        # With one trace no shapes are compared: others miss the cache of JAX, and raise `NotCached`.
+        # With one trace no shapes are compared: others miss the cache: `NotCached`.
         self._steady = steady if len(self._steadies) == 1 else by_shape(self._steadies)
 
     # -- entries --
