@@ -281,7 +281,7 @@ def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
         assert len(live._state.earlier) == min(run, 5)
     assert [e.curves["loss"].values[0] for e in live._state.earlier] == [1, 2, 3, 4, 5]
     live._act({"kind": "clear"})
-    assert in_memory.earlier_runs("cell 1") == []
+    assert record.earlier_runs("cell 1") == []
 
 
 class Terminal(io.StringIO):

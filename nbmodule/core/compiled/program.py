@@ -28,7 +28,7 @@ from nbmodule.core.recording.parcel import StaticLeaf, pack_records
 from nbmodule.core.recording.taps import serving
 from nbmodule.core.structure.structure import static_key
 from nbmodule.core.structure.walk import plan_of, settle_lists
-from nbmodule.core.transforms.carried import packed, spread
+from nbmodule.core.transforms.carried import leaves_of_prefix, packed
 from nbmodule.core.transforms.options import check_outputs, of_forward
 from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.donation import NotCached
@@ -136,7 +136,7 @@ def _pure(job_of: Callable[[], Job], options: dict[str, Any]) -> Any:
         outputs, effects = job.run(values, args, kwargs)
         results, tree = jax.tree.flatten((outputs, effects.records))
         if "out_shardings" in options:
-            shardings = spread((options["out_shardings"], None), tree)
+            shardings = leaves_of_prefix((options["out_shardings"], None), tree)
             results = [
                 x if s is None else jax.lax.with_sharding_constraint(x, s)
                 for x, s in zip(results, shardings)

@@ -93,7 +93,7 @@ def unpacked(outputs: object) -> Any:
     )
 
 
-def spread(prefix: Any, tree: Any) -> list[Any]:
+def leaves_of_prefix(prefix: Any, tree: Any) -> list[Any]:
     """Return the item of a prefix of a tree, an axis or a sharding, for each leaf of the tree."""
 
     def is_leaf(x: Any) -> bool:

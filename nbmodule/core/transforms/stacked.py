@@ -14,7 +14,7 @@ from nbmodule.base.kinds import is_whole
 from nbmodule.core.numbers.random import as_key, wrapped
 from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.transforms.carried import spread, variables_of
+from nbmodule.core.transforms.carried import leaves_of_prefix, variables_of
 from nbmodule.core.transforms.options import check_function
 from nbmodule.core.variables.frame import birthplace, slot_of
 from nbmodule.core.variables.variable import Variable
@@ -126,7 +126,7 @@ class Stacks:
         for argument, axis in (*zip(arguments, axes), *named):
             objects, tree = jax.tree.flatten(argument, is_leaf=has_variables)
             try:
-                axes_of = spread(axis, tree)
+                axes_of = leaves_of_prefix(axis, tree)
             except ValueError:  # it goes on inside a module
                 axes_of = [_COPIED] * len(objects)
             for obj, member in zip(objects, axes_of):

@@ -401,7 +401,7 @@ def _add(what_if: WhatIf, message: dict[str, Any]) -> None:
     path, number = str(message.get("path", "")), message.get("number")
     if kind == "example":
         row = int(number or 0)
-        more: Any = {"example": what_if.run.row(row), "said": f"x[{row}:{row + 1}]"}
+        more: Any = {"example": what_if.run.row(row), "example_name": f"x[{row}:{row + 1}]"}
     else:
         more = {"number": DEFAULTS.get(kind, 1.0) if number is None else float(number)}
     what_if.add({path: Setting(kind, parts, **more)})
