@@ -50,6 +50,7 @@ def points(
         most: how many points to take, spread evenly, where there are more.
         strike: what happens at such a point.
     """
+    gc.collect()  # garbage that goes meanwhile would take points away
     total = _passed(run, sys.maxsize, strike)
     for point in range(0, total, -(-total // most)):
         yield point

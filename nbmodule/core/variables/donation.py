@@ -42,6 +42,7 @@ class _Readers:
         """Return the arrays that variables hold between two steps of other threads."""
         with self.lock:
             arrays = list(map(_value, variables))
+            self.taken = {thread: taken for thread, taken in self.taken.items() if taken}
             taken = self.taken.setdefault(threading.get_ident(), weakref.WeakValueDictionary())
             taken.update({id(x): x for x in arrays if isinstance(x, jax.Array)})
             return arrays
