@@ -4,7 +4,6 @@ value inside a forward.
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Iterator, Sequence
@@ -25,7 +24,7 @@ from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.steps import Steps
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
-from nbmodule.core.recording.tracker import BlockExit, Tracker, end
+from nbmodule.core.recording.tracker import TrackedBlock, Tracker, end
 from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.describe import as_flag
@@ -125,7 +124,7 @@ def track(
 
 
 @dataclass(eq=False, repr=False)
-class Tracking:
+class Tracking(TrackedBlock):
     """The context manager that `nb.track` gives; see there."""
 
     watch: Choice
@@ -140,7 +139,6 @@ class Tracking:
     foreign: Any
     _span: Any = field(default_factory=threading.Lock)  # held while the block runs
     _steps: Any = None  # of the block that runs, where they are measured at its end
-    _watching: Any = None  # of the block that runs, where a foreign model is watched
 
     def __enter__(self) -> TrackedCalls:
         steps = Steps(self.watch, self.last, self.budget, self.order)
@@ -168,9 +166,7 @@ class Tracking:
         try:
             tracker.__enter__()
             steps.outer = tracker.outer.log if tracker.outer is not None else None
-            if self.foreign is not None:
-                self._watching = self.foreign.watching()
-                next(self._watching)
+            self._watch()
             if self.profile:
                 self._steps = steps
             # else the context would keep the tracker and its calls until it is used again
@@ -180,31 +176,13 @@ class Tracking:
             self._close()
             raise
 
-    __exit__ = BlockExit()
-
     def ending(self) -> Any:
-        """Return the function that ends the block: the release of its lock, and Python code if
-        there is more to do.
-
-        An interrupt may come before the first line of that code. Only `with` refers to the
-        function, so its finalizer closes the block in that case.
+        """Return the function that ends the block: the release of its lock, where there is no more
+        to do.
         """
         if self.foreign is None and not self.profile:
             return self._span.__exit__
-        leave = functools.partial(self._leave)
-        if not self._span.locked():  # it is about to be entered
-            weakref.finalize(leave, self._close).atexit = False
-        return leave
-
-    def _close(self) -> None:
-        """Close the block; a second call does nothing."""
-        watching, self._watching = self._watching, None
-        try:
-            if watching is not None:
-                watching.close()
-        finally:
-            if self._span.locked():
-                self._span.release()
+        return super().ending()
 
     def _leave(self, category: object, error: BaseException | None, trace: object) -> None:
         self._close()

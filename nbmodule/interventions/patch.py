@@ -4,10 +4,8 @@ once.
 
 from __future__ import annotations
 
-import functools
 import threading
 import warnings
-import weakref
 from collections.abc import Mapping
 from contextlib import closing
 from types import MappingProxyType
@@ -17,7 +15,13 @@ import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
 from nbmodule.base.sockets import socket
-from nbmodule.core.recording.tracker import BlockExit, Tracker, keeps_nothing, untracked, wants_none
+from nbmodule.core.recording.tracker import (
+    TrackedBlock,
+    Tracker,
+    keeps_nothing,
+    untracked,
+    wants_none,
+)
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.core.structure.walk import is_module
@@ -108,7 +112,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
         return Patch(run(clean), run(corrupt), patched)
 
 
-class Patching:
+class Patching(TrackedBlock):
     """The context manager that `nb.patch` gives; see there."""
 
     def __init__(self, model: object, settings: Mapping[Any, Any]) -> None:
@@ -129,16 +133,6 @@ class Patching:
         self._span = threading.Lock()  # held while the returns are changed
         self._interventions: list[Intervention] = []
         self._seen = _PatchLog(None, [])
-        self._watching: Any = None  # where the model is of another framework
-
-    __exit__ = BlockExit()
-
-    def ending(self) -> Any:
-        """Return the function that ends the block; see `Tracking.ending`."""
-        leave = functools.partial(self._leave)
-        if not self._span.locked():  # it is about to be entered
-            weakref.finalize(leave, self._close).atexit = False
-        return leave
 
     def __enter__(self) -> Patching:
         if now.frame is not None or here() != EAGER:
@@ -162,15 +156,13 @@ class Patching:
             Tracker(
                 wants_none, keeps_nothing, key, changes=changes, log=self._seen, span=self._span
             ).__enter__()
-            if self.foreign is not None:
-                self._watching = self.foreign.watching()
-                next(self._watching)
+            self._watch()
         except BaseException:
             self._close()
             raise
         return self
 
-    def _leave(self, cls: object, error: BaseException | None, trace: object) -> None:
+    def _leave(self, category: object, error: BaseException | None, trace: object) -> None:
         interventions = list(self._interventions)
         try:
             self._close()
@@ -188,14 +180,9 @@ class Patching:
             )
 
     def _close(self) -> None:
-        """Change nothing any more; again is fine."""
-        watching, self._watching = self._watching, None
         try:
-            if watching is not None:
-                watching.close()
+            super()._close()
         finally:
-            if self._span.locked():
-                self._span.release()
             while self._interventions:
                 self._interventions[-1].dials.is_taken = False  # others may use them
                 self._interventions.pop()

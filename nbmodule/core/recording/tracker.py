@@ -7,8 +7,10 @@ trackers wants them.
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
+import weakref
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, field
@@ -48,6 +50,50 @@ class BlockExit:
         if obj is None:  # `contextlib.ExitStack` asks the class
             return lambda obj, *exc: obj.ending()(*exc)
         return obj.ending()
+
+
+class TrackedBlock:
+    """A `with` block with an open tracker, in which a model of another framework may be watched.
+
+    Attributes:
+        foreign: The watcher of such a model, or None.
+    """
+
+    foreign: Any
+    _span: Any  # the lock that is held while the block runs
+    _watching: Any = None  # the open watcher
+
+    __exit__ = BlockExit()
+
+    def ending(self) -> Any:
+        """Return the function that ends the block.
+
+        An interrupt may come before its first line. Only `with` refers to the function, so its
+        finalizer closes the block in that case.
+        """
+        leave = functools.partial(self._leave)
+        if not self._span.locked():  # it is about to be entered
+            weakref.finalize(leave, self._close).atexit = False
+        return leave
+
+    def _leave(self, category: object, error: BaseException | None, trace: object) -> None:
+        self._close()
+
+    def _watch(self) -> None:
+        """Begin to watch the foreign model, if there is one."""
+        if self.foreign is not None:
+            self._watching = self.foreign.watching()
+            next(self._watching)
+
+    def _close(self) -> None:
+        """Close the block; a second call does nothing."""
+        watching, self._watching = self._watching, None
+        try:
+            if watching is not None:
+                watching.close()
+        finally:
+            if self._span.locked():
+                self._span.release()
 
 
 def wants_none(module: object) -> bool:
