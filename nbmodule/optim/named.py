@@ -184,7 +184,7 @@ def _checked(
         row: Name of the rule.
         options: Options of the rule.
         pattern: The key.
-        chosen: What the user gave for it.
+        chosen: The value from the user.
     """
     if not isinstance(pattern, str) or not isinstance(chosen, Mapping):
         raise ArgumentTypeError(

@@ -73,7 +73,7 @@ class AttributeChange(Buffer):
         self.before = self.after = optimizer._attributes(without=SLOTS)
 
     def close(self) -> None:
-        """Put the attributes back when the outermost frame of the step closes; again is fine."""
+        """Restore the attributes when the outermost frame of the step closes; may be repeated."""
         optimizer = self.optimizer()
         if optimizer is not None and optimizer._memo.change is self:
             self.after = optimizer._attributes(without=SLOTS)

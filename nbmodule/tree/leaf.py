@@ -71,7 +71,7 @@ def has_axes(value: object) -> bool:
 
 
 def at_index(value: Any, index: Any) -> Any:
-    """Return what a leaf has at an index; a leaf without axes is handed back.
+    """Index a leaf; a leaf without axes is returned unchanged.
 
     Example:
         >>> at_index(jnp.arange(3), 1), at_index(None, 1), at_index(jnp.float32(2), 1)

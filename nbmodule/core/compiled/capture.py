@@ -137,7 +137,7 @@ class _Link(NamedTuple):
     is_named: bool = True
     """Whether the code names what it leads to: a first trace need not begin again for that."""
     value: Any = GONE
-    """What it leads to, where that is at hand."""
+    """The value at the end of the path, if it is known."""
     parts: frozenset[int] = frozenset()
 
 

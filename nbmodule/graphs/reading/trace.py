@@ -63,7 +63,7 @@ def read_graph(
         titles: Class names by submodule path, shown beside the name (`{"blocks.0": "Block"}`).
         aliases: The one path of a submodule, for each other path that calls may take to it.
         written: The function gives a pair: its results, and a dict of what it writes into variables
-            by name. What is written stands among the outputs as `written: Bn.running_mean`.
+            by name. Writes are among the outputs, as `written: Bn.running_mean`.
 
     Example:
         >>> import jax.numpy as jnp

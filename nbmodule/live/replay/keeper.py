@@ -106,7 +106,7 @@ class StepKeeper:
     # -- called by the loop --
 
     def end(self) -> None:
-        """Note that the loop is over: another run may listen. What is kept stays."""
+        """Note that the loop is over, so that another run may listen; recorded steps stay."""
         self.tape.end_iteration()
         if recording.listener is self.tape:
             set_listener(None)

@@ -107,7 +107,7 @@ class LiveSource:
         """Answer a question of a page.
 
         Raises:
-            Gone: What was shown is no longer there.
+            ValueGone: The displayed value no longer exists.
             ArgumentError: There is no such question.
         """
         ask = getattr(self, f"ask_{kind}", None)
