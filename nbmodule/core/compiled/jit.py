@@ -115,7 +115,6 @@ class Jit(Generic[P, R]):
         self._epoch = -1
         self._tracked: tuple[Any, Any] = (None, None)
         """The key of a tracker, and the steady call for it."""
-        self._last: Callable[[], Binding | None] = lambda: None
         self._methods: dict[int, tuple[weakref.ref[Any], Jit]] = {}
         """The compiled form of this method for each object, gone with the object."""
         functools.update_wrapper(self, fn, updated=())
@@ -185,7 +184,6 @@ class Jit(Generic[P, R]):
         if now.tracker is not None:
             self._tracked = now.tracker.key, steady
             return
-        self._last = weakref.ref(binding)
         # A change of structure ends all steady calls from before.
         if self._epoch != clock.structure or len(self._steadies) > _MOST_ENTRIES:
             self._epoch, self._steadies = clock.structure, {}
@@ -390,11 +388,6 @@ class Jit(Generic[P, R]):
         if is_new and not any(map(_is_local, job.captured)):
             self._add(job, inner, inside=True)
         return result, job.variables
-
-    def last_variables(self) -> tuple[Variable, ...]:
-        """Return the inputs of the last call in the steady state; none before."""
-        binding = self._last()
-        return () if binding is None else tuple(binding.variables)
 
     # -- stages of JAX --
     @shortened
