@@ -128,10 +128,9 @@ def test_axe_finds_nothing_serious_in_the_other_views(open_html, recorded, name)
 def test_a_run_that_diverged_makes_no_other_run_flat(open_html, recorded):
     page = open_html(OTHERS["runs compared"](recorded))
     plot = page.locator(".nbm-plotbox", has_text="beyond this axis: run 5")
-    heights = plot.locator("path.nbm-line").evaluate_all(
-        "nodes => nodes.map(n => n.getBBox().height)"
-    )
-    assert sorted(heights)[1] > 30
+    lines = plot.locator("path.nbm-line[d]")
+    lines.nth(5).wait_for(state="attached")
+    assert sorted(lines.evaluate_all("nodes => nodes.map(n => n.getBBox().height)"))[1] > 30
 
 
 @pytest.fixture(scope="module")
