@@ -1,11 +1,10 @@
 """Run a suite in environments of given Pythons, JAXes and resolutions, and print what passed as a
 table.
 
-    python tools/matrix.py                                       the smoke suite, all that this
-    machine can make python tools/matrix.py --python 3.13 --jax 0.9.2 newest --resolution newest
+    python tools/matrix.py    # the smoke suite, in all environments that this machine can make
+    python tools/matrix.py --python 3.13 --jax 0.9.2 newest --resolution newest
     python tools/matrix.py --python 3.11 --jax 0.8.0 --resolution lowest --suite tests/core
-    tests/tree python tools/matrix.py --python 3.13 --jax newest --resolution newest --extra test
-    --apart --suite tests/nn tests/live
+    python tools/matrix.py --jax newest --resolution newest --extra test --apart --suite tests/nn
 
 An environment is a folder of packages under build/matrix that is put on the path of an interpreter,
 so an interpreter needs no pip. Interpreters are looked for on the PATH and among pyenv's. `lowest`

@@ -1,8 +1,8 @@
 """Save version after version to one path, until killed.
 
-    python saving_loop.py PATH FIRST STRIDE     saves versions FIRST, FIRST + STRIDE, ... without
-    end python saving_loop.py PATH --kills N        starts such a loop N times, kills it at a random
-    moment, and looks at the file
+    python saving_loop.py PATH FIRST STRIDE   # saves versions FIRST, FIRST + STRIDE, ... endlessly
+    python saving_loop.py PATH --kills N      # starts N such loops, kills each at a random time,
+                                              # and checks the file
 
 Version n holds arrays full of n, so a mixture of two versions would show. The first form prints a
 line when it begins, the second one line of JSON at its end.

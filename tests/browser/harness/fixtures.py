@@ -2,11 +2,11 @@
 
     lab_server     one JupyterLab for all tests of the run; `lab_server.root` is its folder
     browser        one Chromium for the tests of a file
-    open_notebook  open_notebook(cells, app="lab", dark=False, width=1280) -> NotebookPage, kernel
-    idle, nothing run yet open_file      open_file(path, dark=False, width=1280) -> Page, with the
-    network cut off open_html      open_html(text, ...) -> Page: the same for a text, e.g. what
-    `_repr_html_` gives, in a bare page export         export(notebook_page) -> Path of the exported
-    page of a notebook that is open and has run
+    open_notebook  open_notebook(cells, app="lab", dark=False, width=1280) -> NotebookPage,
+                   kernel idle, nothing run yet
+    open_file      open_file(path, dark=False, width=1280) -> Page, with the network cut off
+    open_html      open_html(text, ...) -> Page: the same for a text, e.g. that of `_repr_html_`
+    export         export(notebook_page) -> Path of the exported page of a notebook that has run
 
 When the test ends, each page is checked (`Page.check`: no request to outside, no error on the
 console), its kernel is ended, and, if the test failed, a picture goes to
