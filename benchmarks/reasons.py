@@ -38,7 +38,7 @@ REASONS: dict[tuple[str, str], str] = {
         "measured on 2026-11-22, equations were written into JAX's trace without JAX, which is no longer "
         "done."
     ),
-    ("Step of PyTorch as it stands", "nb.track"): (
+    ("Step of an unconverted PyTorch model", "nb.track"): (
         "the hooks beside it reduce five figures; a histogram, zeros and numbers that are not finite, all "
         "counted over all elements, take 0.2 ms more for each of 17 returns."
     ),

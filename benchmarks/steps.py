@@ -43,7 +43,7 @@ def raw_step(
 def module_step(
     model: Any, loss_of: Loss, x: Any, target: Any, rate: float = 1e-3
 ) -> Callable[[], Any]:
-    """The model in the closure of the step, as it stands in a notebook."""
+    """The model in the closure of the step, as in a notebook."""
     optimizer = nb.Adam(rate)
 
     def step(x: Any, target: Any) -> Any:

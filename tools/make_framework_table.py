@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Write the table of docs/recipes/other_models.md: what looks at a model, and which frameworks'
-models it takes as they stand.
+unconverted models it takes.
 
 The cells are those of tests/interop/test_any_framework.py, which holds them; the answers are those
 that the package gives.

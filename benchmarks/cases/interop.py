@@ -91,7 +91,7 @@ def run(quick: bool = False) -> list[Table]:
 
 
 def _tracked(quick: bool) -> Table:
-    """A compiled training step of NNX as it stands, tracked, beside one of ours."""
+    """An unconverted compiled training step of NNX, tracked, beside one of ours."""
     depth, width = 8, 256
     x, target = (jax.random.normal(jax.random.key(seed), (width, width)) for seed in (1, 2))
     theirs, own = NnxMLP(depth, width), MLP(depth, width)
@@ -105,7 +105,7 @@ def _tracked(quick: bool) -> Table:
         for what, returns in (("statistics", "stats"), ("all returns", True)):
             variants[f"{name}, {what}"] = _within(nb.track(model, returns=returns, last=1), step)
     table = interleave(
-        f"Tracking a compiled step of NNX as it stands, {depth} x {width}, batch {width}",
+        f"Tracking an unconverted compiled step of NNX, {depth} x {width}, batch {width}",
         variants,
         "ours, untracked",
         rounds=9 if quick else 21,
@@ -127,7 +127,7 @@ def _within(watching: Any, step: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def _torch(quick: bool) -> Table:
-    """A training step of PyTorch as it stands, tracked, beside one with forward hooks that reduce
+    """An unconverted training step of PyTorch, tracked, beside one with forward hooks that reduce
     each return.
     """
     import torch
@@ -171,7 +171,7 @@ def _torch(quick: bool) -> Table:
         "nb.track, returns='stats'": tracked,
     }
     return interleave(
-        "Step of PyTorch as it stands, 8 x 256, batch 256",
+        "Step of an unconverted PyTorch model, 8 x 256, batch 256",
         variants,
         "forward hooks, five figures each",
         targets={"nb.track, returns='stats'": 1.3},
