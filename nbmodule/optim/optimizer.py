@@ -33,7 +33,6 @@ from nbmodule.optim.pairing import (
     flatten_arrays,
     frozen_chains,
     has_floats,
-    leaf_places,
     match,
     parameters_by_chain,
     values_of,
@@ -211,11 +210,11 @@ class Optimizer(Stateful):
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]
         idle = frozen_chains(v).union(integers)
-        places = leaf_places(v) if inplace else []
+        tree = v if inplace else ()
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
             part = Pairs(chains, leaves, extra=extra)
-            write = functools.partial(writes_in_place, places, leaves)
+            write = functools.partial(writes_in_place, tree, leaves)
             return self._take_step(part, grads, ignore_missing, idle, write)
 
         if is_compiled and not inplace:

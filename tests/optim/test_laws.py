@@ -104,7 +104,10 @@ PAIRS = {
     ),
     "adagrad": same("Adagrad", "adagrad"),
     "adagrad from 0.5": same("Adagrad", "adagrad", 0.5),
-    "schedule": same("Adam", "adam", lr=lambda step: 0.1 / (step + 1)),
+    "schedule": (
+        lambda: nb.Adam(nb.step_schedule(0.1, {2: 0.5})),
+        lambda: optax.adam(optax.piecewise_constant_schedule(0.1, {2: 0.5})),
+    ),
     "clipped": (
         lambda: nb.Adam(1e-2, clip_norm=0.5),
         lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2)),
