@@ -98,9 +98,8 @@ def _kind(leaf: object) -> tuple[Any, Any]:
 
 def holds_numbers(array: np.ndarray) -> bool:
     """Return True if elements can differ by an amount, also for the small floats of JAX."""
-    return array.dtype.kind in "biufc" or array.dtype.name.startswith(
-        ("float", "bfloat", "int", "uint")
-    )
+    small = ("float", "bfloat", "int", "uint")
+    return array.dtype.kind in "biufc" or array.dtype.name.startswith(small)
 
 
 def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -123,10 +122,9 @@ def numbers_apart(
         >>> numbers_apart(np.array([1.0, np.nan, 2.0]), np.array([1.5, np.nan, np.inf]), 0.0, 1.0)
         (array([0.5, 0. , inf]), array([ True,  True, False]))
     """
-    long = (
-        all(x.dtype.kind in "iu" for x in (a, b)) and max(a.dtype.itemsize, b.dtype.itemsize) == 8
-    )
-    exact = _integers_apart(a, b) if long else None
+    are_integers = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    is_long = are_integers and max(a.dtype.itemsize, b.dtype.itemsize) == 8
+    exact = _integers_apart(a, b) if is_long else None
     a, b = widened(a, b)
     with np.errstate(all="ignore"):
         gap = np.abs(a - b)
@@ -145,9 +143,8 @@ def _integers_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def shape_of(value: object) -> tuple[Any, ...] | None:
     """Give the shape of an array or of a tuple that is one; None for what has no shape."""
-    if isinstance(value, tuple) and all(
-        size is None or isinstance(size, (int, np.integer)) for size in value
-    ):
+    sizes = (int, np.integer, type(None))
+    if isinstance(value, tuple) and all(isinstance(size, sizes) for size in value):
         return value
     shape = getattr(value, "shape", None)
     return shape if isinstance(shape, tuple) else None

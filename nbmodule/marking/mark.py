@@ -201,13 +201,8 @@ def main(arguments: Sequence[str]) -> int:
     add("--output", type=_positive, default=usual.output, help="characters of a cell (%(default)g)")
     add("--network", action="store_true", help="let the notebooks open connections")
     options = parser.parse_args(arguments)
-    limits = Limits(
-        seconds=options.seconds,
-        cpu=options.cpu,
-        memory=int(options.memory * 2**20),
-        output=int(options.output),
-        network=options.network,
-    )
+    memory, output = int(options.memory * 2**20), int(options.output)
+    limits = Limits(options.seconds, options.cpu, memory, output, network=options.network)
     out = Path(options.out) if options.out else Path(options.folder[0]) / "marks"
     if not can_confine():
         print(_ANYWHERE, file=sys.stderr)
@@ -220,12 +215,8 @@ def main(arguments: Sequence[str]) -> int:
         out.mkdir(parents=True, exist_ok=True)
         _write(out / f"{marks.name}.html", student_page(marks))
         _write(out / "marks.csv", as_csv(sorted(results, key=lambda each: each.name)))
-        print(
-            f"{marks.name}: {marks.points} of {len(marks.exercises)}",
-            first_mistake(marks),
-            file=sys.stderr,
-            flush=True,
-        )
+        points = f"{marks.name}: {marks.points} of {len(marks.exercises)}"
+        print(points, first_mistake(marks), file=sys.stderr, flush=True)
 
     try:
         ordered = mark(options.folder, options.against, limits, write, jobs=options.jobs)

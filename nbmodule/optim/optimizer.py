@@ -218,7 +218,8 @@ class Optimizer(Stateful):
             return self._take_step(part, grads, ignore_missing, idle, write)
 
         if is_compiled and not inplace:
-            step = self._compiled(("step", chains, ignore_missing, idle), step)
+            key = "step", chains, ignore_missing, idle
+            step = self._memo.compiled.setdefault(key, jit(step))
         new = step(leaves, grads, extra)
         return v if inplace else jax.tree.unflatten(treedef, new)
 
@@ -288,7 +289,8 @@ class Optimizer(Stateful):
             part = Pairs(chains, weights, model=model, extra=extra)
             self._take_step(part, grads, ignore_missing, idle, write)
 
-        step = self._compiled(("update", ignore_missing), step) if is_compiled else step
+        if is_compiled:
+            step = self._memo.compiled.setdefault(("update", ignore_missing), jit(step))
         step(model, grads, extra)
 
     def _take_step(
@@ -341,9 +343,6 @@ class Optimizer(Stateful):
         if not self._trace_on_next_step or now.busy or here() != EAGER:
             return False
         return not any(map(callable, extra.values()))
-
-    def _compiled(self, key: Any, step: Any) -> Any:
-        return self._memo.compiled.setdefault(key, jit(step))
 
     def _advance(self, part: Pairs) -> tuple[list[Any], dict[Variable, Any]]:
         """Return new values for all variables, and those of variables of state."""
