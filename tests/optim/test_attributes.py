@@ -21,24 +21,6 @@ def own(step, lr=0.1):
     return type("Own", (nb.Optimizer,), {"_step": step})(lr)
 
 
-def test_the_first_step_may_fail_in_a_compiled_function(net, gradients, reference, agree):
-    optimizer, fails = Momentum(0.1), [True]
-
-    @nb.jit
-    def update(g):
-        optimizer.update(net, g)
-        if fails[0]:
-            raise RuntimeError("not yet")
-
-    with pytest.raises(RuntimeError, match="not yet"):
-        update(gradients(9))
-    fails[0] = False
-    expected = reference(optax.sgd(0.1, 0.5), net.v, [gradients(0), gradients(1)])
-    optimizer.update(net, gradients(0))
-    update(gradients(1))
-    agree(net.v, expected)
-
-
 def test_a_variable_that_is_met_late_does_not_count_as_a_step(net, gradients, reference, agree):
     optimizer, seen = Momentum(0.1), {"inside": [nb.Buffer(0)]}
 
