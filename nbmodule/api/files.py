@@ -34,7 +34,7 @@ from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
-from nbmodule.optim.state import all_or_nothing, arrays_by_name, check_belongs
+from nbmodule.optim.state import all_or_nothing, arrays_by_name
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -633,7 +633,7 @@ def restore_checkpoint(
 
     def load() -> None:
         if optimizer is not None:
-            _load_optimizer(optimizer, model, trees["optimizer"], arrays, where)
+            _load_optimizer(optimizer, model, trees["optimizer"], arrays)
         write_all(tuple(arrays), tuple(arrays.values()))
 
     with nullcontext() if optimizer is None else all_or_nothing(optimizer):
@@ -673,17 +673,15 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
 
 
 def _load_optimizer(
-    optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str
+    optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any]
 ) -> None:
     named = {"/".join(chain): leaf for chain, leaf in flat(state)}
     optimizer.load_state_dict(_present_names(named, model))
-    variables = {location.chain: variable for variable, location in plan_of(model).places.items()}
-    check_belongs(optimizer, f"cannot restore {where}", variables)
     layouts = [layout for layout in map(layout_of, arrays) if layout is not None]
     if layouts:
         from nbmodule.scale.sharding_rules import places_of_state
 
-        shardings = {variable: variable.sharding for variable in variables.values()}
+        shardings = {variable: variable.sharding for variable in plan_of(model).places}
         targets = places_of_state(optimizer, model, layouts[0].mesh, shardings)
         move_each(tuple(targets), tuple(targets.values()))
 
