@@ -38,7 +38,7 @@ def test_all_keys_of_both_come_once_those_of_the_first_ahead():
         (1, "1", ""),
     ],
 )
-def test_the_first_thing_that_tells_two_leaves_apart_is_said(a, b, kind):
+def test_the_first_difference_of_two_leaves_is_named(a, b, kind):
     assert kind_apart(a, b) == kind
 
 
@@ -66,14 +66,11 @@ def test_large_integers_and_complex_numbers_are_widened_before_they_are_subtract
 
 def test_other_names_are_refused_with_what_is_left_alone():
     refuse_other_names("load", {"w": 1, "b": 2}, ["b", "w"], "Nothing")
-    with pytest.raises(
-        UnexpectedKeysError,
-        match=r"^load: unexpected keys: v.\nMissing as well: b.\nNothing was changed. ",
-    ):
+    both = r"^load: unexpected keys: v.\nMissing as well: b.\nNothing was changed. "
+    with pytest.raises(UnexpectedKeysError, match=both):
         refuse_other_names("load", ["w", "b"], ["v", "w"], "Nothing")
-    with pytest.raises(
-        MissingKeysError, match=r"^load: missing keys: b.\nNo variable was changed. .* Rename it.$"
-    ):
+    missing = r"^load: missing keys: b.\nNo variable was changed. .* Rename it.$"
+    with pytest.raises(MissingKeysError, match=missing):
         refuse_other_names("load", ["w", "b"], ["w"], "No variable", "Rename it.")
 
 

@@ -53,12 +53,8 @@ LABELS = {"bias": 0, "layers": {"v0": {"weight": 1}, "v1": {"weight": 2}}, "scal
 TRANSFORMATIONS = {
     "adam": lambda: optax.adam(1e-2),
     "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
-    "chain": lambda: optax.chain(
-        optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)
-    ),
-    "masked": lambda: optax.adamw(
-        1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)
-    ),
+    "chain": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, 0.5)),
+    "masked": lambda: optax.adamw(1e-2, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)),
     "factored": lambda: optax.adafactor(1e-2),
     "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
     "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
@@ -84,9 +80,7 @@ PAIRS = {
     "lion": same("Lion", "lion"),
     "lars": same("LARS", "lars"),
     "lars, all": (
-        lambda: nb.LARS(
-            1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3
-        ),
+        lambda: nb.LARS(1e-2, 0.8, True, 0.1, trust_coefficient=0.1, epsilon=1e-3),
         lambda: optax.lars(1e-2, 0.1, trust_coefficient=0.1, eps=1e-3, momentum=0.8, nesterov=True),
     ),
     "adam": same("Adam", "adam"),
@@ -96,11 +90,15 @@ PAIRS = {
     "lamb": same("LAMB", "lamb"),
     "lamb, decay": same("LAMB", "lamb", weight_decay=0.1),
     "rmsprop": same("RMSprop", "rmsprop"),
-    "rmsprop, all": (
-        lambda: nb.RMSprop(1e-2, 0.8, 1e-3, 0.9, nesterov=True, centered=True, eps_in_sqrt=False),
-        lambda: optax.rmsprop(
-            1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False
-        ),
+    "rmsprop, all": same(
+        "RMSprop",
+        "rmsprop",
+        0.8,
+        1e-3,
+        momentum=0.9,
+        nesterov=True,
+        centered=True,
+        eps_in_sqrt=False,
     ),
     "adagrad": same("Adagrad", "adagrad"),
     "adagrad from 0.5": same("Adagrad", "adagrad", 0.5),
