@@ -15,7 +15,7 @@ from nbmodule.errors import NbModuleError, printable_lines
 # Commands with an argument parser of their own. They receive the remaining arguments.
 _DELEGATED = {
     "mark": (
-        "nbmodule.marking.command",
+        "nbmodule.marking.mark",
         "run and mark the notebooks of students in confined processes",
     ),
     "course": (

@@ -34,7 +34,7 @@ from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
-from nbmodule.optim.state import all_or_nothing, arrays_by_name, check_belongs
+from nbmodule.optim.state import all_or_nothing, arrays_by_name
 from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
@@ -265,9 +265,8 @@ def _named(variables: Any, metadata: Any) -> tuple[Any, Any]:
 
 def _by_level(variables: Any) -> Any:
     """Return a state dict as nested mappings, unless a name is also the level of another."""
-    if not isinstance(variables, Mapping) or any(
-        isinstance(value, Mapping) for value in variables.values()
-    ):
+    values = variables.values() if isinstance(variables, Mapping) else [{}]
+    if any(isinstance(value, Mapping) for value in values):
         return variables
     chains = {tuple(str(name).split(".")): value for name, value in variables.items()}
     overlap = any(chain[:end] in chains for chain in chains for end in range(1, len(chain)))
@@ -347,9 +346,8 @@ def load_weights(
         arrays, report = result
         write_all(tuple(arrays), tuple(arrays.values()))
         return report
-    names, entries, arrays = _checked(
-        module, path, parts.variables, parts.buffers, strict, parts.origin
-    )
+    trees = parts.variables, parts.buffers
+    names, entries, arrays = _checked(module, path, *trees, strict, parts.origin)
     write_all(tuple(arrays), tuple(arrays.values()))
     if strict:
         return None
@@ -494,9 +492,8 @@ def _training_state(
     if sharded is None:
         sharded = any(not variable.sharding.is_fully_addressable for variable in variables)
     state = () if optimizer is None else plan_of(optimizer).variables
-    return at_one_moment(
-        (*variables, *state, random.default.state), lambda: trees_of(model, optimizer, sharded)
-    ), sharded
+    read = (*variables, *state, random.default.state)
+    return at_one_moment(read, lambda: trees_of(model, optimizer, sharded)), sharded
 
 
 def in_background(
@@ -559,12 +556,7 @@ def in_background(
 
 
 def _of_checkpoint(
-    *,
-    step: int,
-    model: Module,
-    optimizer: object = None,
-    sharded: bool | None = None,
-    **options: Any,
+    *, step: int, model: Module, optimizer: Any = None, sharded: bool | None = None, **options: Any
 ) -> dict[str, Any]:
     """Return the options of `files.save_checkpoint`."""
     trees, is_sharded = _training_state(model, optimizer, sharded)
@@ -641,7 +633,7 @@ def restore_checkpoint(
 
     def load() -> None:
         if optimizer is not None:
-            _load_optimizer(optimizer, model, trees["optimizer"], arrays, where)
+            _load_optimizer(optimizer, model, trees["optimizer"], arrays)
         write_all(tuple(arrays), tuple(arrays.values()))
 
     with nullcontext() if optimizer is None else all_or_nothing(optimizer):
@@ -681,20 +673,16 @@ def _checked_stream(saved: Mapping[str, Any], where: str) -> tuple[Any, int]:
 
 
 def _load_optimizer(
-    optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any], where: str
+    optimizer: Any, model: Module, state: Any, arrays: Mapping[Variable, Any]
 ) -> None:
     named = {"/".join(chain): leaf for chain, leaf in flat(state)}
     optimizer.load_state_dict(_present_names(named, model))
-    variables = {location.chain: variable for variable, location in plan_of(model).places.items()}
-    check_belongs(optimizer, f"cannot restore {where}", variables)
-    layout = next(
-        (layout for variable in arrays if (layout := layout_of(variable)) is not None), None
-    )
-    if layout is not None:
+    layouts = [layout for layout in map(layout_of, arrays) if layout is not None]
+    if layouts:
         from nbmodule.scale.sharding_rules import places_of_state
 
-        shardings = {variable: variable.sharding for variable in variables.values()}
-        targets = places_of_state(optimizer, model, layout.mesh, shardings)
+        shardings = {variable: variable.sharding for variable in plan_of(model).places}
+        targets = places_of_state(optimizer, model, layouts[0].mesh, shardings)
         move_each(tuple(targets), tuple(targets.values()))
 
 

@@ -1,12 +1,12 @@
-"""`nb.doctor()` and `python -m nbmodule doctor`: what is installed, which displays and live
-controls
-work, and how to fix what does not.
+"""`nb.doctor()` and `python -m nbmodule doctor`: report what is installed, which displays and live
+controls work, and how to fix what does not.
 
 Nothing is changed and nothing is sent.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import platform
 import re
@@ -70,16 +70,13 @@ class Report(tuple[Checked, ...]):
     def __repr__(self) -> str:
         lines: list[str] = []
         width = max(len(check.name) for check in self)
-        section = None
-        for check in self:
-            if check.section != section:
-                section = check.section
-                lines.append(section)
-            mark = "·" if check.fix else "✓"
-            mark = "✗" if check.is_broken else mark
-            lines.append(f"  {mark} {check.name.ljust(width)}  {check.result}")
-            if check.fix:
-                lines.append(f"    {' ' * width}  {check.fix}")
+        for section, checks in itertools.groupby(self, lambda check: check.section):
+            lines.append(section)
+            for check in checks:
+                mark = "·" if check.fix else "✓"
+                mark = "✗" if check.is_broken else mark
+                lines.append(f"  {mark} {check.name.ljust(width)}  {check.result}")
+                lines += [f"    {' ' * width}  {check.fix}"] if check.fix else []
         broken = sum(check.is_broken for check in self)
         lines.append(f"{broken} to fix" if broken else "all is well")
         return "\n".join(lines)
@@ -95,30 +92,19 @@ def doctor() -> Report:
         >>> sorted({check.section for check in report})
         ['devices', 'displays', 'extras', 'running cells', 'versions']
     """
-    sections: dict[str, Callable[[], Checks]] = {
-        "versions": _versions,
-        "devices": _devices,
-        "displays": _displays,
-        "running cells": _running_cells,
-        "extras": _extras,
-    }
-    return Report(
-        Checked(name, *entry) for name, checks in sections.items() for entry in _safely(checks)
-    )
+    results = []
+    for checks in (_versions, _devices, _displays, _running_cells, _extras):
+        section = checks.__name__.strip("_").replace("_", " ")
+        results += [Checked(section, *entry) for entry in _safely(checks)]
+    return Report(results)
 
 
 def _safely(checks: Callable[[], Checks]) -> Checks:
     """Yield the results of a section; a failure is a result too."""
     try:
         yield from checks()
-    # Whatever is broken here is what the reader wants to know
-    except Exception as error:  # noqa: BLE001
-        yield (
-            "check failed",
-            f"{type(error).__name__}: {error}",
-            "this is the first thing to fix",
-            True,
-        )
+    except Exception as error:  # noqa: BLE001 - the reader wants to know of any
+        yield "check failed", f"{type(error).__name__}: {error}", "fix this first", True
 
 
 def _installed(package: str) -> str | None:
@@ -147,8 +133,7 @@ def _versions() -> Checks:
     names = {package.name: package.version for package in distributions()}
     for name, release in sorted(names.items()):
         if _PLUGIN.fullmatch(name.replace("_", "-")):
-            fix = "JAX does not use a plugin of another release than jaxlib: "
-            fix += f'`pip install "{name}=={jaxlib}"`'
+            fix = f'JAX uses a plugin of the release of jaxlib: `pip install "{name}=={jaxlib}"`'
             yield name, release, "" if release == jaxlib else fix, release != jaxlib
 
 
@@ -188,15 +173,9 @@ def _devices() -> Checks:
     if backend == "cpu" and shutil.which("nvidia-smi"):
         yield "gpu", "there is one that JAX does not use", '`pip install "jax[cuda13]"`'
     folder = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if folder:
-        yield "compiled programs", f"kept in {folder}"
-    else:
-        yield (
-            "compiled programs",
-            "kept while this process lives",
-            "`nb.cache_compiles()`, or JAX_COMPILATION_CACHE_DIR=~/.cache/jax, and the next "
-            "start compiles nothing twice",
-        )
+    fix = "`nb.cache_compiles()`, or JAX_COMPILATION_CACHE_DIR=~/.cache/jax, saves later compiles"
+    kept = f"kept in {folder}" if folder else "kept while this process lives"
+    yield "compiled programs", kept, "" if folder else fix
 
 
 def _displays() -> Checks:
@@ -214,16 +193,11 @@ def _displays() -> Checks:
     setting = os.environ.get("NBMODULE_DISPLAY")
     if setting is not None:
         yield "NBMODULE_DISPLAY", setting, "unset it to choose the display automatically"
-    installed = {name: _installed(name) for name in _NOTEBOOKS if _installed(name)}
-    yield from installed.items()
-    if not installed:
-        fix = '`pip install "nbmodule[notebooks]"` brings JupyterLab'
-        yield "notebooks", "none is installed", fix
-    if shutil.which("dot"):
-        yield "graphviz", "found"
-    else:
-        fix = "only .png and .pdf of graphs need it: install Graphviz"
-        yield "graphviz", "no program `dot`", fix
+    installed = [(name, _installed(name)) for name in _NOTEBOOKS if _installed(name)]
+    fix = '`pip install "nbmodule[notebooks]"` brings JupyterLab'
+    yield from installed or [("notebooks", "none is installed", fix)]
+    fix = "only .png and .pdf of graphs need it: install Graphviz"
+    yield ("graphviz", "found") if shutil.which("dot") else ("graphviz", "no program `dot`", fix)
 
 
 def _running_cells() -> Checks:

@@ -92,9 +92,9 @@ def format_seconds(s: float) -> str:
         return f"{minutes} min {remaining} s"
     if s >= 0.9995:
         return f"{format_number(s, 3)} s"
-    return (
-        f"{format_number(s * 1e3, 3)} ms" if s >= 0.9995e-3 else f"{format_number(s * 1e6, 3)} µs"
-    )
+    if s >= 0.9995e-3:
+        return f"{format_number(s * 1e3, 3)} ms"
+    return f"{format_number(s * 1e6, 3)} µs"
 
 
 def format_array(shape: Iterable[int | str] | None, dtype: str) -> str:
@@ -270,10 +270,8 @@ def group_of(name: str) -> tuple[str, str]:
     for at in (0, -1):
         role = _ROLE_OF.get(words[at].lower())
         if role and len(words) > 1:
-            remaining = (
-                name.strip()[len(words[0]) :] if at == 0 else name.strip()[: -len(words[-1])]
-            )
-            return remaining.strip(" _./:-"), role
+            remove = str.removeprefix if at == 0 else str.removesuffix
+            return remove(name.strip(), words[at]).strip(" _./:-"), role
     return name, "train"
 
 

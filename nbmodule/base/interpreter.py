@@ -7,6 +7,7 @@ import gc
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from types import CodeType
 
@@ -90,17 +91,9 @@ def is_of_signal(error: BaseException) -> bool:
         >>> is_of_signal(ValueError())
         False
     """
-    codes = {
-        code
-        for number in signal.valid_signals()
-        if (code := _code_of(signal.getsignal(number))) is not None
-    }
-    trace = error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code in codes:
-            return True
-        trace = trace.tb_next
-    return False
+    codes = {_code_of(signal.getsignal(number)) for number in signal.valid_signals()}
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code in codes for frame in frames)
 
 
 def _code_of(handler: object) -> CodeType | None:

@@ -157,9 +157,9 @@ def place_in_code(file: str, line: int) -> str:
         'train.py:25'
     """
     cells = getattr(getattr(running_shell(), "compile", None), "_filename_map", {})
-    return (
-        f"cell [{cells[file]}] line {line}" if file in cells else f"{os.path.basename(file)}:{line}"
-    )
+    if file in cells:
+        return f"cell [{cells[file]}] line {line}"
+    return f"{os.path.basename(file)}:{line}"
 
 
 source_info_util.register_exclusion(PACKAGE)

@@ -1,8 +1,9 @@
-"""Nested mappings: their leaves by chain, and how the leaves of two trees differ."""
+"""Nested mappings: their leaves by chain, and how, and how far, the leaves of two trees differ."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import jax
@@ -97,9 +98,8 @@ def _kind(leaf: object) -> tuple[Any, Any]:
 
 def holds_numbers(array: np.ndarray) -> bool:
     """Return True if elements can differ by an amount, also for the small floats of JAX."""
-    return array.dtype.kind in "biufc" or array.dtype.name.startswith(
-        ("float", "bfloat", "int", "uint")
-    )
+    small = ("float", "bfloat", "int", "uint")
+    return array.dtype.kind in "biufc" or array.dtype.name.startswith(small)
 
 
 def widened(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,10 +122,9 @@ def numbers_apart(
         >>> numbers_apart(np.array([1.0, np.nan, 2.0]), np.array([1.5, np.nan, np.inf]), 0.0, 1.0)
         (array([0.5, 0. , inf]), array([ True,  True, False]))
     """
-    long = (
-        all(x.dtype.kind in "iu" for x in (a, b)) and max(a.dtype.itemsize, b.dtype.itemsize) == 8
-    )
-    exact = _integers_apart(a, b) if long else None
+    are_integers = a.dtype.kind in "iu" and b.dtype.kind in "iu"
+    is_long = are_integers and max(a.dtype.itemsize, b.dtype.itemsize) == 8
+    exact = _integers_apart(a, b) if is_long else None
     a, b = widened(a, b)
     with np.errstate(all="ignore"):
         gap = np.abs(a - b)
@@ -144,9 +143,8 @@ def _integers_apart(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def shape_of(value: object) -> tuple[Any, ...] | None:
     """Give the shape of an array or of a tuple that is one; None for what has no shape."""
-    if isinstance(value, tuple) and all(
-        size is None or isinstance(size, (int, np.integer)) for size in value
-    ):
+    sizes = (int, np.integer, type(None))
+    if isinstance(value, tuple) and all(isinstance(size, sizes) for size in value):
         return value
     shape = getattr(value, "shape", None)
     return shape if isinstance(shape, tuple) else None
@@ -302,3 +300,83 @@ def chunks_of(kinds: Sequence[Hashable], size: int) -> list[list[int]]:
         whole += indices[:end]
         rest += indices[end:]
     return [part[i : i + size] for part in (whole, rest) for i in range(0, len(part), size)]
+
+
+# -- distances --
+@dataclass(frozen=True)
+class Gap:
+    """The distance of two arrays, or nested values.
+
+    Attributes:
+        agrees: Whether all elements are within tolerance.
+        largest: Largest absolute difference; infinite where one side is NaN and the other is not.
+        mean: Mean absolute difference over finite elements.
+        where: Index of the largest difference.
+        leaf: Which of the arrays it is in.
+        actual: The element there.
+        expected: The element that was expected there.
+        reason: Why the two cannot be compared, empty if they can.
+        opaque: Types of parts that hold no arrays, such as caches; they are not compared.
+    """
+
+    agrees: bool
+    largest: float = 0.0
+    mean: float = 0.0
+    where: tuple[int, ...] = ()
+    leaf: int = 0
+    actual: float = 0.0
+    expected: float = 0.0
+    reason: str = ""
+    opaque: tuple[str, ...] = ()
+
+
+def gap_between(actual: object, expected: object, rtol: float, atol: float) -> Gap:
+    """Compare two nested values, array by array: `|actual - expected| <= atol + rtol * |expected|`,
+    NaN equal to NaN.
+
+    Objects that are neither arrays, numbers nor text are not compared: nothing tells whether two
+    of them mean the same.
+    """
+    leaves = jax.tree.leaves(actual), jax.tree.leaves(expected)
+    result, requested = ([leaf for leaf in side if not _is_opaque(leaf)] for side in leaves)
+    others = filter(_is_opaque, (*leaves[0], *leaves[1]))
+    opaque = {getattr(leaf, "class_name", type(leaf).__name__) for leaf in others}
+    if len(result) != len(requested):
+        reason = f"{len(result)} arrays, expected were {len(requested)}"
+        return Gap(False, float("inf"), reason=reason)
+    worst = Gap(True, opaque=tuple(sorted(opaque)))
+    means = []
+    for number, (a, b) in enumerate(zip(result, requested)):
+        gap = _between(a, b, rtol, atol, number)
+        if gap.reason:
+            return gap
+        means.append(gap.mean)
+        if (not gap.agrees, gap.largest) > (not worst.agrees, worst.largest):
+            worst = replace(gap, opaque=worst.opaque)
+    return replace(worst, mean=float(np.mean(means)) if means else 0.0)
+
+
+def _is_opaque(leaf: object) -> bool:
+    return not (hasattr(leaf, "dtype") or isinstance(leaf, (bool, int, float, complex, str, bytes)))
+
+
+def _between(a: object, b: object, rtol: float, atol: float, number: int) -> Gap:
+    a, b = np.asarray(a), np.asarray(b)
+    if a.shape != b.shape:
+        reason = f"shape {list(a.shape)}, expected was {list(b.shape)}"
+        return Gap(False, float("inf"), leaf=number, reason=reason)
+    if not (holds_numbers(a) and holds_numbers(b)):
+        if np.array_equal(a, b):
+            return Gap(True, leaf=number)
+        return Gap(False, float("inf"), leaf=number, reason="other values")
+    if not a.size:
+        return Gap(True, leaf=number)
+    gap, agree = numbers_apart(a, b, rtol, atol)
+    a, b = widened(a, b)
+    at = np.unravel_index(int(gap.argmax()), gap.shape)
+    finite = gap[np.isfinite(gap)]
+    mean = float(finite.mean()) if finite.size else float("inf")
+    result, expected = (float(np.abs(x[at]) if np.iscomplexobj(x) else x[at]) for x in (a, b))
+    return Gap(
+        bool(agree.all()), float(gap[at]), mean, tuple(map(int, at)), number, result, expected
+    )

@@ -99,7 +99,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         remove_abandoned(target.parent, _prefix(target))
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, "it is a folder")
-        descriptor, unfinished = _create(target)
+        unfinished = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+        descriptor = os.open(unfinished, flags, 0o666)  # the permissions of any new file
         with open(descriptor, "w+b", buffering=1 << 20) as file:
             yield file
             file.flush()
@@ -142,13 +144,6 @@ def _explained(
 def _prefix(target: Path) -> str:
     """Return the beginning of names of unfinished files; a name has at most 255 bytes."""
     return f".{target.name[:50]}."
-
-
-def _create(target: Path) -> tuple[int, Path]:
-    """Make a new file beside the target, with the permissions of any new file."""
-    path = target.with_name(f"{_prefix(target)}{secrets.token_hex(6)}{_UNFINISHED}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-    return os.open(path, flags, 0o666), path
 
 
 def remove_abandoned(folder: Path, prefix: str) -> None:

@@ -9,9 +9,8 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import printable_repr
-from nbmodule.base.gaps import Gap, gap_between
 from nbmodule.base.interpreter import is_of_signal
-from nbmodule.base.trees import channels_as_in
+from nbmodule.base.trees import Gap, channels_as_in, gap_between
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.isolated import thrown_away

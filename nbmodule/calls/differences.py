@@ -12,10 +12,9 @@ import numpy as np
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import plain, printable_repr
-from nbmodule.base.gaps import Gap, gap_between
 from nbmodule.base.kinds import Shaped
 from nbmodule.base.sockets import Shown, socket
-from nbmodule.base.trees import ABSENT, holds_numbers, kind_apart, paired, widened
+from nbmodule.base.trees import ABSENT, Gap, gap_between, holds_numbers, kind_apart, paired, widened
 from nbmodule.calls.rows import PathRows
 from nbmodule.calls.saved_calls import host_arrays
 from nbmodule.core.recording.tracker import describe

@@ -45,9 +45,9 @@ def main(request: dict[str, Any]) -> None:
         print(json.dumps(record), file=pipe, flush=True)
 
     os.chdir(folder)
-    _limit(request["limits"])
-    hidden = [Path(path) for path in request["hidden"]]
-    report(confine(folder, network=request["network"], hidden=hidden))
+    limits, hidden = request["limits"], [Path(path) for path in request["hidden"]]
+    _limit(limits)
+    report(confine(folder, network=limits["network"], hidden=hidden))
     from IPython.core.interactiveshell import InteractiveShell
 
     from nbmodule.calls.differences import check
@@ -74,7 +74,7 @@ def main(request: dict[str, Any]) -> None:
         package.check = recorded  # also where an earlier cell has put something else in its place
         if is_check and shell.user_ns.get("nb") is not None:
             shell.user_ns["nb"] = package
-        output = _Output(request["output"])
+        output = _Output(limits["output"])
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             result = shell.run_cell(source, store_history=False)
         error, message, line = result.error_before_exec or result.error_in_exec, None, None
@@ -83,13 +83,15 @@ def main(request: dict[str, Any]) -> None:
         report((output.getvalue(), message, line, checks))
 
 
-def _limit(limits: dict[str, int]) -> None:
+def _limit(limits: dict[str, Any]) -> None:
     """Let the system limit processor time and file sizes, and keep no core file."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        for name, limit in limits.items():
-            resource.setrlimit(getattr(resource, name), (limit, limit))
+        seconds, size = int(limits["cpu"]) + 60, limits["disk"]
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _message(error: BaseException) -> str:

@@ -8,8 +8,8 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from nbmodule.base.format import printable
 
@@ -19,21 +19,20 @@ _CANVAS = re.compile(r"(.+?)(?:_LATE)?_\d+_\d+_.+")
 _SKIPPED = frozenset({"marks", "__pycache__"})
 
 
-@dataclass(frozen=True)
-class Submission:
+class Submission(NamedTuple):
     """A notebook of a student.
 
     Attributes:
         name: Of the student; different for each submission.
+        file: The notebook, below the folder of the class.
         path: Of the notebook.
-        root: The folder whose files are copied beside it: that of the student, or the class's.
-        folder: That of the class.
+        root: The folder whose files are copied with it: that of the student, or the class's.
     """
 
     name: str
-    path: Path
-    root: Path
-    folder: Path
+    file: str
+    path: str
+    root: str
 
 
 def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Submission]:
@@ -56,8 +55,9 @@ def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Sub
             shown = (shown or "unnamed")[:100]
             key = shown.casefold()  # file systems may not tell Anna from anna
             counts[key] += 1
-            number = f" ({counts[key]})" if counts[key] > 1 else ""
-            submissions.append(Submission(shown + number, path, root, folder))
+            shown += f" ({counts[key]})" if counts[key] > 1 else ""
+            file, *places = map(str, (path.relative_to(folder), path.resolve(), root.resolve()))
+            submissions.append(Submission(shown, file, *places))
     return submissions
 
 

@@ -2,17 +2,25 @@
 
 It reads a request from its input, runs the notebook in a confined child, ends it at its limits, and
 prints the marks as JSON. Each notebook has a supervisor of its own, so that nothing in one notebook
-can end the marking of the class, and all descendants of a supervisor belong to its notebook.
+can end the marking of the class.
+
+A process can leave its session (`setsid`) and its parents (by forking twice). On Linux an orphan
+goes to the nearest ancestor that adopts orphans, which the supervisor does: all its descendants
+belong to its notebook.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
+import glob
 import json
 import os
 import re
 import select
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -24,7 +32,6 @@ from typing import Any
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import FileFormatError
 from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
-from nbmodule.marking.processes import adopt_orphans, descendants_usage, end_descendants
 from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, not_run
 from nbmodule.marking.submissions import copy_data
 
@@ -32,11 +39,16 @@ _INTERVAL = 0.1  # seconds between two measurements of what the processes use
 _MOST_REPORTED = 50_000_000  # bytes; a notebook that reports more is ended
 _MISSING = re.compile(r"name '(\w+)' is not defined")
 NOBODY = 65534
+_SET_CHILD_SUBREAPER = 36  # prctl
+_ROUNDS = 200  # a bomb forks while it is being ended: repeat until none is left
+# Fields of `/proc/PID/stat` after the name; times are with those of children that have ended.
+_STATE, _PARENT, _TIMES, _PAGES = 0, 1, slice(11, 15), 21
 
 
 def main(request: dict[str, Any]) -> Marks:
     """Mark one notebook."""
-    adopt_orphans()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # for its whole life
     name, file, path = request["name"], request["file"], Path(request["path"])
     original = None if request["against"] is None else read_cells(Path(request["against"]))
     try:
@@ -107,15 +119,9 @@ def _run(
     request = {
         "pipe": writing,
         "folder": str(home),
-        "network": limits.network,
-        "output": limits.output,
         "hidden": hidden,
         "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
-        "limits": {
-            "RLIMIT_CPU": int(limits.cpu) + 60,
-            "RLIMIT_FSIZE": limits.disk,
-            "RLIMIT_CORE": 0,
-        },
+        "limits": dataclasses.asdict(limits),
     }
     if user is not None:  # students' code never runs as root
         for parent, folders, files in os.walk(home):
@@ -137,22 +143,11 @@ def _run(
     started, current = time.monotonic(), 0
 
     def check_limits() -> None:
-        usage, seconds = descendants_usage(), time.monotonic() - started
-        marks.cpu = max(marks.cpu, usage.cpu)
-        if seconds > limits.seconds:
-            raise _EndedError(
-                f"it ran for more than {limits.seconds:g} seconds, {marks.cpu:.0f} of them on the "
-                "processor"
-            )
-        if usage.cpu > limits.cpu:
-            raise _EndedError(f"it used more than {limits.cpu:g} seconds of the processor")
-        if usage.memory > limits.memory:
-            used, most = format_bytes(usage.memory), format_bytes(limits.memory)
-            raise _EndedError(f"it used {used} of memory, more than {most}")
-        if usage.processes > limits.processes:
-            raise _EndedError(f"it started more than {limits.processes} processes")
-        if _written(home) + usage.unlinked > limits.disk:
-            raise _EndedError(f"it wrote more than {format_bytes(limits.disk)}")
+        used = _usage(home) | {"seconds": time.monotonic() - started}
+        marks.cpu = max(marks.cpu, used["cpu"])
+        reason = _excess(used, limits)
+        if reason is not None:
+            raise _EndedError(f"it {reason}")
 
     try:
         with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
@@ -170,8 +165,8 @@ def _run(
     except _EndedError as error:
         marks.ended = str(error) + (f", in cell {current}" if current else "")
     finally:
-        marks.cpu = max(marks.cpu, descendants_usage().cpu)
-        end_descendants(child)
+        marks.cpu = max(marks.cpu, _usage(home)["cpu"])
+        _end_descendants(child)
         os.close(reading)
 
 
@@ -210,14 +205,91 @@ def _write_down(run: CellRun, line: bytes) -> None:
     run.is_done = True
 
 
-def _written(home: Path) -> int:
-    """Sum the bytes of all files below a folder."""
-    total = 0
-    for folder, _, files in os.walk(home):
-        for name in files:
+# -- descendants --
+def _excess(used: dict[str, float], limits: Limits) -> str | None:
+    """Return what a notebook did beyond its limits, or None."""
+    memory, disk = format_bytes(limits.memory), format_bytes(limits.disk)
+    wall = (
+        f"ran for more than {limits.seconds:g} seconds, {used['cpu']:.0f} of them on the processor"
+    )
+    reasons = {
+        "seconds": wall,
+        "cpu": f"used more than {limits.cpu:g} seconds of the processor",
+        "memory": f"used {format_bytes(int(used['memory']))} of memory, more than {memory}",
+        "processes": f"started more than {limits.processes} processes",
+        "disk": f"wrote more than {disk}",
+    }
+    return next(
+        (text for name, text in reasons.items() if used[name] > getattr(limits, name)), None
+    )
+
+
+def _usage(home: Path) -> dict[str, float]:
+    """Measure what all descendants use together now, under the names of `Limits`.
+
+    Memory is in bytes, and so is the disk: files in the folder, and open files without a name.
+    Where there is no /proc, processes count as nothing.
+    """
+    rows, ended, files = _descendants(), os.times(), {}
+    for folder, _, names in os.walk(home):
+        for path in (os.path.join(folder, name) for name in names):
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(folder, name)).st_size
-    return total
+                files[path] = os.lstat(path).st_size
+    for path in (path for pid in rows for path in glob.iglob(f"/proc/{pid}/fd/*")):
+        with contextlib.suppress(OSError):
+            about = os.stat(path)
+            if stat.S_ISREG(about.st_mode) and not about.st_nlink:
+                files[about.st_dev, about.st_ino] = about.st_blocks * 512
+    ticks = sum(int(ticks) for row in rows.values() for ticks in row[_TIMES])
+    own = ended.children_user + ended.children_system
+    return {
+        "cpu": ticks / os.sysconf("SC_CLK_TCK") + own,
+        "memory": sum(int(row[_PAGES]) for row in rows.values()) * os.sysconf("SC_PAGE_SIZE"),
+        "processes": len(rows),
+        "disk": sum(files.values()),
+    }
+
+
+def _descendants() -> dict[int, list[str]]:
+    """Return the fields of all that come from this process and run; none where there is no /proc.
+
+    Those that have ended are left out.
+    """
+    table = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            table[int(path.parent.name)] = (
+                path.read_text(errors="replace").rpartition(")")[2].split()
+            )
+    members = {os.getpid()}
+    while more := {pid for pid, row in table.items() if int(row[_PARENT]) in members} - members:
+        members |= more
+    running = (pid for pid in members if pid != os.getpid() and table[pid][_STATE] not in "ZX")
+    return {pid: table[pid] for pid in running}
+
+
+def _end_descendants(leader: subprocess.Popen[bytes]) -> None:
+    """End all descendants; first they are stopped, so that none starts another meanwhile.
+
+    Args:
+        leader: The one that was started, with a session of its own.
+    """
+    for _ in range(_ROUNDS):
+        members = _descendants()
+        if not members:
+            break
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in members:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+        time.sleep(0.01)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if leader.poll() is None:  # without /proc its session is all that is known
+            os.killpg(leader.pid, signal.SIGKILL)
+    leader.wait()
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:  # adopted ones, which nobody else waits for
+            pass
 
 
 # Only these are handed on: anything else may be a secret, or a socket that leads out of the cage.

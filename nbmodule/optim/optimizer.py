@@ -33,7 +33,6 @@ from nbmodule.optim.pairing import (
     flatten_arrays,
     frozen_chains,
     has_floats,
-    leaf_places,
     match,
     parameters_by_chain,
     values_of,
@@ -211,15 +210,16 @@ class Optimizer(Stateful):
         leaves, treedef, chains = flatten_arrays(v, "the variables")
         integers = [chain for chain, leaf in zip(chains, leaves) if not has_floats(leaf)]
         idle = frozen_chains(v).union(integers)
-        places = leaf_places(v) if inplace else []
+        tree = v if inplace else ()
 
         def step(leaves: list[Any], grads: object, extra: Any) -> list[Any]:
             part = Pairs(chains, leaves, extra=extra)
-            write = functools.partial(writes_in_place, places, leaves)
+            write = functools.partial(writes_in_place, tree, leaves)
             return self._take_step(part, grads, ignore_missing, idle, write)
 
         if is_compiled and not inplace:
-            step = self._compiled(("step", chains, ignore_missing, idle), step)
+            key = "step", chains, ignore_missing, idle
+            step = self._memo.compiled.setdefault(key, jit(step))
         new = step(leaves, grads, extra)
         return v if inplace else jax.tree.unflatten(treedef, new)
 
@@ -289,7 +289,8 @@ class Optimizer(Stateful):
             part = Pairs(chains, weights, model=model, extra=extra)
             self._take_step(part, grads, ignore_missing, idle, write)
 
-        step = self._compiled(("update", ignore_missing), step) if is_compiled else step
+        if is_compiled:
+            step = self._memo.compiled.setdefault(("update", ignore_missing), jit(step))
         step(model, grads, extra)
 
     def _take_step(
@@ -342,9 +343,6 @@ class Optimizer(Stateful):
         if not self._trace_on_next_step or now.busy or here() != EAGER:
             return False
         return not any(map(callable, extra.values()))
-
-    def _compiled(self, key: Any, step: Any) -> Any:
-        return self._memo.compiled.setdefault(key, jit(step))
 
     def _advance(self, part: Pairs) -> tuple[list[Any], dict[Variable, Any]]:
         """Return new values for all variables, and those of variables of state."""

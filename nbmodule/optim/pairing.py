@@ -221,49 +221,39 @@ def parameters_by_chain(model: CoreModule) -> Parameters:
 
 
 # -- steps in place --
-def leaf_places(tree: Any) -> list[tuple[Any, Any]]:
-    """Return where a tree stores each leaf: the dict or list, and its key there.
-
-    Raises:
-        ArgumentTypeError: a leaf is in a tuple.
-    """
-    places = []
-    for path, _ in jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_variable):
-        *outer, last = map(entry_of, path)
-        level: Any = functools.reduce(operator.getitem, outer, tree)  # type: ignore[arg-type]
-        if isinstance(level, tuple):
-            raise ArgumentTypeError(
-                "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or "
-                "lists."
-            )
-        places.append((level, last))
-    return places
-
-
-def writes_in_place(
-    places: Iterable[tuple[Any, Any]], before: Iterable[Any], new: Iterable[Any]
-) -> Writes:
+def writes_in_place(tree: Any, before: Iterable[Any], new: Iterable[Any]) -> Writes:
     """Return how to set the leaves of the tree that a step was given.
 
     Args:
-        places: Where the leaves are, from `leaf_places`.
-        before: Their values.
+        tree: Containers, dicts and lists.
+        before: The values of its leaves.
         new: Their new values.
 
     Returns:
         New values of variables, those behind the container of a model too, and calls into C that
         set items of dicts and lists.
+
+    Raises:
+        ArgumentTypeError: a leaf that changes is in a tuple.
     """
     values: dict[Variable, Any] = {}
     calls: list[Call] = []
-    for (level, key), old, value in zip(places, before, new):
+    leaves = jax.tree_util.tree_leaves_with_path(tree, is_leaf=is_variable)
+    for (path, leaf), old, value in zip(leaves, before, new):
         if value is old:
             continue
-        held, is_container = level[key], isinstance(level, Container)
-        variable = variable_behind(level, key) if is_container else held
+        *outer, key = map(entry_of, path)
+        level: Any = functools.reduce(operator.getitem, outer, tree)
+        if isinstance(level, tuple):
+            raise ArgumentTypeError(
+                "inplace=True cannot write into a tuple. Keep variables in Containers, dicts or "
+                "lists."
+            )
+        is_container = isinstance(level, Container)
+        variable = variable_behind(level, key) if is_container else leaf
         if isinstance(variable, Variable):
             value = values[variable] = variable.admitted(value)
-        if not isinstance(held, Variable):
+        if not isinstance(leaf, Variable):
             # a container's own `__setitem__` would set the variable
             setter = dict.__setitem__ if is_container else operator.setitem
             calls.append((setter, level, key, value))

@@ -26,7 +26,6 @@ from nbmodule.core.variables.frame import now
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
 ACCUMULATED = "accumulated"  # the slot of gradients that wait for their step
-_COUNTERS = {"count": "count", "gradient_step": "count", "mini_step": "calls"}
 
 
 class Option(NamedTuple):

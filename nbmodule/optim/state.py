@@ -493,21 +493,3 @@ def all_or_nothing(optimizer: Stateful) -> Iterator[None]:
         optimizer._nbm.changed()
         write_all(variables, values)
         raise
-
-
-def check_belongs(
-    optimizer: Stateful, title: str, variables: Mapping[tuple[str, ...], Any]
-) -> None:
-    """Refuse state of another model's variables, by chain.
-
-    The optimizer of a part of the model has other chains, and is accepted.
-
-    Raises:
-        ShapeStructureError: some state has the chain of a variable, and other state has none, or
-            another shape.
-    """
-    state = {chain[1:]: x for chain, x in optimizer._state_variables()}
-    known = {text(chain): variables[chain] for chain in state if chain in variables}
-    difference = structure_difference(known, {text(chain): x for chain, x in state.items()})
-    if known and difference is not None:
-        raise ShapeStructureError(f"{title}: its optimizer is of another model.\n{difference}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,6 +20,7 @@ from jaxtyping import Array, Float
 from nbmodule.base.kinds import RateLike
 from nbmodule.base.promotion import asked_for
 from nbmodule.errors import StructureError
+from nbmodule.optim.named import LAMB, LARS, SGD, Adagrad, Adam, AdamW, Lion, RMSprop, RuleOptimizer
 from nbmodule.optim.pairing import flatten_arrays, has_floats, match
 from nbmodule.optim.rate import as_number, as_scalar
 from nbmodule.optim.rules import (
@@ -35,36 +36,43 @@ from nbmodule.optim.rules import (
 )
 
 _SLOTS = ("mw", "vw")
-_TYPES: dict[str, Any] = {
-    **{name: bool if option.bound is None else float for name, option in OPTIONS.items()},
-    **dict.fromkeys(("v", "grads", *_SLOTS), Mapping[str, Any]),
-    "lr": RateLike,
-    "step": int,
-    "stop_gradients": bool,
-}
 
 
-def _function(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a step of a rule from a signature, whose types are those of the table, and a docstring.
+def _step_of(
+    cls: type[RuleOptimizer], *state: str, without: Sequence[str] = (), **defaults: float
+) -> Callable[[Callable[[], None]], Callable[..., Any]]:
+    """Make the step of a rule as a function, from a name and a docstring.
 
     Args:
-        name: Row of the rule. Its options that the signature lacks are off.
+        cls: The class with the same rule: options have its names, types and defaults.
+        state: Arguments after `v`, `grads` and `lr`: slots, and the number of the step.
+        without: Options of the class that the function lacks; they are off.
+        defaults: Defaults that differ from those of the class.
     """
+    tree, by_name = Mapping[str, Any], inspect.Parameter.KEYWORD_ONLY
+    _, lr, *rest = inspect.signature(cls.__init__, eval_str=True).parameters.values()
+    options = [
+        option.replace(kind=by_name, default=defaults.get(option.name, option.default))
+        for option in rest
+        if option.name in OPTIONS and option.name not in without
+    ]
+    types = {"v": tree, "grads": tree, "lr": lr.annotation}
+    types |= {name: tree if name in _SLOTS else int for name in state}
+    positional = [inspect.Parameter(x, lr.kind, annotation=kind) for x, kind in types.items()]
+    stop = inspect.Parameter("stop_gradients", by_name, default=True, annotation=bool)
+    slots = [name for name in state if name in _SLOTS]
+    returned = tuple[Any, ...] if slots else Any
+    signature = inspect.Signature([*positional, *options, stop], return_annotation=returned)
 
-    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        names = inspect.signature(function).parameters
-        slots = [slot for slot in _SLOTS if slot in names]
-        function.__annotations__ = {each: _TYPES[each] for each in names}
-        function.__annotations__["return"] = tuple[Any, ...] if slots else Any
-        signature = inspect.signature(function)
-
+    def decorate(function: Callable[[], None]) -> Callable[..., Any]:
         @functools.wraps(function)
         def update(*args: object, **kwargs: object) -> Any:
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            new = _update(name, slots, **bound.arguments)
+            new = _update(cls.__name__, slots, **bound.arguments)
             return new if slots else new[0]
 
+        vars(update)["__signature__"] = signature
         return update
 
     return decorate
@@ -114,8 +122,8 @@ def _update(
     return tuple(jax.tree.unflatten(treedef, tree) for tree in new.values())
 
 
-@_function("SGD")
-def sgd_update(v, grads, lr, *, weight_decay=0.0, stop_gradients=True):
+@_step_of(SGD, without=("momentum", "nesterov"))
+def sgd_update() -> None:
     """Take one step of gradient descent, without momentum; returns the new variables.
 
     Args:
@@ -132,10 +140,8 @@ def sgd_update(v, grads, lr, *, weight_decay=0.0, stop_gradients=True):
     """
 
 
-@_function("SGD")
-def momentum_update(
-    v, grads, lr, mw, *, momentum=0.9, nesterov=False, weight_decay=0.0, stop_gradients=True
-):
+@_step_of(SGD, "mw", momentum=0.9)
+def momentum_update() -> None:
     """Take one step of gradient descent with momentum; return the new variables and `mw`.
 
     Args:
@@ -157,10 +163,8 @@ def momentum_update(
     """
 
 
-@_function("Adam")
-def adam_update(
-    v, grads, lr, mw, vw, step, *, beta1=0.9, beta2=0.999, epsilon=1e-7, stop_gradients=True
-):
+@_step_of(Adam, "mw", "vw", "step", epsilon=1e-7)
+def adam_update() -> None:
     """Take one step of Adam; returns the new variables, the new `mw` and the new `vw`. See `Adam`
     for the formula.
 
@@ -184,21 +188,8 @@ def adam_update(
     """
 
 
-@_function("AdamW")
-def adamw_update(
-    v,
-    grads,
-    lr,
-    mw,
-    vw,
-    step,
-    *,
-    beta1=0.9,
-    beta2=0.999,
-    epsilon=1e-7,
-    weight_decay=1e-4,
-    stop_gradients=True,
-):
+@_step_of(AdamW, "mw", "vw", "step", epsilon=1e-7)
+def adamw_update() -> None:
     """Take one step of AdamW; returns the new variables, `mw` and `vw`. See `AdamW` for the
     formula.
 
@@ -224,21 +215,8 @@ def adamw_update(
     """
 
 
-@_function("LAMB")
-def lamb_update(
-    v,
-    grads,
-    lr,
-    mw,
-    vw,
-    step,
-    *,
-    beta1=0.9,
-    beta2=0.999,
-    epsilon=1e-6,
-    weight_decay=0.0,
-    stop_gradients=True,
-):
+@_step_of(LAMB, "mw", "vw", "step")
+def lamb_update() -> None:
     """Take one step of LAMB; returns the new variables, `mw` and `vw`. Arguments are those of
     `adamw_update`.
 
@@ -251,10 +229,8 @@ def lamb_update(
     """
 
 
-@_function("RMSprop")
-def rmsprop_update(
-    v, grads, lr, vw, *, decay=0.9, epsilon=1e-8, eps_in_sqrt=True, stop_gradients=True
-):
+@_step_of(RMSprop, "vw", without=("momentum", "nesterov", "centered"))
+def rmsprop_update() -> None:
     """Take one step of RMSprop, without momentum; returns the new variables and the new `vw`.
 
     Args:
@@ -275,8 +251,8 @@ def rmsprop_update(
     """
 
 
-@_function("Adagrad")
-def adagrad_update(v, grads, lr, vw, *, epsilon=1e-7, stop_gradients=True):
+@_step_of(Adagrad, "vw", without=("initial",))
+def adagrad_update() -> None:
     """Take one step of Adagrad; returns the new variables and the new `vw`.
 
     Args:
@@ -295,8 +271,8 @@ def adagrad_update(v, grads, lr, vw, *, epsilon=1e-7, stop_gradients=True):
     """
 
 
-@_function("Lion")
-def lion_update(v, grads, lr, mw, *, beta1=0.9, beta2=0.99, weight_decay=1e-3, stop_gradients=True):
+@_step_of(Lion, "mw")
+def lion_update() -> None:
     """Take one step of Lion, and return the new variables and the new `mw`.
 
     Args:
@@ -321,20 +297,8 @@ def lion_update(v, grads, lr, mw, *, beta1=0.9, beta2=0.99, weight_decay=1e-3, s
     """
 
 
-@_function("LARS")
-def lars_update(
-    v,
-    grads,
-    lr,
-    mw,
-    *,
-    momentum=0.9,
-    nesterov=False,
-    weight_decay=0.0,
-    trust_coefficient=0.001,
-    epsilon=0.0,
-    stop_gradients=True,
-):
+@_step_of(LARS, "mw")
+def lars_update() -> None:
     """Take one step of LARS, and return the new variables and the new `mw`. See `LARS` for the
     formula.
 

@@ -38,7 +38,7 @@ INSTALLED = {
 
 
 @pytest.mark.parametrize("case", INSTALLED)
-def test_what_is_installed_is_judged_and_the_fix_is_named(monkeypatch, case):
+def test_installed_packages_are_checked_and_the_fix_is_named(monkeypatch, case):
     package, version, name, is_broken, fix = INSTALLED[case]
     installed = health._installed
     monkeypatch.setattr(
@@ -72,7 +72,7 @@ def test_a_jax_without_what_the_core_needs_is_broken(monkeypatch):
     assert "a raw `jax.jit` is not detected" in check.fix
 
 
-def test_where_compiled_programs_are_kept_is_said(tmp_path):
+def test_the_folder_of_compiled_programs_is_reported(tmp_path):
     assert "nb.cache_compiles()" in named(nb.doctor(), "compiled programs").fix
     assert "JAX_COMPILATION_CACHE_DIR" in named(nb.doctor(), "compiled programs").fix
     before = jax.config.jax_compilation_cache_dir
@@ -84,12 +84,9 @@ def test_where_compiled_programs_are_kept_is_said(tmp_path):
 
 
 def test_each_extra_that_a_user_may_want_is_listed_with_its_packages():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
-        "optional-dependencies"
-    ]
-    required = {
-        extra: {Requirement(line).name for line in lines} for extra, lines in project.items()
-    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    required = {each: {Requirement(line).name for line in extras[each]} for each in extras}
     listed = {extra: set(packages) for extra, (_, packages) in health._EXTRAS.items()}
     assert listed == {extra: required[extra] for extra in listed}
     assert set(required) - set(listed) == {"docs", "smoke", "test", "wild"}  # for contributors
@@ -101,9 +98,8 @@ def test_a_check_that_fails_is_reported(monkeypatch):
 
 
 @pytest.mark.parametrize(("words", "code"), [(["doctor"], 0), (["docter"], 2)])
-def test_the_command_line_ends_with_what_was_found(words, code):
-    done = subprocess.run(
-        [sys.executable, "-m", "nbmodule", *words], capture_output=True, text=True, check=False
-    )
+def test_the_exit_status_tells_of_faults(words, code):
+    command = [sys.executable, "-m", "nbmodule", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == code
     assert ("all is well" in done.stdout) == (code == 0)

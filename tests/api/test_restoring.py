@@ -3,6 +3,7 @@ has changed.
 """
 
 import functools
+import itertools
 import json
 
 import jax.numpy as jnp
@@ -146,36 +147,14 @@ def test_a_checkpoint_of_another_kind_of_optimizer_changes_nothing(tmp_path):
         optimizer = make()
         train(model, optimizer, 1)
         nb.save_checkpoint(tmp_path / kind, step=1, model=model, optimizer=optimizer)
-    for kind in OPTIMIZERS:
-        for other, make in OPTIMIZERS.items():
-            if kind != other:
-                for steps in (0, 1):
-                    optimizer = make()
-                    train(model, optimizer, steps)
-                    before = position(model, optimizer)
-                    with pytest.raises(nb.NbModuleError, match="cannot set the state"):
-                        nb.restore_checkpoint(tmp_path / kind, model=model, optimizer=optimizer)
-                    assert same(position(model, optimizer), before)
-
-
-@pytest.mark.parametrize("saved", ["Adam", "SGD"], indirect=True)
-def test_state_of_a_fresh_optimizer_must_be_of_this_model(saved, tmp_path):
-    model, optimizer, trees, about = saved
-    state = dict(flat(trees["optimizer"]))
-    variable = next(chain[1:] for chain in state if chain[-1] == "w")
-    other = {
-        chain: np.zeros((5, 5), np.float32) if chain[1:] == variable else leaf
-        for chain, leaf in state.items()
-    }
-    crafted = trees | {"optimizer": nest(other)}
-    written(tmp_path / "crafted", crafted, about)
-    fresh = OPTIMIZERS[type(optimizer).__name__]()
-    before = position(model, fresh)
-    with pytest.raises(
-        nb.ShapeStructureError, match=r"(?s)its optimizer is of another model.*float32\[5, 5\]"
-    ):
-        nb.restore_checkpoint(tmp_path / "crafted", model=model, optimizer=fresh)
-    assert same(position(model, fresh), before)
+    for kind, other in itertools.permutations(OPTIMIZERS, 2):
+        for steps in (0, 1):
+            optimizer = OPTIMIZERS[other]()
+            train(model, optimizer, steps)
+            before = position(model, optimizer)
+            with pytest.raises(nb.NbModuleError, match="cannot set the state"):
+                nb.restore_checkpoint(tmp_path / kind, model=model, optimizer=optimizer)
+            assert same(position(model, optimizer), before)
 
 
 def test_an_optimizer_of_a_part_of_the_model_is_restored(tmp_path):
@@ -188,38 +167,32 @@ def test_an_optimizer_of_a_part_of_the_model_is_restored(tmp_path):
     np.testing.assert_array_equal(fresh.state.mw.w, optimizer.state.mw.w)
 
 
-def test_scalars_of_numpy_and_jax_come_back_as_python_numbers(tmp_path):
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (jnp.float32(0.5), 0.5), ([np.float64(0.25), jnp.bfloat16(2)], [0.25, 2.0]), (np.int64(3), 3),
+        (np.bool_(True), True), (jnp.array(False), False), (nb.Parameter(0.5), 0.5), (np.array(7), 7),
+        ((1, "two", None), [1, "two", None]),
+    ],
+)  # fmt: skip
+def test_scalars_in_extra_come_back_as_python_numbers(value, expected, tmp_path):
     model = nb.Linear(2, 2)
-    extra = {
-        ("loss"): jnp.float32(0.5), ("best"): [np.float64(0.25), np.float32(0.5), jnp.bfloat16(2)], ("epoch"): np.int64(3),
-        ("done"): np.bool_(True), ("also"): jnp.array(False), ("rate"): nb.Parameter(0.5), ("array"): np.array(7), ("plain"): (1, ("two"), None),
-    }  # fmt: skip
-    nb.save_checkpoint(tmp_path, step=1, model=model, extra=extra)
+    nb.save_checkpoint(tmp_path, step=1, model=model, extra={"x": value})
     _, found = nb.restore_checkpoint(tmp_path, model=model)
-    expected = {
-        ("loss"): 0.5, ("best"): [0.25, 0.5, 2.0], ("epoch"): 3, ("done"): True, ("also"): False, ("rate"): 0.5, ("array"): 7,
-        "plain": [1, "two", None],
-    }  # fmt: skip
-    assert found == expected
-    assert {name: type(value) for name, value in found.items()} == {
-        name: type(value) for name, value in expected.items()
-    }
+    assert found == {"x": expected} and type(found["x"]) is type(expected)
 
 
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        (
-            {"x": np.ones(3)},
-            r"cannot save extra: .*found ndarray of shape \[3\]; `x.tolist\(\)` makes lists of it",
-        ),
-        ({"x": jnp.complex64(1)}, r"cannot save extra: .*got a scalar of complex64"),
-        ({"x": {1, 2}}, r"cannot save extra: .*found set"),
-        ({1: 2}, r"cannot save extra: .*got a dict with the key 1"),
+        ({"x": np.ones(3)}, r"found ndarray of shape \[3\]; `x.tolist\(\)` makes lists of it"),
+        ({"x": jnp.complex64(1)}, "got a scalar of complex64"),
+        ({"x": {1, 2}}, "found set"),
+        ({1: 2}, "got a dict with the key 1"),
     ],
 )
 def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, message, tmp_path):
-    with pytest.raises(nb.ArgumentTypeError, match=message):
+    with pytest.raises(nb.ArgumentTypeError, match=f"cannot save extra: .*{message}"):
         nb.save_checkpoint(tmp_path / "run", step=1, model=nb.Linear(2, 2), extra=extra)
     assert nb.checkpoint_steps(tmp_path / "run") == []
 
@@ -228,19 +201,13 @@ def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, 
     ("model", "optimizer", "words"),
     [
         (nb.Linear(2, 2), optax.adam(1e-3), r"nb\.Optax\(transformation\)"),
-        (
-            nb.Linear(2, 2),
-            [nb.Adam(), nb.Adam()],
-            "got list.*a folder of its own, with the part that it trains",
-        ),
-        (
-            {"first": nb.Linear(2, 2)},
-            nb.Adam(),
-            r"dict: it is not a module.*nb\.Module\(first=model",
-        ),
+        (nb.Linear(2, 2), [nb.Adam()], "got list.*a folder of its own, with the part that it"),
+        ({"a": nb.Linear(2, 2)}, nb.Adam(), r"dict: it is not a module.*nb\.Module\(first=model"),
     ],
 )
-def test_what_is_no_model_or_no_optimizer_is_refused_with_a_cure(model, optimizer, words, tmp_path):
+def test_an_object_that_is_no_model_or_optimizer_is_refused_with_a_fix(
+    model, optimizer, words, tmp_path
+):
     for ask in (functools.partial(nb.save_checkpoint, step=0), nb.restore_checkpoint):
         with pytest.raises(TypeError, match=words):
             ask(tmp_path / "new", model=model, optimizer=optimizer)

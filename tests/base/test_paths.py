@@ -2,26 +2,11 @@
 
 from __future__ import annotations
 
-import keyword
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.tree_util import DictKey, GetAttrKey, SequenceKey
 
 from nbmodule.base import paths
-
-NAMES = st.from_regex(r"[a-z][a-z0-9]{0,5}", fullmatch=True).filter(
-    lambda name: not keyword.iskeyword(name)
-)
-ENTRIES = st.one_of(
-    st.builds(GetAttrKey, NAMES),
-    st.builds(GetAttrKey, NAMES.map(lambda name: f"_{name}")),
-    st.builds(SequenceKey, st.integers(0, 20)),
-    st.builds(DictKey, NAMES),
-    st.builds(DictKey, st.integers(0, 20)),
-)
-PLACES = st.lists(ENTRIES, min_size=1, max_size=4).map(tuple)
 
 
 def test_list_items_are_sorted_by_number_and_names_as_text():

@@ -18,12 +18,8 @@ LESSONS = Path(__file__).parents[2] / "notebooks"
 
 @pytest.fixture
 def course(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "nbmodule", "course", str(LESSONS), "--out", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [sys.executable, "-m", "nbmodule", "course", LESSONS, "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return tmp_path
 
@@ -31,9 +27,8 @@ def course(tmp_path):
 def test_students_get_every_lesson_with_its_checks_and_without_solutions(course):
     lessons = sorted(LESSONS.glob("*.ipynb"))
     assert len(lessons) >= 19
-    assert [path.name for path in sorted((course / "students").iterdir())] == [
-        path.name for path in lessons
-    ]
+    names = sorted(path.name for path in (course / "students").iterdir())
+    assert names == [path.name for path in lessons]
     for lesson in lessons:
         text = (course / "students" / lesson.name).read_text(encoding="utf-8")
         assert '"solution"' not in text and "folded below" not in text, lesson.name

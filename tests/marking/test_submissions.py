@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from nbmodule.marking import mark
@@ -57,7 +59,7 @@ def test_data_in_subfolders_is_copied_and_neither_notebooks_nor_links(tmp_path):
     (folder / "anna" / "link.csv").symlink_to(folder / "ben" / "secret.csv")
     (folder / "anna" / "others").symlink_to(folder / "ben")
     (submission, _) = find_submissions([folder], None)
-    copy_data(submission.path, submission.root, target, 10**6)
+    copy_data(Path(submission.path), Path(submission.root), target, 10**6)
     copied = sorted(str(path.relative_to(target)) for path in target.rglob("*") if path.is_file())
     assert copied == ["data/deep/x.csv", "helper.py"]
 

@@ -19,7 +19,7 @@ import nbformat
 import pytest
 
 from nbmodule.marking.notebook import read_cells
-from tests.notebooks.mistakes import MISTAKES
+from tests.notebooks.mistakes import MISTAKES, Mistake
 from tools.make_notebooks import WITH_OUTPUTS, notebook_text
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ class PageMaker:
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "kernels.txt"
+        paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-c", COMMAND],
@@ -71,12 +72,7 @@ class PageMaker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=os.environ
-                | {
-                    "PYTHONPATH": os.pathsep.join(
-                        [str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]
-                    )
-                },
+                env=os.environ | {"PYTHONPATH": paths},
             )
 
     def make(self, *arguments: str | Path) -> tuple[int, str]:
@@ -98,17 +94,13 @@ class Run:
     """A notebook that has run in a kernel of its own, with its page."""
 
     def __init__(self, source: Path, folder: Path, maker: PageMaker) -> None:
-        self.source, self.page, self.file = (
-            source,
-            folder / f"{source.stem}.html",
-            folder / f"{source.stem}.ipynb",
-        )
+        self.source, at = source, folder / source.stem
+        self.page, self.file = at.with_suffix(".html"), at.with_suffix(".ipynb")
         # The meter is appended to a copy, so that the kernel itself says what the whole notebook
         # has cost; the wrong answers come after it.
         copy = folder / source.name
-        copy.write_text(
-            f"{source.read_text()}\n# %%\nimport time\n\nprint('CPU seconds', time.process_time())\n{wrong_answers(source)}"
-        )
+        meter = "\n# %%\nimport time\n\nprint('CPU seconds', time.process_time())\n"
+        copy.write_text(source.read_text() + meter + wrong_answers(source))
         self.code, self.said = maker.make(copy, self.page, "--keep", self.file)
 
     @property
@@ -116,18 +108,17 @@ class Run:
         return nbformat.read(self.file, as_version=4)
 
     def printed(self) -> str:
-        return "".join(
-            o["text"]
-            for cell in self.code_cells()
-            for o in cell.outputs
-            if o.output_type == "stream"
-        )
+        return "".join(o["text"] for o in self.outputs() if o.output_type == "stream")
 
-    def code_cells(self) -> list[NotebookNode]:
-        return [cell for cell in self.notebook.cells if cell.cell_type == "code"]
+    def code_cells(self, tag: str = "") -> list[NotebookNode]:
+        cells = [cell for cell in self.notebook.cells if cell.cell_type == "code"]
+        return [cell for cell in cells if not tag or tag in cell.metadata.get("tags", [])]
+
+    def outputs(self) -> list[NotebookNode]:
+        return [output for cell in self.code_cells() for output in cell.outputs]
 
     def displays(self) -> list[dict[str, str]]:
-        return [o.data for cell in self.code_cells() for o in cell.outputs if "data" in o]
+        return [output.data for output in self.outputs() if "data" in output]
 
 
 def exercises(source: Path) -> list[list[NotebookNode]]:
@@ -139,24 +130,18 @@ def exercises(source: Path) -> list[list[NotebookNode]]:
 def wrong_answers(source: Path) -> str:
     """Each planted mistake and the check that it has to fail, as further cells."""
     checks = [check.source for _, check, _ in exercises(source)]
-    planted = [
-        (each.answer, checks[each.exercise - 1])
-        for each in MISTAKES
-        if each.lesson == source.stem[:2]
-    ]
-    return "".join(
-        f'\n# %%\n{answer}\n\n# %% tags=["mistake"]\n{check}\n' for answer, check in planted
-    )
+    planted = [(each.answer, checks[each.exercise - 1]) for each in planted_in(source)]
+    cells = [f'\n# %%\n{answer}\n\n# %% tags=["mistake"]\n{check}\n' for answer, check in planted]
+    return "".join(cells)
+
+
+def planted_in(source: Path) -> list[Mistake]:
+    return [each for each in MISTAKES if each.lesson == source.stem[:2]]
 
 
 def verdicts(cell: NotebookNode) -> list[str]:
-    return [
-        line
-        for o in cell.outputs
-        if "data" in o
-        for line in o.data["text/plain"].splitlines()
-        if line[:1] in ("✓", "✗")
-    ]
+    shown = "\n".join(o.data["text/plain"] for o in cell.outputs if "data" in o)
+    return [line for line in shown.splitlines() if line[:1] in ("✓", "✗")]
 
 
 @pytest.fixture(scope="module")
@@ -184,43 +169,31 @@ def test_every_cell_runs_in_about_a_minute(run):
 
 
 def test_nothing_is_written_to_standard_error(run):
-    complaints = [
-        o["text"] for cell in run.code_cells() for o in cell.outputs if o.get("name") == "stderr"
-    ]
-    assert complaints == []
+    assert [o["text"] for o in run.outputs() if o.get("name") == "stderr"] == []
 
 
 def test_solutions_of_exercises_are_right_and_folded(run, open_file):
-    solutions = [cell for cell in run.code_cells() if "solution" in cell.metadata.get("tags", [])]
+    solutions = run.code_cells("solution")
     for cell in solutions:
-        said = "".join(o.data["text/plain"] for o in cell.outputs if "data" in o)
-        assert "✓" in said, cell.source
-        assert "✗" not in said, cell.source
+        assert {verdict[0] for verdict in verdicts(cell)} == {"✓"}, cell.source
     if solutions:
-        assert open_file(run.page).locator(
-            "details:has(.celltag_solution):not([open])"
-        ).count() == len(solutions)
+        folded = open_file(run.page).locator("details:has(.celltag_solution):not([open])")
+        assert folded.count() == len(solutions)
 
 
 def test_exercises_that_are_not_filled_in_are_not_right_and_nothing_fails(run):
     checks = {check.source for _, check, _ in exercises(run.source)}
-    asked = [
-        cell
-        for cell in run.code_cells()
-        if cell.source in checks and "mistake" not in cell.metadata.get("tags", [])
-    ]
+    mistakes = run.code_cells("mistake")
+    asked = [cell for cell in run.code_cells() if cell.source in checks and cell not in mistakes]
     assert len(asked) == len(checks)
     for cell in asked:
         (verdict,) = verdicts(cell)
         assert verdict.startswith("✗"), cell.source
 
 
-def test_planted_mistakes_are_not_right_and_each_is_told_what_is_wrong(run):
-    said = [
-        verdicts(cell) for cell in run.code_cells() if "mistake" in cell.metadata.get("tags", [])
-    ]
-    planted = [each for each in MISTAKES if each.lesson == run.source.stem[:2]]
-    for mistake, (verdict,) in zip(planted, said, strict=True):
+def test_planted_mistakes_are_found_and_explained(run):
+    found = map(verdicts, run.code_cells("mistake"))
+    for mistake, (verdict,) in zip(planted_in(run.source), found, strict=True):
         assert verdict.startswith("✗"), mistake
         assert mistake.says in verdict, (mistake, verdict)
 
@@ -233,9 +206,7 @@ def test_saved_outputs_hold_text_html_and_pictures_only(run):
 
 def test_the_saved_file_stays_below_five_megabytes_and_each_output_below_one(run):
     assert run.file.stat().st_size < 5e6
-    assert (
-        max((len(text) for display in run.displays() for text in display.values()), default=0) < 1e6
-    )
+    assert all(len(text) < 1e6 for display in run.displays() for text in display.values())
 
 
 def test_the_exported_page_opens_offline_and_its_displays_answer(run, open_file):
@@ -288,14 +259,11 @@ def test_the_first_cell_installs_what_is_missing_on_a_hosted_notebook(source):
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
-def test_each_lesson_says_its_goal_and_each_exercise_has_a_hint_that_opens(source):
+def test_each_lesson_has_a_goal_and_each_exercise_a_hint_that_opens(source):
     cells = jupytext.read(source).cells
     assert "*Goal:*" in cells[0].source
-    solved = sum(cell.source.startswith("# Solution") for cell in cells if cell.cell_type == "code")
-    hints = "".join(cell.source for cell in cells if cell.cell_type == "markdown").count(
-        "<details><summary>A hint</summary>\n\n"
-    )
-    assert hints == solved
+    text = "".join(cell.source for cell in cells if cell.cell_type == "markdown")
+    assert text.count("<details><summary>A hint</summary>\n\n") == len(exercises(source))
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
@@ -306,15 +274,13 @@ def test_each_exercise_has_a_cell_to_fill_in_and_one_that_checks(source):
     assert exercises(source)
     for answer, check, solution in exercises(source):
         assert "check(" not in answer.source
-        assert len(ast.parse(answer.source).body) == 1, (
-            "what an exercise needs stands before it, not where it is overwritten"
-        )
+        assert len(ast.parse(answer.source).body) == 1  # the answer alone is overwritten
         assert "nb.check(" in check.source and not check.metadata.get("tags")
         assert solution.source.startswith("# Solution") and "solution" in solution.metadata["tags"]
 
 
 @pytest.mark.parametrize("source", NOTEBOOKS, ids=lambda path: path.stem)
-def test_what_is_marked_in_a_lesson_are_its_exercises(source, tmp_path):
+def test_the_cells_that_are_marked_are_the_exercises(source, tmp_path):
     jupytext.write(jupytext.read(source), tmp_path / "lesson.ipynb")
     asked = [cell.source for cell in read_cells(tmp_path / "lesson.ipynb") if cell.checks]
     assert asked == [check.source for _, check, _ in exercises(source)]
@@ -324,11 +290,8 @@ def test_what_is_marked_in_a_lesson_are_its_exercises(source, tmp_path):
 def test_no_variable_and_no_function_of_a_lesson_is_the_answer_to_an_exercise(source):
     """The expected value is an expression in the check, so that `return expected` is not right."""
     for _, check, _ in exercises(source):
-        (call,) = [
-            node
-            for node in ast.walk(ast.parse(check.source))
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "nb.check"
-        ]
+        calls = [node for node in ast.walk(ast.parse(check.source)) if isinstance(node, ast.Call)]
+        (call,) = [call for call in calls if ast.unparse(call.func) == "nb.check"]
         expected = call.args[1]
         while isinstance(expected, (ast.Attribute, ast.Subscript, ast.Starred)):
             expected = expected.value
@@ -336,17 +299,15 @@ def test_no_variable_and_no_function_of_a_lesson_is_the_answer_to_an_exercise(so
 
 
 def test_each_exercise_has_a_planted_mistake():
-    there = {
-        (source.stem[:2], n) for source in NOTEBOOKS for n, _ in enumerate(exercises(source), 1)
-    }
-    assert {(each.lesson, each.exercise) for each in MISTAKES} == there
+    for source in NOTEBOOKS:
+        planted = {each.exercise for each in planted_in(source)}
+        assert planted == set(range(1, len(exercises(source)) + 1))
 
 
 def test_the_page_for_teachers_has_a_line_for_each_lesson():
     page = (ROOT / "docs" / "teaching.md").read_text()
-    assert re.findall(r"^\| (\d\d) .* \| \d+ \| .+ \|$", page, re.M) == [
-        source.stem[:2] for source in NOTEBOOKS
-    ]
+    lines = re.findall(r"^\| (\d\d) .* \| \d+ \| .+ \|$", page, re.M)
+    assert lines == [source.stem[:2] for source in NOTEBOOKS]
 
 
 def first_cell_of(source: Path) -> str:
@@ -373,13 +334,8 @@ def test_a_notebook_installs_from_where_it_came_and_leaves_jax_alone(
     (tmp_path / "checkout" / "nbmodule").mkdir(parents=True, exist_ok=True)
     monkeypatch.chdir(tmp_path / folder)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    there = {
-        "jax": "0.9.2",
-        "jaxlib": "0.9.2",
-        "jax-cuda12-plugin": "0.9.2",
-        "jaxtyping": "0.3.0",
-        "numpy": "2.1.0",
-    }
+    there = dict.fromkeys(("jax", "jaxlib", "jax-cuda12-plugin"), "0.9.2")
+    there |= {"jaxtyping": "0.3.0", "numpy": "2.1.0"}
     found = [SimpleNamespace(name=name, version=version) for name, version in there.items()]
     monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     shell = Shell()

@@ -41,7 +41,7 @@ with nb.Live(model, optimizer) as live:
         live.log(loss=step(x, y))
 print("rate", float(optimizer.lr), "steps", live.progress.done, "loss", float(step(x, y)) < 1e-3)
 """
-LOOK = "nb.inspect(model, x)"
+SHOW = "nb.inspect(model, x)"
 
 
 @pytest.fixture(scope="module")
@@ -53,20 +53,14 @@ def run(tmp_path_factory):
     asked = [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
     own = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.strip()
     Path(own, "zz_others.pth").write_text(sysconfig.get_path("purelib"))
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, "install", "-q", "papermill", "marimo"],
-        check=True,
-    )
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    subprocess.run([*pip, "install", "-q", "papermill", "marimo"], check=True)
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
     def go(where, *arguments):
-        done = subprocess.run(
-            [python, "-m", *arguments],
-            cwd=where,
-            env=os.environ | {"PYTHONPATH": path},
-            capture_output=True,
-            text=True,
-        )
+        options = {"cwd": where, "env": os.environ | {"PYTHONPATH": path}}
+        command = [python, "-m", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
@@ -74,31 +68,18 @@ def run(tmp_path_factory):
 
 
 def test_papermill_runs_a_training_with_parameters_of_its_own(run, tmp_path):
-    cells = [new_code_cell(text) for text in ("rate = 0.5", MODEL, TRAIN, LOOK)]
+    cells = [new_code_cell(text) for text in ("rate = 0.5", MODEL, TRAIN, SHOW)]
     cells[0].metadata["tags"] = ["parameters"]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    nbformat.write(
-        new_notebook(cells=cells, metadata={"kernelspec": kernel}), tmp_path / "given.ipynb"
-    )
-    run(
-        tmp_path,
-        "papermill",
-        "given.ipynb",
-        "done.ipynb",
-        "-p",
-        "rate",
-        "0.25",
-        "--no-progress-bar",
-    )
+    given = new_notebook(cells=cells, metadata={"kernelspec": kernel})
+    nbformat.write(given, tmp_path / "given.ipynb")
+    options = ["-p", "rate", "0.25", "--no-progress-bar"]
+    run(tmp_path, "papermill", "given.ipynb", "done.ipynb", *options)
     *_, trained, looked = nbformat.read(tmp_path / "done.ipynb", as_version=4).cells
     printed = "".join(output.text for output in trained.outputs if output.get("name") == "stdout")
     assert printed.strip() == "rate 0.25 steps 20 loss True"
-    (shown,) = (
-        output.data["text/html"]
-        for output in trained.outputs
-        if "text/html" in output.get("data", {})
-    )
-    assert "step 20/20" in shown
+    (shown,) = (o.data for o in trained.outputs if "text/html" in o.get("data", {}))
+    assert "step 20/20" in shown["text/html"]
     (panel,) = looked.outputs
     assert "float32[8, 3]" in panel.data["text/html"]
 
@@ -108,7 +89,7 @@ def test_marimo_runs_a_training_and_shows_a_panel(run, tmp_path):
     cells = [
         ("", f"rate = 0.25\n{MODEL}", f"return {names}"),
         ("model, nb, optimizer, step, x, y", TRAIN.replace("for i in", "for _ in"), "return"),
-        ("model, nb, x", LOOK, "return"),
+        ("model, nb, x", SHOW, "return"),
     ]
     app = "\n\n".join(
         f"@app.cell\ndef _({given}):\n"

@@ -68,10 +68,8 @@ def reference() -> Callable[..., dict[str, Any]]:
 
     def run(transformation: Any, v: nb.Container, grads: list[nb.Container]) -> dict[str, Any]:
         params = jax.tree.map(jnp.array, v.cont_to_dict())
-        state, update = (
-            transformation.init(params),
-            jax.jit(with_mixed_dtypes(transformation.update)),
-        )
+        update = jax.jit(with_mixed_dtypes(transformation.update))
+        state = transformation.init(params)
         for each in grads:
             updates, state = update(each.cont_to_dict(), state, params)
             params = optax.apply_updates(params, updates)
@@ -119,10 +117,8 @@ def agree() -> Callable[..., None]:
     def check(
         actual: Any, expected: Any, *, exactly: bool = False, rtol: float = 2e-5, atol: float = 1e-6
     ) -> None:
-        actual, expected = (
-            each.cont_to_dict() if isinstance(each, nb.Container) else each
-            for each in (actual, expected)
-        )
+        plain = lambda x: x.cont_to_dict() if isinstance(x, nb.Container) else x
+        actual, expected = plain(actual), plain(expected)
         assert jax.tree.structure(actual) == jax.tree.structure(expected)
         for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(expected)):
             if exactly:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,22 +16,10 @@ def test_the_norm_is_never_above_the_largest_and_directions_stay(numbers, larges
     grads = {"a": jnp.asarray(numbers, jnp.float32), "b": {"c": jnp.ones(())}}
     clipped = nb.clip_by_global_norm(grads, largest)
     norm = np.sqrt(np.sum(np.square(np.asarray(numbers, np.float64))) + 1)
+    np.testing.assert_allclose(nb.global_norm(grads), norm, rtol=1e-5)
     assert float(nb.global_norm(clipped)) <= largest * (1 + 1e-5)
-    np.testing.assert_allclose(
-        clipped["a"], np.asarray(numbers) * min(1.0, largest / norm), rtol=1e-4, atol=1e-6
-    )
-
-
-def test_it_agrees_with_optax(gradients, agree):
-    for size in (0.01, 1.0, 100.0):
-        grads = gradients(0, size)
-        expected, _ = optax.clip_by_global_norm(1.0).update(
-            grads.cont_to_dict(), optax.EmptyState()
-        )
-        agree(nb.clip_by_global_norm(grads, 1.0), expected)
-        np.testing.assert_allclose(
-            nb.global_norm(grads), optax.tree.norm(grads.cont_to_dict()), rtol=1e-5
-        )
+    scaled = np.asarray(numbers) * min(1.0, largest / norm)
+    np.testing.assert_allclose(clipped["a"], scaled, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.not_under("nans", reason="makes NaN on purpose")

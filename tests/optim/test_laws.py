@@ -50,19 +50,26 @@ class Average(nb.Optimizer):
 
 
 LABELS = {"bias": 0, "layers": {"v0": {"weight": 1}, "v1": {"weight": 2}}, "scale": 3}
+RATES = 1e-2, 0.1, 0.1, 1e-2
+GROUPS = {
+    "layers.v0.*": {"lr": 0.1},
+    "layers.*": {"frozen": True},
+    "bias": {"weight_decay": 0.0, "beta1": 0.5},
+}
+chain, clip, ramp = optax.chain, optax.clip_by_global_norm, lambda step: 1.0 * step
 TRANSFORMATIONS = {
     "adam": lambda: optax.adam(1e-2),
     "schedule": lambda: optax.sgd(optax.linear_schedule(0.1, 0.0, 5), momentum=0.9),
-    "chain": lambda: optax.chain(
-        optax.clip_by_global_norm(0.5), optax.adamw(1e-2, weight_decay=0.1)
-    ),
-    "masked": lambda: optax.adamw(
-        1e-2, weight_decay=0.5, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)
-    ),
+    "chain": lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adamw(1e-2, 0.5)),
+    "masked": lambda: optax.adamw(1e-2, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)),
     "factored": lambda: optax.adafactor(1e-2),
     "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
     "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
 }
+
+
+def by_group(*transformations):
+    return optax.multi_transform(dict(enumerate(transformations)), LABELS)
 
 
 def same(ours, theirs, *args, lr=1e-2, **options):
@@ -73,6 +80,7 @@ def same(ours, theirs, *args, lr=1e-2, **options):
     )
 
 
+RMSPROP = {"momentum": 0.9, "nesterov": True, "centered": True, "eps_in_sqrt": False}
 PAIRS = {
     "sgd": same("SGD", "sgd"),
     "momentum": same("SGD", "sgd", 0.9),
@@ -84,9 +92,7 @@ PAIRS = {
     "lion": same("Lion", "lion"),
     "lars": same("LARS", "lars"),
     "lars, all": (
-        lambda: nb.LARS(
-            1e-2, 0.8, nesterov=True, weight_decay=0.1, trust_coefficient=0.1, epsilon=1e-3
-        ),
+        lambda: nb.LARS(1e-2, 0.8, True, 0.1, trust_coefficient=0.1, epsilon=1e-3),
         lambda: optax.lars(1e-2, 0.1, trust_coefficient=0.1, eps=1e-3, momentum=0.8, nesterov=True),
     ),
     "adam": same("Adam", "adam"),
@@ -96,72 +102,42 @@ PAIRS = {
     "lamb": same("LAMB", "lamb"),
     "lamb, decay": same("LAMB", "lamb", weight_decay=0.1),
     "rmsprop": same("RMSprop", "rmsprop"),
-    "rmsprop, all": (
-        lambda: nb.RMSprop(1e-2, 0.8, 1e-3, 0.9, nesterov=True, centered=True, eps_in_sqrt=False),
-        lambda: optax.rmsprop(
-            1e-2, 0.8, 1e-3, centered=True, momentum=0.9, nesterov=True, eps_in_sqrt=False
-        ),
-    ),
+    "rmsprop, all": same("RMSprop", "rmsprop", 0.8, 1e-3, **RMSPROP),
     "adagrad": same("Adagrad", "adagrad"),
     "adagrad from 0.5": same("Adagrad", "adagrad", 0.5),
-    "schedule": same("Adam", "adam", lr=lambda step: 0.1 / (step + 1)),
-    "clipped": (
-        lambda: nb.Adam(1e-2, clip_norm=0.5),
-        lambda: optax.chain(optax.clip_by_global_norm(0.5), optax.adam(1e-2)),
+    "schedule": (
+        lambda: nb.Adam(nb.step_schedule(0.1, {2: 0.5})),
+        lambda: optax.adam(optax.piecewise_constant_schedule(0.1, {2: 0.5})),
     ),
+    "clipped": (lambda: nb.Adam(1e-2, clip_norm=0.5), lambda: chain(clip(0.5), optax.adam(1e-2))),
     "accumulated": (
         lambda: nb.Adam(1e-2, accumulate=3, clip_norm=1.0),
-        lambda: optax.MultiSteps(optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-2)), 3),
+        lambda: optax.MultiSteps(chain(clip(1.0), optax.adam(1e-2)), 3),
     ),
-    "schedule, accumulated": (
-        lambda: nb.SGD(lambda step: 1.0 * step, accumulate=2),
-        lambda: optax.MultiSteps(optax.sgd(lambda step: 1.0 * step), 2),
-    ),
+    "ramp": (lambda: nb.SGD(ramp, accumulate=2), lambda: optax.MultiSteps(optax.sgd(ramp), 2)),
     "groups": (
-        lambda: nb.AdamW(
-            1e-2,
-            weight_decay=0.1,
-            groups={
-                "layers.v0.*": {"lr": 0.1},
-                "layers.*": {"frozen": True},
-                "bias": {"weight_decay": 0.0, "beta1": 0.5},
-            },
-        ),
-        lambda: optax.multi_transform(
-            {
-                0: optax.adamw(1e-2, 0.5, weight_decay=0.0),
-                1: optax.adamw(0.1, weight_decay=0.1),
-                2: optax.set_to_zero(),
-                3: optax.adamw(1e-2, weight_decay=0.1),
-            },
-            LABELS,
+        lambda: nb.AdamW(1e-2, weight_decay=0.1, groups=GROUPS),
+        lambda: by_group(
+            optax.adamw(1e-2, 0.5, weight_decay=0.0),
+            optax.adamw(0.1, weight_decay=0.1),
+            optax.set_to_zero(),
+            optax.adamw(1e-2, weight_decay=0.1),
         ),
     ),
     "groups in one kernel": (
         lambda: nb.Adam(1e-2, clip_norm=0.5, accumulate=2, groups={"layers.*": {"lr": 0.1}}),
-        lambda: optax.MultiSteps(
-            optax.chain(
-                optax.clip_by_global_norm(0.5),
-                optax.multi_transform(
-                    {i: optax.adam(0.1 if i in (1, 2) else 1e-2) for i in range(4)}, LABELS
-                ),
-            ),
-            2,
-        ),
+        lambda: optax.MultiSteps(chain(clip(0.5), by_group(*map(optax.adam, RATES))), 2),
     ),
     "own, plain": (lambda: Plain(0.1), lambda: optax.sgd(0.1)),
     "own, momentum": (lambda: Momentum(0.1), lambda: optax.sgd(0.1, 0.5)),
     "own, average": (lambda: Average(0.1), lambda: optax.chain(optax.ema(0.5), optax.scale(-0.1))),
-    "own, traced as a whole": (
-        lambda: Momentum(0.1, trace_on_next_step=True),
-        lambda: optax.sgd(0.1, 0.5),
-    ),
+    "own, traced": (lambda: Momentum(0.1, trace_on_next_step=True), lambda: optax.sgd(0.1, 0.5)),
     "traced as a whole": (lambda: nb.Adam(1e-2, trace_on_next_step=True), lambda: optax.adam(1e-2)),
 } | {
     f"optax, {name}": (lambda make=make: nb.Optax(make()), make)
     for name, make in TRANSFORMATIONS.items()
 }
-CALLS = {"accumulated": 3, "schedule, accumulated": 2, "groups in one kernel": 2}  # of one step
+CALLS = {"accumulated": 3, "ramp": 2, "groups in one kernel": 2}  # of one step
 
 
 @pytest.mark.parametrize(

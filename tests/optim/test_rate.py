@@ -101,18 +101,14 @@ def test_the_kind_of_a_learning_rate_is_not_changed_inside_a_compiled_function()
 
 def test_a_schedule_in_plain_python_works_outside_of_compiled_code():
     optimizer = nb.SGD(lambda step: 0.5 if step < 2 else math.sqrt(step) / 8)
-    np.testing.assert_allclose(
-        moves(optimizer, 5), [0.5, 0.5, math.sqrt(2) / 8, math.sqrt(3) / 8, 0.25], rtol=1e-6
-    )
+    expected = [0.5, 0.5, math.sqrt(2) / 8, math.sqrt(3) / 8, 0.25]
+    np.testing.assert_allclose(moves(optimizer, 5), expected, rtol=1e-6)
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_schedule_in_plain_python_is_refused_in_compiled_code():
     optimizer = nb.SGD(lambda step: 0.5 if step < 2 else 0.25)
-    with pytest.raises(
-        nb.TraceError,
-        match=r"the schedule .* cannot be compiled: it wants the step as a Python number.*jnp\.where",
-    ):
+    with pytest.raises(nb.TraceError, match=r"it wants the step as a Python number.*jnp\.where"):
         nb.jit(lambda v, g: optimizer.step(v, g))(V, G)
 
 
@@ -129,7 +125,7 @@ def test_a_schedule_may_read_a_variable():
     "compiled",
     [False, pytest.param(True, marks=pytest.mark.not_under("eager", reason="nothing is traced"))],
 )
-def test_a_function_of_nothing_is_asked_before_each_step(compiled):
+def test_a_function_of_nothing_is_called_before_each_step(compiled):
     rates = iter([0.5, 0.25, 0.125])
     now = [1.0]
     optimizer, traces = nb.SGD(lambda: now[0]), []
@@ -173,7 +169,7 @@ def test_a_number_may_be_replaced_by_a_schedule_and_back():
         (lambda *, step: 0.1, nb.ArgumentTypeError, "wants step"),
     ],
 )
-def test_what_is_no_learning_rate_is_refused(lr, error, message):
+def test_an_invalid_learning_rate_is_refused(lr, error, message):
     with pytest.raises(error, match=message):
         nb.Adam(lr)
     optimizer = nb.Adam(0.5)
@@ -193,6 +189,6 @@ NOT_ONE = rf"a learning rate must be one number, the function returned {FLOAT}\[
         (lambda step: jnp.ones(1) * step, nb.ShapeError, NOT_ONE),
     ],
 )
-def test_what_a_function_gives_is_checked(lr, error, message):
+def test_the_rate_that_a_function_returns_is_checked(lr, error, message):
     with pytest.raises(error, match=message):
         nb.SGD(lr).step(V, G)

@@ -39,15 +39,6 @@ def test_values_are_those_worked_out_by_hand(schedule, expected):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_they_drive_a_compiled_step(net, gradients):
-    optimizer = nb.SGD(nb.step_schedule(1.0, {2: 0.5}))
-    expected = net.bias() - gradients(0).bias - gradients(1).bias - 0.5 * gradients(2).bias
-    update = nb.jit(lambda g: optimizer.update(net, g))
-    for i in range(3):
-        update(gradients(i))
-    np.testing.assert_allclose(net.bias, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_words_of_optax_and_pytorch_mean_the_same():
     ours = nb.cosine_schedule(0.5, 20, warmup=5, end=0.1)
     theirs = nb.cosine_schedule(0.5, total_steps=20, warmup_steps=5, end_value=0.1)

@@ -111,17 +111,9 @@ def test_state_is_named_by_its_place(net, gradients, agree):
     agree(optimizer.state.optax.v0.mu, optimizer.optax_state[0].mu, exactly=True)
 
 
-def test_a_state_that_does_not_fit_is_refused(net, gradients, agree):
-    optimizer = nb.Optax(optax.adam(1e-2))
-    optimizer.update(net, gradients(0))
-    before = optimizer.state
-    wrong = before.cont_deep_copy()
+def test_a_state_that_was_set_before_there_was_any_must_fit(net, gradients):
+    wrong = nb.Optax(optax.adam(1e-2)).init(net).state.cont_deep_copy()
     wrong["optax/v0/mu/bias"] = jnp.ones(7, "f")
-    with pytest.raises(nb.StructureError, match=r'"optax/v0/mu/bias" is float32\[7\], not fl'):
-        optimizer.set_state(wrong)
-    with pytest.raises(nb.StructureError, match='missing: "optax/v0/count"'):
-        optimizer.set_state({"count": 1})
-    agree(optimizer.state, before, exactly=True)
     fresh = nb.Optax(optax.adam(1e-2))
     fresh.set_state(wrong)
     with pytest.raises(nb.StructureError, match="the state that was loaded does not fit"):

@@ -21,9 +21,8 @@ def test_nothing_is_installed_but_the_package_with_what_its_notebooks_need():
 
 
 def test_lab_opens_on_the_first_notebook(tmp_path):
-    shutil.copytree(
-        ROOT / "notebooks", tmp_path / "notebooks", ignore=shutil.ignore_patterns("*.ipynb", ".*")
-    )
+    sources = shutil.ignore_patterns("*.ipynb", ".*")
+    shutil.copytree(ROOT / "notebooks", tmp_path / "notebooks", ignore=sources)
     programs = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = {"HOME": str(tmp_path), "PATH": programs}
     assert run(BINDER / "postBuild", cwd=tmp_path, env=env).returncode == 0
@@ -34,11 +33,8 @@ def test_lab_opens_on_the_first_notebook(tmp_path):
 
 @pytest.mark.long
 def test_the_first_notebook_runs_in_exactly_the_environment_that_binder_installs(tmp_path):
-    shutil.copytree(
-        ROOT,
-        tmp_path / "repo",
-        ignore=shutil.ignore_patterns(".venv", "node_modules", "build", ".git", ".*_cache"),
-    )
+    made = shutil.ignore_patterns(".venv", "node_modules", "build", ".git", ".*_cache")
+    shutil.copytree(ROOT, tmp_path / "repo", ignore=made)
     python = tmp_path / "env" / "bin" / "python"
     install = ["-m", "pip", "install", "--quiet", "-r", "binder/requirements.txt"]
     page = tmp_path / "first.html"

@@ -37,9 +37,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("docs")
     for name in ("docs", "notebooks"):
-        ignored = shutil.ignore_patterns(
-            "_build", "reference", "jupyter_execute", "*.ipynb", ".*", "__pycache__"
-        )
+        made = ("_build", "reference", "jupyter_execute", "*.ipynb", ".*", "__pycache__")
+        ignored = shutil.ignore_patterns(*made)
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
     env = {
@@ -63,13 +62,8 @@ def test_every_public_name_is_in_the_reference(pages):
 def test_the_pages_of_the_reference_stand_under_their_namespaces(pages, open_file):
     page = open_file(pages / "reference" / "index.html").page
     captions = page.locator("article p.caption").all_text_contents()
-    assert [caption.strip().partition(":")[0] for caption in captions] == [
-        "nb",
-        "nb.nn",
-        "nb.F",
-        "nb.optim",
-        "nb.errors",
-    ]
+    names = [caption.strip().partition(":")[0] for caption in captions]
+    assert names == ["nb", "nb.nn", "nb.F", "nb.optim", "nb.errors"]
     listed = page.locator("article .toctree-wrapper a").all_inner_texts()
     assert len(listed) == len(set(listed)) == len(list((pages / "reference").glob("*.html"))) - 1
 
@@ -78,9 +72,8 @@ def test_the_search_of_the_built_pages_works_from_a_file(pages, open_file):
     page = open_file(pages / "search.html").page
     page.locator("form input[name=q]").last.fill("explain_retrace")
     page.keyboard.press("Enter")
-    page.locator(
-        "#search-results li a[href*=compiled_again]"
-    ).first.wait_for()  # results are listed one after the other
+    # results are listed one after the other
+    page.locator("#search-results li a[href*=compiled_again]").first.wait_for()
 
 
 def test_the_sheet_is_one_page_of_paper_and_names_what_is_there(open_file, tmp_path):
@@ -89,9 +82,7 @@ def test_the_sheet_is_one_page_of_paper_and_names_what_is_there(open_file, tmp_p
     source = (ROOT / "docs" / "sheet.html").read_text()
     named = set(re.findall(r"\bnb\.(\w+)", source))
     assert named - set(nb.__all__) == set() and len(named) > 20
-    assert {
-        name for name in re.findall(r"\blive\.(\w+)", source) if not hasattr(nb.Live, name)
-    } == set()
+    assert all(hasattr(nb.Live, name) for name in re.findall(r"\blive\.(\w+)", source))
     page = open_file(ROOT / "docs" / "sheet.html", width=1000)
     page.screenshot("docs/sheet")
     made = page.page.pdf(prefer_css_page_size=True)
@@ -100,17 +91,8 @@ def test_the_sheet_is_one_page_of_paper_and_names_what_is_there(open_file, tmp_p
 
 
 def test_pages_fit_a_narrow_screen_and_ask_nobody_for_anything(pages, open_file):
-    names = [
-        "index",
-        "start",
-        "gallery",
-        "ideas/frames",
-        "coming_from/torch",
-        "recipes/training",
-        "reference/layers",
-        "performance",
-    ]
-    for name in names:
+    names = "index start gallery ideas/frames coming_from/torch recipes/training reference/layers"
+    for name in (*names.split(), "performance"):
         page = open_file(pages / f"{name}.html", width=400)
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 400, name
 
@@ -120,9 +102,8 @@ def test_pages_fit_a_narrow_screen_and_ask_nobody_for_anything(pages, open_file)
 def test_an_accessibility_engine_finds_nothing(pages, open_file, dark):
     for name in ("gallery", "start", "coming_from/torch"):
         page = open_file(pages / f"{name}.html", dark=dark, width=1280)
-        page.page.wait_for_function(
-            "[...document.querySelectorAll('nbm-view')].every(view => view.shadowRoot)"
-        )
+        drawn = "[...document.querySelectorAll('nbm-view')].every(view => view.shadowRoot)"
+        page.page.wait_for_function(drawn)
         page.page.add_script_tag(path=AXE)
         found = page.page.evaluate(LOOK, RULES)
         page.screenshot(f"docs/{name.replace('/', '-')}-{'dark' if dark else 'light'}")

@@ -24,17 +24,10 @@ def test_a_public_name_has_a_docstring(name):
 )
 def test_public_methods_have_docstrings(name):
     kind = getattr(nb, name)
-    own = {
-        n: f
-        for n, f in vars(kind).items()
-        if not n.startswith("_") and (inspect.isfunction(f) or isinstance(f, property))
-    }
-    without = [
-        n
-        for n, f in own.items()
-        if not (inspect.getdoc(f) or "").strip() and n not in ("forward", "extra_repr")
-    ]
-    assert not without
+    for name in vars(kind).keys() - {"forward", "extra_repr"}:
+        method = vars(kind)[name]
+        if inspect.isfunction(method) or isinstance(method, property):
+            assert name.startswith("_") or (inspect.getdoc(method) or "").strip(), name
 
 
 def lower_entries(text: str) -> list[int]:
@@ -54,12 +47,8 @@ def lower_entries(text: str) -> list[int]:
 
 
 def test_entries_of_arguments_and_attributes_begin_with_a_capital_letter():
-    wrong = [
-        f"{path}:{line}"
-        for path in PACKAGE.rglob("*.py")
-        for line in lower_entries(path.read_text("utf-8"))
-    ]
-    assert not wrong, "\n".join(wrong)
+    for path in PACKAGE.rglob("*.py"):
+        assert lower_entries(path.read_text("utf-8")) == [], path
 
 
 def test_an_entry_that_begins_small_is_found_and_its_further_lines_are_not_looked_at():

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,11 +18,7 @@ PACKAGE = ROOT / "nbmodule"
 IMPORTERS: dict[str, set[str]] = {
     "optax": {"optim", "nn"},  # nn: the CTC loss
     "h5py": {"files"},
-    "safetensors": {
-        "files",
-        "interop",
-        "calls",
-    },  # calls: a reference run written by another framework
+    "safetensors": {"files", "interop", "calls"},  # calls: a reference run of another framework
     "orbax": {"files", "scale"},
     "graphviz": {"graphs"},
     "matplotlib": {"views", "live"},
@@ -50,15 +46,14 @@ PROGRAMS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Import:
+class Import(NamedTuple):
     file: str
     line: int
     package: str
     target: str
     inside_function: bool
-    for_types: bool = False
-    names: tuple[str, ...] = ()
+    for_types: bool
+    names: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line} imports {self.target}"
@@ -72,25 +67,15 @@ def package_of(path: Path) -> str:
 def imports_of(path: Path) -> list[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     package = ("nbmodule", *path.relative_to(PACKAGE).parts[:-1])
+    file, own = str(path.relative_to(ROOT)), package_of(path)
     imports: list[Import] = []
 
     def visit(node: ast.AST, inside: bool, for_types: bool) -> None:
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        names = (
-            tuple(alias.name for alias in node.names) if isinstance(node, ast.ImportFrom) else ()
-        )
+        aliases = node.names if isinstance(node, ast.ImportFrom) else ()
+        names = tuple(alias.name for alias in aliases)
         for target in targets_of(node, package):
-            imports.append(
-                Import(
-                    str(path.relative_to(ROOT)),
-                    node.lineno,
-                    package_of(path),
-                    target,
-                    inside,
-                    for_types,
-                    names,
-                )
-            )
+            imports.append(Import(file, node.lineno, own, target, inside, for_types, names))
         for child in ast.iter_child_nodes(node):
             visit(child, inside or is_for_types_only(node), for_types or is_for_types_only(node))
 
@@ -110,10 +95,7 @@ def targets_of(node: ast.AST, package: tuple[str, ...]) -> list[str]:
 
 
 def is_for_types_only(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and ast.unparse(node.test) in (
-        "TYPE_CHECKING",
-        "typing.TYPE_CHECKING",
-    )
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -144,10 +126,8 @@ def edges_of(items: list[Import]) -> dict[str, set[str]]:
     """Return, for each file, the files it imports from."""
     edges: dict[str, set[str]] = {}
     for item in items:
-        targets = {file_of(f"{item.target}.{name}") for name in item.names} or {
-            file_of(item.target)
-        }
-        edges.setdefault(item.file, set()).update(targets - {None, item.file})
+        names = [f"{item.target}.{name}" for name in item.names] or [item.target]
+        edges.setdefault(item.file, set()).update({*map(file_of, names)} - {None, item.file})
     return edges
 
 
@@ -223,24 +203,16 @@ def test_the_table_of_packages_in_the_docs_is_current():
 
 def test_shape_and_dtype_are_formatted_in_one_file():
     spelling = re.compile(r"dtype\}\[|dtype\}\{list\(")
-    files = [
-        str(path.relative_to(PACKAGE))
-        for path in PACKAGE.rglob("*.py")
-        if spelling.search(path.read_text())
-    ]
-    assert files == ["base/format.py"]
+    files = [path for path in FILES if spelling.search(path.read_text())]
+    assert files == [PACKAGE / "base" / "format.py"]
 
 
 def test_types_of_the_package_are_not_compared_by_name():
     """Only types of other packages, which may not be imported, are compared by name."""
     comparison = re.compile(r'type\([\w.]+\)\.__name__ (?:==|!=|in) [("\'](\w+)')
-    classes = {
-        name
-        for path in PACKAGE.rglob("*.py")
-        for name in re.findall(r"^class (\w+)", path.read_text(), re.MULTILINE)
-    }
-    paths = [path for path in PACKAGE.rglob("*.py") if "interop" not in path.parts]
-    assert not {name for path in paths for name in comparison.findall(path.read_text())} & classes
+    text = "\n".join(path.read_text() for path in FILES if "interop" not in path.parts)
+    classes = set(re.findall(r"^class (\w+)", text, re.MULTILINE))
+    assert not classes.intersection(comparison.findall(text))
 
 
 def test_a_heavy_dependency_is_imported_by_its_packages_only():
@@ -261,10 +233,7 @@ def test_a_heavy_dependency_is_imported_on_first_use():
         ("from ..tree import container", ["nbmodule.tree"]),
         ("from .. import views", ["nbmodule.views"]),
         ("from .structure.walk import plan", ["nbmodule.core.structure.walk"]),
-        (
-            "import h5py, nbmodule.views.renderers.plain_text as text",
-            ["h5py", "nbmodule.views.renderers.plain_text"],
-        ),
+        ("import h5py, nbmodule.views.plot as text", ["h5py", "nbmodule.views.plot"]),
     ],
 )
 def test_targets_of_imports_are_resolved(source, expected):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -29,10 +28,6 @@ def test_no_public_function_is_defined_in_more_than_two_files():
 def test_docs_use_the_standard_term(word):
     pattern = re.compile(rf"\b{word}(?:s|es)?\b", re.IGNORECASE)
     pages = [count_names.ROOT / "README.md", *(count_names.ROOT / "docs").rglob("*.md")]
-    lines = [
-        f"{path.name}:{number}: {line.strip()}"
-        for path in map(Path, pages)
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if pattern.search(line)
-    ]
-    assert not lines, f"write {RETIRED[word]!r} for {word!r}:\n" + "\n".join(lines)
+    for page in pages:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            assert not pattern.search(line), f"{page}: write {RETIRED[word]!r} for {word!r}: {line}"

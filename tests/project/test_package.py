@@ -19,9 +19,8 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    (built,) = WheelBuilder(str(ROOT)).build(
-        directory=str(tmp_path_factory.mktemp("wheel")), versions=["standard"]
-    )
+    folder = str(tmp_path_factory.mktemp("wheel"))
+    (built,) = WheelBuilder(str(ROOT)).build(directory=folder, versions=["standard"])
     return Path(built)
 
 
@@ -42,10 +41,8 @@ def test_the_wheel_holds_every_file_of_the_package(wheel_names):
 
 
 def test_the_wheel_holds_only_the_package_and_what_describes_it(wheel_names):
-    assert {name.split("/")[0] for name in wheel_names} == {
-        "nbmodule",
-        f"nbmodule-{nb.__version__}.dist-info",
-    }
+    about = f"nbmodule-{nb.__version__}.dist-info"
+    assert {name.split("/")[0] for name in wheel_names} == {"nbmodule", about}
     assert any(name.endswith("licenses/LICENSE") for name in wheel_names)
 
 
@@ -53,17 +50,15 @@ def test_the_version_is_the_same_everywhere():
     assert f"## {nb.__version__}" in (ROOT / "docs" / "changelog.md").read_text()
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert settings["project"]["dynamic"] == ["version"]
-    assert (
-        f'"{nb.__version__}"' in (ROOT / settings["tool"]["hatch"]["version"]["path"]).read_text()
-    )
+    file = ROOT / settings["tool"]["hatch"]["version"]["path"]
+    assert f'"{nb.__version__}"' in file.read_text()
 
 
 def test_the_front_end_of_the_wheel_is_minified_and_still_joins(
     wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    if not (
-        shutil.which("esbuild", path=str(ROOT / "node_modules/.bin")) or shutil.which("esbuild")
-    ):
+    here = shutil.which("esbuild", path=str(ROOT / "node_modules/.bin"))
+    if not (here or shutil.which("esbuild")):
         pytest.skip("esbuild is not installed")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)

@@ -64,20 +64,15 @@ TEXTS = {
     "layout": lambda m: repr(nb.layout(m)),
     "difference": lambda m: repr(nb.diff(m.v, nb.Container({HARM: 1}))),
     "comparison": lambda m: repr(nb.compare(calls_of(m), calls_of(m))),
-    "inspection": lambda m: (
-        repr(nb.inspect(m, X)) + nb.inspect(m, X)._repr_mimebundle_()["text/plain"]
-    ),
+    "inspection": lambda m: repr(i := nb.inspect(m, X)) + i._repr_mimebundle_()["text/plain"],
     "partition": lambda m: repr(m.partition(nb.Parameter)),
     "memory": lambda m: (calls_of(m), repr(nb.memory()))[1],
     "not finite": lambda m: str(nb.first_nonfinite(m, X * jnp.nan)),
     "structure": lambda m: printed(m.show_structure),
-    "in the model": lambda m: (
-        printed(m.parts[HARM].show_v_in_top_v) + printed(m.parts[HARM].show_mod_in_top_mod)
-    ),
+    "variables in the model": lambda m: printed(m.parts[HARM].show_v_in_top_v),
+    "in the model": lambda m: printed(m.parts[HARM].show_mod_in_top_mod),
     "shown": lambda m: printed(lambda: nb.show(m)) + printed(lambda: nb.show(m.v)),
-    "bundles": lambda m: "".join(
-        m._repr_mimebundle_()[kind] for kind in ("text/plain", "text/html")
-    ),
+    "bundles": lambda m: "".join(map(m._repr_mimebundle_().get, ("text/plain", "text/html"))),
     "a page": lambda m: nb.graph(m, X)._repr_mimebundle_()["text/html"],
     "a missing key": lambda m: told(lambda: m.v[HARM]),
     "unexpected keys": lambda m: told(lambda: m.load_state_dict({HARM: 1})),

@@ -18,9 +18,8 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
-from nbmodule.base.gaps import gap_between
 from nbmodule.base.sockets import Displayed
-from nbmodule.base.trees import channels_as_in
+from nbmodule.base.trees import channels_as_in, gap_between
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none

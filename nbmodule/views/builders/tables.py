@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.format import count_noun, describe_shape, format_bytes, plain
-from nbmodule.base.gaps import gap_between
+from nbmodule.base.trees import gap_between
 from nbmodule.calls.differences import Verdict, relative_norm
 from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite, Range
