@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import gate, now
 
 NOTEBOOK = """

@@ -40,7 +40,7 @@ from nbmodule.core.structure.naming import (
 from nbmodule.core.structure.structure import ByIdentity, Static
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import Slot, deliveries, let_go, now, slot_of
 from nbmodule.core.variables.variable import Buffer

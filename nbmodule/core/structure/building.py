@@ -19,8 +19,7 @@ from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.trees import flat, nest
 from nbmodule.core.structure.linked import matched, v_of, write_pairs
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import Pending
+from nbmodule.core.variables.commit import Pending, clock, ticks
 from nbmodule.core.variables.frame import during, now, write_all
 from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
 from nbmodule.core.variables.variable import Parameter, Variable

@@ -20,7 +20,7 @@ from nbmodule.core.structure import building, hooks
 from nbmodule.core.structure.attributes import parts_of
 from nbmodule.core.structure.holders import is_branch, pairs
 from nbmodule.core.structure.walk import has_same_content, is_module, plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.donation import at_one_moment, own_values
 from nbmodule.core.variables.frame import here, now
 from nbmodule.core.variables.inner import ModuleState

@@ -32,7 +32,7 @@ from nbmodule.core.structure.holders import (
     refuse_keys,
     with_buffers,
 )
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.inner import living_modules
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import StructureError, TracerLeakError
