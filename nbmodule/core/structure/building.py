@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -319,15 +318,11 @@ def move_each(
 
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
-    draw: Any = old.draw
-    if dtype is not None and draw is not None:
-        draw = functools.partial(_cast_draw, draw, dtype)
+    former: Any = old.draw
+    is_cast = dtype is not None and former is not None
+    draw = (lambda: jnp.asarray(former()).astype(dtype)) if is_cast else former
     device = old.device if location is None else location
     return replace(old, draw=draw, dtype=dtype or old.dtype, device=device)
-
-
-def _cast_draw(draw: Callable[[], Any], dtype: DTypeLike) -> Array:
-    return jnp.asarray(draw()).astype(dtype)
 
 
 def _moved(value: Array, location: object, dtype: DTypeLike | None) -> Any:
