@@ -32,7 +32,7 @@ import numpy as np
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.format import describe_shape
-from nbmodule.core.variables.frame import EAGER, Birthplace, here, write
+from nbmodule.core.variables.frame import EAGER, Birthplace, here, write_all
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.container import Container
@@ -295,7 +295,7 @@ def _buffer_of(value: Any, old: Any, collection: object, home: Birthplace | None
     # Outside of transforms the trace of such a value is over.
     if isinstance(old, Buffer) and not (is_traced and trace == EAGER):
         if old.shape == value.shape and old.dtype == value.dtype:
-            write(old, old.admitted(value))
+            write_all((old,), (old.admitted(value),))
             return old
     if is_traced and not is_local:
         raise TracerLeakError(

@@ -177,7 +177,6 @@ class Plan:
         hidden = (variable for variable in walker.hidden if variable not in walker.variables)
         self.absent: tuple[Variable, ...] = (*self.released, *hidden)
         self.variables: tuple[Variable, ...] = tuple(self.places)
-        self.names: dict[str, Variable] = {p.name: x for x, p in self.places.items()}
         self.has_sharing = walker.has_repeated
         _check_spellings(root, self)
         _living.add(self)
