@@ -58,20 +58,8 @@ class Config:
         return replace(self, stateful=deepcopy(self.stateful, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Devices cannot be pickled: one goes by its name, and where variables were spread they are
-        not again.
-        """
-        device = self.device
-        name = f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else None
-        return _config_elsewhere, (name, [getattr(self, item.name) for item in fields(self)[2:]])
-
-
-def _config_elsewhere(device: str | None, choices: list[Any]) -> Config:
-    """Return the choices where they are unpickled; an absent device becomes JAX's default."""
-    try:
-        return Config(find_device(device), None, *choices)
-    except DeviceError:
-        return Config(None, None, *choices)
+        """Leave devices out, which cannot be pickled and may be absent where this is read."""
+        return Config, (None, None, *(getattr(self, item.name) for item in fields(self)[2:]))
 
 
 PLAIN = Config()
