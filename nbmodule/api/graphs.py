@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import is_foreign
+from nbmodule.base.kinds import as_flag
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.stages import remembered
 from nbmodule.core.transforms.options import name_of, of_forward
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentTypeError, NotBuiltError
 from nbmodule.graphs import Graph, Options, write_graph
 from nbmodule.graphs.writing.options import prepare

@@ -14,6 +14,8 @@ import jax
 import numpy as np
 from jax.typing import ArrayLike
 
+from nbmodule.errors import ArgumentTypeError
+
 Args: TypeAlias = tuple[Any, ...]
 """The positional arguments of a call."""
 
@@ -83,3 +85,11 @@ def is_real(value: object) -> TypeGuard[float]:
         (True, True, False, False)
     """
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def as_flag(name: str, value: object) -> bool:
+    """Return a flag as a bool; 0 and 1 are flags, text such as "false" is not."""
+    is_number = isinstance(value, (int, np.integer)) and value in (0, 1)
+    if not is_number and not isinstance(value, np.bool_):
+        raise ArgumentTypeError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)

@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import printable_repr
-from nbmodule.base.kinds import Shaped
+from nbmodule.base.kinds import Shaped, as_flag
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import Operation, evaluate
@@ -22,7 +22,6 @@ from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.differentiate import grad, is_floating
 from nbmodule.core.transforms.options import argument_names
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError

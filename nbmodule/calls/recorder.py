@@ -15,7 +15,7 @@ import jax
 
 from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import bytes_of, count_noun, format_bytes, printable_repr
-from nbmodule.base.kinds import is_whole
+from nbmodule.base.kinds import as_flag, is_whole
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import bytes_in
 from nbmodule.calls.calls import Calls
@@ -25,7 +25,6 @@ from nbmodule.calls.saved_calls import read_record, write_record
 from nbmodule.calls.track import STATS, track
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, PathError
 
 _FILE = re.compile(r"step_(\d{9})\.h5")

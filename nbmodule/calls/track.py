@@ -15,7 +15,7 @@ from jax.core import Tracer
 
 from nbmodule.base.foreign import ForeignArray
 from nbmodule.base.format import bytes_of, count_noun, format_bytes
-from nbmodule.base.kinds import Shaped, is_whole
+from nbmodule.base.kinds import Shaped, as_flag, is_whole
 from nbmodule.base.sockets import socket
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
@@ -27,7 +27,6 @@ from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import TrackedBlock, Tracker, end
 from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import EAGER, current_log, here, let_go, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 

@@ -24,7 +24,7 @@ from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError

@@ -17,9 +17,8 @@ import numpy as np
 
 from nbmodule.base.format import format_count, is_better_when_higher, printable_repr
 from nbmodule.base.interpreter import is_of_signal
-from nbmodule.base.kinds import is_real, is_whole
+from nbmodule.base.kinds import as_flag, is_real, is_whole
 from nbmodule.base.notebook import running_kernel
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import RunLoop
 from nbmodule.live.controls.interrupt import SoftInterrupt, shield

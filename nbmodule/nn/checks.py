@@ -20,8 +20,7 @@ from jax import Array
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import concrete_value
-from nbmodule.base.kinds import is_real
-from nbmodule.core.variables.describe import as_flag
+from nbmodule.base.kinds import as_flag, is_real
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeError
 
 

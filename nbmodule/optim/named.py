@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 import jax
 import numpy as np
 
-from nbmodule.base.kinds import RateLike, is_whole
+from nbmodule.base.kinds import RateLike, as_flag, is_whole
 from nbmodule.base.paths import hint, match
 from nbmodule.base.trees import chunks_of
 from nbmodule.core.structure.linked import in_older_form
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.placement import layout_of
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError

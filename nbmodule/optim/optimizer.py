@@ -11,7 +11,7 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base import migration
-from nbmodule.base.kinds import DeviceLike, RateLike
+from nbmodule.base.kinds import DeviceLike, RateLike, as_flag
 from nbmodule.base.migration import TRAINING
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.compiled.call_record import RecordedMethod, call_recorded, is_recorded, recording
@@ -19,7 +19,6 @@ from nbmodule.core.compiled.jit import jit
 from nbmodule.core.structure.attributes import warn_if_nothing_trains
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import EAGER, current_log, framed, here, now, write_all
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shortened

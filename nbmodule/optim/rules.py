@@ -20,8 +20,8 @@ from jax.core import Tracer
 from jax.tree_util import GetAttrKey, SequenceKey
 
 from nbmodule.base.jax_names import INLINE, quiet
+from nbmodule.base.kinds import as_flag
 from nbmodule.base.promotion import mixed_dtypes, widened
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import now
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 

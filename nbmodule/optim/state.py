@@ -35,7 +35,7 @@ from nbmodule.core.structure.state_dict import frozen_copy
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.commit import Call, structure_tick
 from nbmodule.core.variables.donation import at_one_moment
-from nbmodule.core.variables.frame import EAGER, birthplace, gathered, here, now, write, write_all
+from nbmodule.core.variables.frame import EAGER, birthplace, gathered, here, now, write_all
 from nbmodule.core.variables.inner import ModuleState
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import (
@@ -245,7 +245,7 @@ class Stateful:
             if outermost.wall:
                 memo.changes.append(change)
         if memo.change not in frame.written:
-            write(memo.change, np.int32(1))
+            write_all((memo.change,), (np.int32(1),))
 
     # -- state --
     def _new_variable(

@@ -1,8 +1,7 @@
 """Several devices and hosts: meshes, rules by path, batches, and the placement of models."""
 
-from nbmodule.scale.batches import shard_batch
 from nbmodule.scale.device_layout import Layout, layout
-from nbmodule.scale.mesh import is_first_host, join_hosts, make_mesh
+from nbmodule.scale.mesh import is_first_host, join_hosts, make_mesh, shard_batch
 from nbmodule.scale.sharding_rules import data_parallel, fsdp, shard, tensor_parallel
 
 __all__ = [

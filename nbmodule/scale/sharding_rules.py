@@ -148,7 +148,10 @@ def tensor_parallel(axis: str = "model") -> Rule:
         parts = [(x, part) for x in variables if (part := _part_of(x)) is not None]
         for variable, part in parts:
             if variable.spec is None:
-                variable.spec = _spec_of(variable, part, axis)
+                # Weights are `(out, in)`: columns split the first axis of weight and bias, rows
+                # the second of the weight alone.
+                by_rows = (None, axis) if len(variable.shape) > 1 else ()
+                variable.spec = PartitionSpec(*((axis,) if part == "columns" else by_rows))
                 check_spec(variable, variable.spec, mesh)
                 _check_heads(variable, mesh, axis)
         if not parts:
@@ -165,15 +168,6 @@ def _part_of(variable: RuledVariable) -> str | None:
     """Return `columns` or `rows` for a variable that is split."""
     tables = (_PARTS.get(cls.__name__, {}) for cls in type(variable.holder).__mro__)
     return ChainMap(*tables).get(variable.name.rpartition(".")[0].rpartition(".")[2])
-
-
-def _spec_of(variable: RuledVariable, part: str, axis: str) -> PartitionSpec:
-    """Return the spec of a part. Weights are `(out, in)`: columns split the first axis of weight
-    and bias, rows the second of the weight alone.
-    """
-    if part == "columns":
-        return PartitionSpec(axis)
-    return PartitionSpec(None, axis) if len(variable.shape) > 1 else PartitionSpec()
 
 
 def _check_heads(variable: RuledVariable, mesh: Mesh, axis: str) -> None:

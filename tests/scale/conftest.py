@@ -23,24 +23,14 @@ def settings(devices: int) -> dict[str, str]:
     return os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": path, "XLA_FLAGS": flags}
 
 
-def on_eight_devices(*arguments: str) -> dict:
-    command = [sys.executable, FOLDER / "device_program.py", *arguments]
+@pytest.fixture(scope="session")
+def trained():
+    """Return the results of `device_program.py`."""
+    command = [sys.executable, FOLDER / "device_program.py"]
     done = subprocess.run(command, env=settings(8), capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.fail(done.stdout + done.stderr, pytrace=False)
     return json.loads(done.stdout.splitlines()[-1])
-
-
-@pytest.fixture(scope="session")
-def trained():
-    """What `device_program.py` found, with one transformer layer."""
-    return on_eight_devices("1", "--digits")
-
-
-@pytest.fixture
-def deep():
-    """The same with six transformer layers and nothing else."""
-    return on_eight_devices("6")
 
 
 @pytest.fixture

@@ -30,8 +30,3 @@ def test_the_page_shows_what_eight_devices_print(ran):
     for plan, (losses, held) in shown.items():
         assert ran[plan][0] == pytest.approx(losses, abs=2e-5)
         assert ran[plan][1] == held
-
-
-def test_each_plan_trains_as_a_single_device(ran):
-    for losses, _ in ran.values():
-        assert losses == pytest.approx(ran["single device"][0], abs=2e-5)

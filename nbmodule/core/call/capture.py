@@ -18,6 +18,7 @@ import numpy as np
 
 from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
+from nbmodule.base.kinds import as_flag
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import channels_as_in, gap_between
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
@@ -39,8 +40,7 @@ from nbmodule.core.structure.naming import (
 from nbmodule.core.structure.structure import ByIdentity, Static
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.call_log import CallInfo
-from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.describe import as_flag
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import Slot, deliveries, let_go, now, slot_of
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, SubmoduleReturnError

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from nbmodule.base.interpreter import is_of_signal
+from nbmodule.base.kinds import as_flag
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.stages import ModuleCall, enter, inner_stages, prepare
 from nbmodule.core.compiled.jit import Jit, jit
@@ -20,7 +21,6 @@ from nbmodule.core.recording.parcel import StaticLeaf
 from nbmodule.core.structure.building import STATEFUL, as_stateful_option, settle
 from nbmodule.core.transforms.carried import ObjectPlaceholder, is_stateful
 from nbmodule.core.transforms.options import OPTIONS, check_names, of_forward, places_of, refusal
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import current_log, during, now
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentTypeError, NbModuleError

@@ -37,7 +37,7 @@ from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure import building
 from nbmodule.core.structure.building import OPTIONS, STATEFUL, TRACKING
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.clock import clock, ticks
+from nbmodule.core.variables.commit import clock, ticks
 from nbmodule.core.variables.frame import EAGER, gate, here, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
 

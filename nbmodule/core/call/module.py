@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 from jax.typing import DTypeLike
 
 from nbmodule.base.format import printable_repr
-from nbmodule.base.kinds import DeviceLike
+from nbmodule.base.kinds import DeviceLike, as_flag
 from nbmodule.base.migration import accepts_aliases, field_hint
 from nbmodule.core.call.capture import empty_captured
 from nbmodule.core.call.entry import ConstructorSignature, HasForward, ModuleMeta, P, R
@@ -21,7 +21,6 @@ from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import set_v, v_of
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.commit import freeze
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.frame import birthplace
 from nbmodule.core.variables.inner import (
     BareModule,

@@ -32,8 +32,7 @@ from nbmodule.core.compiled.program import Job, Program, TraceFacts, modules_of,
 from nbmodule.core.structure.linked import MOST_KEPT
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful, sharing_of, unpacked, variables_of
-from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import targets_of
+from nbmodule.core.variables.commit import clock, targets_of, ticks
 from nbmodule.core.variables.donation import NotCached, held_back, readers, unaliased
 from nbmodule.core.variables.frame import Missed, slot_of, take_over
 from nbmodule.core.variables.placement import join

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from nbmodule.core.compiled.call import SLOW
 from nbmodule.core.compiled.key import cells, take_apart
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
 

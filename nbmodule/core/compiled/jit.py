@@ -54,7 +54,7 @@ from nbmodule.core.transforms.options import (
     refusal,
     refuse_call_options,
 )
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.donation import NotCached
 from nbmodule.core.variables.frame import (
     Effects,

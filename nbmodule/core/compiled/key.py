@@ -17,7 +17,7 @@ from nbmodule.base.notebook import running_shell
 from nbmodule.core.structure.structure import Static, structure_of
 from nbmodule.core.transforms.carried import ObjectPlaceholder, is_stateful, variables_of
 from nbmodule.core.transforms.options import Places
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.placement import layouts_of
 from nbmodule.core.variables.variable import Variable

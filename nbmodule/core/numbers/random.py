@@ -56,14 +56,12 @@ class StreamState(Buffer):
         return "the state of a random stream"
 
 
-class InitialKeyCount(Buffer):
+class InitialKeyCount(StreamState):
     """The number of keys for initial values that a stream has given: input and output of compiled
     code.
     """
 
     __slots__ = ("_count",)
-
-    has_own_name = False
 
     def __init__(self) -> None:
         self._frozen, self._home, self._count = False, None, 0
@@ -85,10 +83,6 @@ class InitialKeyCount(Buffer):
         if type(self._count) is not int:
             self._count = int(np.asarray(self._count))
         return self._count
-
-    def describe(self) -> str:
-        """For messages."""
-        return "the state of a random stream, from which initial values are drawn,"
 
 
 class InitialKeys:
@@ -125,9 +119,8 @@ class RandomStream:
     _is_stateful = True
     _state_names = ("state",)
     state: Any  # a Buffer, or its StateKey once exported
-    _unwatched = frozenset(
-        ("_making", "_nbm")
-    )  # no part of the structure: they change without a retrace
+    # No part of the structure: they change without a retrace.
+    _unwatched = frozenset(("_making", "_nbm"))
 
     def __init__(self, seed: KeyLike = 0) -> None:
         self._revive()

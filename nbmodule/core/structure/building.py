@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
@@ -19,8 +18,7 @@ from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.trees import flat, nest
 from nbmodule.core.structure.linked import matched, v_of, write_pairs
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.clock import clock, ticks
-from nbmodule.core.variables.commit import Pending
+from nbmodule.core.variables.commit import Pending, clock, ticks
 from nbmodule.core.variables.frame import during, now, write_all
 from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
 from nbmodule.core.variables.variable import Parameter, Variable
@@ -60,20 +58,8 @@ class Config:
         return replace(self, stateful=deepcopy(self.stateful, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Devices cannot be pickled: one goes by its name, and where variables were spread they are
-        not again.
-        """
-        device = self.device
-        name = f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else None
-        return _config_elsewhere, (name, [getattr(self, item.name) for item in fields(self)[2:]])
-
-
-def _config_elsewhere(device: str | None, choices: list[Any]) -> Config:
-    """Return the choices where they are unpickled; an absent device becomes JAX's default."""
-    try:
-        return Config(find_device(device), None, *choices)
-    except DeviceError:
-        return Config(None, None, *choices)
+        """Leave devices out, which cannot be pickled and may be absent where this is read."""
+        return Config, (None, None, *(getattr(self, item.name) for item in fields(self)[2:]))
 
 
 PLAIN = Config()
@@ -320,15 +306,11 @@ def move_each(
 
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
-    draw: Any = old.draw
-    if dtype is not None and draw is not None:
-        draw = functools.partial(_cast_draw, draw, dtype)
+    former: Any = old.draw
+    is_cast = dtype is not None and former is not None
+    draw = (lambda: jnp.asarray(former()).astype(dtype)) if is_cast else former
     device = old.device if location is None else location
     return replace(old, draw=draw, dtype=dtype or old.dtype, device=device)
-
-
-def _cast_draw(draw: Callable[[], Any], dtype: DTypeLike) -> Array:
-    return jnp.asarray(draw()).astype(dtype)
 
 
 def _moved(value: Array, location: object, dtype: DTypeLike | None) -> Any:

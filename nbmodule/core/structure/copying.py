@@ -20,7 +20,7 @@ from nbmodule.core.structure import building, hooks
 from nbmodule.core.structure.attributes import parts_of
 from nbmodule.core.structure.holders import is_branch, pairs
 from nbmodule.core.structure.walk import has_same_content, is_module, plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.donation import at_one_moment, own_values
 from nbmodule.core.variables.frame import here, now
 from nbmodule.core.variables.inner import ModuleState
@@ -55,7 +55,9 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
     def described() -> Any:
         holders = (*map(vars, (obj, *plan.modules)), *(live for live, _ in plan.watched))
         values = [value for holder in holders for _, value in pairs(holder)]
-        values = [value for value in values if not _is_copied(value)]
+        # Those that may lead to variables are copied; all others stay themselves.
+        values = [value for value in values if not isinstance(value, _COPIED_TYPES)]
+        values = [value for value in values if not is_module(value) and not is_branch(value)]
         values += [obj, *(x.value for x in own_values(plan.variables))]
         memo = {id(value): value for value in values}
         description = copy.deepcopy(reduce(), memo)
@@ -68,11 +70,6 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
 
 
 _COPIED_TYPES = (Variable, hooks.Hook, types.MethodType, functools.partial)
-
-
-def _is_copied(value: object) -> bool:
-    """Return True for an object that may lead to variables."""
-    return isinstance(value, _COPIED_TYPES) or is_module(value) or is_branch(value)
 
 
 def _new(cls: Any, *arguments: Any) -> Any:

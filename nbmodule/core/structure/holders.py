@@ -32,7 +32,7 @@ import numpy as np
 
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.format import describe_shape
-from nbmodule.core.variables.frame import EAGER, Birthplace, here, write
+from nbmodule.core.variables.frame import EAGER, Birthplace, here, write_all
 from nbmodule.core.variables.variable import Buffer, Variable
 from nbmodule.errors import StructureError, TracerLeakError
 from nbmodule.tree.container import Container
@@ -116,10 +116,11 @@ def has_attributes(obj: object) -> bool:
     return _traits_of(type(obj)).has_attributes
 
 
-def pairs(collection: Any) -> list[tuple[Any, Any]]:
-    """Return the items of a list, tuple or dict, each with its number or key."""
-    is_dict = isinstance(collection, Mapping)
-    return list(collection.items() if is_dict else enumerate(collection))
+def pairs(obj: Any) -> list[tuple[Any, Any]]:
+    """Return the items of a list, tuple or dict, each with its number or key; none of others."""
+    if isinstance(obj, Mapping):
+        return list(obj.items())
+    return list(enumerate(obj)) if isinstance(obj, (list, tuple)) else []
 
 
 # -- modules without a path --
@@ -169,7 +170,7 @@ def _part_in(value: Any) -> Any:
     """Return the first module or variable in a value, also in lists, tuples and dicts; or None."""
     if _is_part(value):
         return value
-    nested = map(_part_in, dict(pairs(value)).values()) if type(value) in _ITEMS else ()
+    nested = [_part_in(part) for _, part in pairs(value)] if type(value) in _ITEMS else []
     return next((part for part in nested if part is not None), None)
 
 
@@ -264,7 +265,7 @@ def with_buffers(
     """
     if id(collection) in ancestors:
         return collection
-    content, former = pairs(collection), dict(pairs(previous) if has_array_items(previous) else ())
+    content, former = pairs(collection), dict(pairs(previous))
     changed = {}
     for key, value in content:
         if is_tensor(value):
@@ -294,7 +295,7 @@ def _buffer_of(value: Any, old: Any, collection: object, home: Birthplace | None
     # Outside of transforms the trace of such a value is over.
     if isinstance(old, Buffer) and not (is_traced and trace == EAGER):
         if old.shape == value.shape and old.dtype == value.dtype:
-            write(old, old.admitted(value))
+            write_all((old,), (old.admitted(value),))
             return old
     if is_traced and not is_local:
         raise TracerLeakError(

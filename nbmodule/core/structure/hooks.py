@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.base.kinds import as_flag
 from nbmodule.base.migration import accepts_aliases
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.inner import ModuleState
 from nbmodule.errors import ArgumentTypeError
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import calling, now, warn_of_constant, write_all
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ShapeStructureError, StructureError

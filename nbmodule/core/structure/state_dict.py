@@ -13,13 +13,13 @@ import numpy as np
 
 from nbmodule.base.foreign import as_layout, is_of_torch
 from nbmodule.base.format import describe_shape, plain
+from nbmodule.base.kinds import as_flag
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.sockets import socket
 from nbmodule.base.trees import refuse_other_names
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.walk import aliases, is_module
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.core.variables.donation import at_one_moment
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.traceback import level_of_user_code

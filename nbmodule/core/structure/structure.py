@@ -28,9 +28,11 @@ from nbmodule.core.structure.holders import (
     attributes,
     blank,
     fill,
+    has_array_items,
     is_branch,
     make_tuple,
     option_of,
+    pairs,
 )
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
 from nbmodule.core.variables.frame import Birthplace, birthplace, now, warn_of_constant
@@ -242,10 +244,8 @@ class _Table:
 
     def parts_of(self, obj: Any) -> Iterator[tuple[Any, Any]]:
         """Yield items of a list, dict or object, under a `Static`, and attributes under a name."""
-        if isinstance(obj, (list, tuple)):
-            yield from ((Static(i), self.refer(value)) for i, value in enumerate(obj))
-        elif isinstance(obj, dict):
-            yield from ((Static(key), self.refer(value)) for key, value in obj.items())
+        if has_array_items(obj):
+            yield from ((Static(key), self.refer(value)) for key, value in pairs(obj))
         option = option_of(obj)
         if option is not None:
             yield option[0], Static(option[1])
@@ -435,7 +435,7 @@ def _values_of(variables: tuple[Variable, ...]) -> list[Any]:
 
 def codes_hold(codes: tuple[Any, ...]) -> bool:
     """Return True if functions have the code they had; a reloader swaps it."""
-    for fn, code in codes:
+    for fn, code in codes:  # faster than a generator, in each compiled call
         if fn.__code__ is not code:
             return False
     return True

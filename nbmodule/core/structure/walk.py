@@ -28,11 +28,12 @@ from nbmodule.core.structure.holders import (
     drop_traced,
     has_attributes,
     is_branch,
+    pairs,
     refuse_hidden,
     refuse_keys,
     with_buffers,
 )
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.inner import living_modules
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import StructureError, TracerLeakError
@@ -75,37 +76,22 @@ def items(obj: object, *, in_order: bool = True) -> list[Item]:
     """Return the items directly below `obj`: attributes and dict keys sorted, list items by
     number; not `in_order`, all as they were defined.
     """
-    cls = type(obj)
-    # Exact types first: nearly all holders are of them.
-    if cls in (list, tuple):
-        return _numbered(obj)
-    if cls is dict:
-        return _keyed(obj, in_order)
-    listed, before = getattr(cls, "_listed", None), []
+    before = []
     if is_module(obj):
-        result = _attribute_items(cls, vars(obj), listed)
-        inner = getattr(obj, "_nbm", None)
-        if inner is not None:
-            variables = inner.variables.items()
-            result += [Item(GetAttrKey(name), name, (name,), value) for name, value in variables]
-        if listed is not None:
-            result += listed_items(obj, listed)
+        listed = getattr(type(obj), "_listed", None)
+        result = _attribute_items(obj, vars(obj), listed)
+        created = obj._nbm.variables.items()
+        result += [Item(GetAttrKey(name), name, (name,), value) for name, value in created]
+        result += [] if listed is None else listed_items(obj, listed)
     else:
-        before = _numbered(obj) if isinstance(obj, (list, tuple)) else []
-        before += _keyed(obj, in_order) if isinstance(obj, Mapping) else []
-        result = _attribute_items(cls, attributes(obj))
+        if isinstance(obj, Mapping):
+            names = ((str(key), key, value) for key, value in pairs(obj))
+            before = [Item(DictKey(key), name, _levels_of(name), x) for name, key, x in names]
+            before = sorted(before, key=itemgetter(1)) if in_order else before
+        else:
+            before = [Item(SequenceKey(i), str(i), (f"v{i}",), x) for i, x in pairs(obj)]
+        result = _attribute_items(obj, attributes(obj))
     return before + (sorted(result, key=lambda item: item.chain[0]) if in_order else result)
-
-
-def _numbered(obj: Any) -> list[Item]:
-    return [Item(SequenceKey(i), str(i), (f"v{i}",), value) for i, value in enumerate(obj)]
-
-
-def _keyed(obj: Any, in_order: bool) -> list[Item]:
-    keyed = [
-        Item(DictKey(key), str(key), _levels_of(str(key)), value) for key, value in obj.items()
-    ]
-    return sorted(keyed, key=itemgetter(1)) if in_order else keyed
 
 
 def _levels_of(name: str) -> tuple[str, ...]:
@@ -114,10 +100,12 @@ def _levels_of(name: str) -> tuple[str, ...]:
     return levels if all(levels) else (name,)
 
 
-def _attribute_items(cls: type, attrs: Mapping[str, Any], without: str | None = None) -> list[Item]:
+def _attribute_items(
+    obj: object, attrs: Mapping[str, Any], without: str | None = None
+) -> list[Item]:
     # `weight` of a library layer is `w` in `v`, as in the stateful library.
-    short = getattr(cls, "_short_names", {})
-    path_name = getattr(cls, "_path_name", str)  # of models of other frameworks
+    short = getattr(type(obj), "_short_names", {})
+    path_name = getattr(type(obj), "_path_name", str)  # of models of other frameworks
     return [
         Item(
             GetAttrKey(name),
@@ -189,7 +177,6 @@ class Plan:
         hidden = (variable for variable in walker.hidden if variable not in walker.variables)
         self.absent: tuple[Variable, ...] = (*self.released, *hidden)
         self.variables: tuple[Variable, ...] = tuple(self.places)
-        self.names: dict[str, Variable] = {p.name: x for x, p in self.places.items()}
         self.has_sharing = walker.has_repeated
         _check_spellings(root, self)
         _living.add(self)

@@ -5,6 +5,10 @@ Python handles signals, and lets other threads run, between its own instructions
 call into C that runs no Python. So a commit is one such call: `map` over the variables, driven by
 `any`. It ends with the tick of the clock, so that a view of the old values is never taken for one
 of the new. The old values live until it is over: freeing an array lets other threads run.
+
+The clock counts changes of values, of structures of modules, and of flags of variables. A walk, a
+container `v` or a compiled program remembers the tick at which it was made. Ticks are never
+repeated, so a thread that loses a race sees a difference, never a stale agreement.
 """
 
 from __future__ import annotations
@@ -12,16 +16,34 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat, starmap
+from itertools import chain, count, repeat, starmap
 from operator import attrgetter, call
 from typing import TYPE_CHECKING, Any
 
 import jax
 
-from nbmodule.core.variables.clock import clock, ticks
-
 if TYPE_CHECKING:
     from nbmodule.core.variables.variable import Variable
+
+ticks = count(1)
+
+
+class _Clock:
+    __slots__ = ("flags", "structure", "values")
+
+    def __init__(self) -> None:
+        self.values = self.structure = self.flags = 0
+
+    def __reduce__(self) -> str:
+        """Pickle by name: there is one clock, also where cloudpickle copies a function."""
+        return "clock"
+
+    def structure_changed(self) -> None:
+        """Say that a module has another attribute, mode or hook."""
+        self.structure = next(ticks)
+
+
+clock = _Clock()
 
 draw_lock = threading.RLock()
 """Held while values are drawn, so that threads that read one variable at once see one draw."""

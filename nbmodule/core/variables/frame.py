@@ -457,11 +457,6 @@ def warn_of_constant(read: Any) -> None:
     )
 
 
-def write(variable: Variable, value: object) -> None:
-    """Write a value that already has the shape and dtype, in the frame where there is one."""
-    write_all((variable,), (value,))
-
-
 def write_all(
     variables: Sequence[Variable], values: Sequence[Any], calls: Sequence[Call] = ()
 ) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.core.variables.clock import clock
-from nbmodule.core.variables.commit import make_calls, structure_tick
+from nbmodule.core.variables.commit import clock, make_calls, structure_tick
 
 
 @dataclass(slots=True, eq=False)

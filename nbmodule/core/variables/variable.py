@@ -22,13 +22,13 @@ from jax.typing import DTypeLike
 from nbmodule.base.foreign import as_read_or_left, is_of_no_numbers, made_numbers, received
 from nbmodule.base.format import describe_shape
 from nbmodule.base.jax_names import eager_trace, is_eager, outside_traces, trace_context
+from nbmodule.base.kinds import as_flag
 from nbmodule.base.migration import accept_aliases, array_hint
 from nbmodule.base.promotion import asked_for
+from nbmodule.core.variables.array_behavior import describe_array, install_operators
 from nbmodule.core.variables.commit import Pending, draw_lock, freeze
-from nbmodule.core.variables.describe import as_flag, describe_array
 from nbmodule.core.variables.donation import at_one_moment
-from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write
-from nbmodule.core.variables.operators import install_operators
+from nbmodule.core.variables.frame import Slot, birthplace, now, warn_of_constant, write_all
 from nbmodule.core.variables.placement import declare, laid_out, layout_of, spread
 from nbmodule.errors import (
     ArgumentError,
@@ -156,7 +156,7 @@ class Variable(_LikeArray):
 
     @value.setter
     def value(self, new: Any) -> None:
-        write(self, self.admitted(new))
+        write_all((self,), (self.admitted(new),))
 
     def __call__(self) -> jax.Array:
         return self.value

@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
-from nbmodule.base.kinds import is_real, is_whole
+from nbmodule.base.kinds import as_flag, is_real, is_whole
 from nbmodule.base.paths import closest
-from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.graphs.layout.fold import fold
 from nbmodule.graphs.layout.forms import Forms

@@ -44,7 +44,7 @@ from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import ObjectState, restorable_objects
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import Packed, extract_objects, is_stateful, variables_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
 from nbmodule.live.replay.iterations import (

@@ -18,7 +18,7 @@ from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.linked import known_current
 from nbmodule.core.structure.naming import defined_children
 from nbmodule.core.structure.walk import aliases, held, plan_of
-from nbmodule.core.variables.describe import describe_device
+from nbmodule.core.variables.array_behavior import describe_device
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.graphs import Source
 from nbmodule.tree.container import Container

@@ -24,7 +24,7 @@ from nbmodule.calls.recorder import Recorder
 from nbmodule.core.call.capture import SubmodRets
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.core.variables.clock import clock
+from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.variable import Variable, weak_value
 from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
