@@ -1,7 +1,8 @@
-"""Activations as modules; see the functions of the same name for the formulas."""
+"""Activations as modules, and the layers that the panel of `nb.what_if` offers by name."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Unpack
 
 from jax import Array
@@ -9,8 +10,11 @@ from jaxtyping import Float
 
 from nbmodule.nn import functional as F
 from nbmodule.nn.checks import integer, size
+from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.initializers import Constant, Zeros
 from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer
+from nbmodule.nn.linear import Identity, Linear
+from nbmodule.nn.normalization import LayerNorm, RMSNorm
 
 
 class _Activation(Layer):
@@ -372,3 +376,29 @@ class PReLU(WeightedLayer):
 def activations() -> dict[str, type[Layer]]:
     """Activations that take only their input, by name."""
     return {activation.__name__: activation for activation in _Activation.__subclasses__()}
+
+
+FIRST = ("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid")
+
+
+def insertable_layers() -> dict[str, Callable[[int, int], Layer]]:
+    """Return by name functions of the numbers of input and output features that make a layer.
+
+    Example:
+        >>> layers = insertable_layers()
+        >>> layers["LayerNorm"](4, 4), layers["Linear"](4, 2)
+        (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2,
+        with_bias=True))
+    """
+    factories = {
+        name: lambda inputs, outputs, kind=kind: kind() for name, kind in activations().items()
+    }
+    common = {name: factories.pop(name) for name in FIRST}
+    others: dict[str, Callable[[int, int], Layer]] = {
+        "Identity": lambda inputs, outputs: Identity(),
+        "LayerNorm": lambda inputs, outputs: LayerNorm(inputs),
+        "RMSNorm": lambda inputs, outputs: RMSNorm(inputs),
+        "Dropout": lambda inputs, outputs: Dropout(),
+        "Linear": Linear,
+    }
+    return common | others | dict(sorted(factories.items()))

@@ -1,20 +1,18 @@
-"""Layers that mix features: linear and bilinear maps, embeddings; and those that only pass on or
-reshape.
-"""
+"""Linear maps, embeddings, Fourier and cosine transforms, and layers that pass on or reshape."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Inexact, Integer, Shaped
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ShapeError
-from nbmodule.nn.checks import check_index, check_number, flag, integer, size
-from nbmodule.nn.functional.linear import bilinear, embedding, linear
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn import functional as F
+from nbmodule.nn.checks import check_choice, check_index, check_number, flag, integer, size
 from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, value_of
@@ -61,7 +59,7 @@ class Linear(WeightedLayer):
     def forward(
         self, x: Inexact[ArrayLike, "*batch in_features"]
     ) -> Inexact[Array, "*batch out_features"]:
-        return linear(x, self.weight.value, value_of(self.bias))
+        return F.linear(x, self.weight.value, value_of(self.bias))
 
 
 class Bilinear(WeightedLayer):
@@ -112,7 +110,7 @@ class Bilinear(WeightedLayer):
         x1: Float[ArrayLike, "*batch in1_features"],
         x2: Float[ArrayLike, "*batch in2_features"],
     ) -> Float[Array, "*batch out_features"]:
-        return bilinear(x1, x2, self.weight.value, value_of(self.bias))
+        return F.bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
 
 class Embedding(WeightedLayer):
@@ -138,7 +136,7 @@ class Embedding(WeightedLayer):
         (1, 3, 4)
     """
 
-    _function = staticmethod(embedding)
+    _function = staticmethod(F.embedding)
     _options = ("padding_idx", "max_norm", "norm_type")
 
     _shown, _brief = "num_embeddings embedding_dim", "{num_embeddings} × {embedding_dim}"
@@ -222,4 +220,97 @@ def _joined(x: Array, *, start: int, end: int) -> Array:
         raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {describe_shape(x)}.")
     return lax.reshape(
         x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+    )
+
+
+_NORMS = ("backward", "ortho", "forward")
+
+
+class _Transform(Layer):
+    """$title.
+
+    Args:${type}
+        axis: Axis along which is transformed.
+        n: Number of values that are taken, or made; by default as many as the axis holds.
+        norm: `backward`, `ortho` or `forward`, as in the function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.linear import $name
+        >>> $name()(jnp.ones((5, 6))).shape
+        ${shape}
+
+    Source: ${source}
+    """
+
+    _options: ClassVar[dict[str, Any]] = {"axis": -1, "n": None, "norm": "backward"}
+
+    def __init__(self, *, axis: int = -1, n: int | None = None, norm: str = "backward") -> None:
+        name = type(self).__name__
+        check_choice(name, "norm", norm, _NORMS)
+        self.axis, self.norm = integer(name, "axis", axis), norm
+        self.n = None if n is None else size(name, "n", n)
+        super().__init__()
+
+    def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
+        return self._call_function(x)
+
+
+def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
+    return {"title": title, "shape": shape, "source": source, "type": type}
+
+
+_FOURIER = "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1."
+_COSINE = "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784."
+_TYPE = "\n        type: 1, 2, 3 or 4."
+
+
+class FFT(_Transform):
+    _function = staticmethod(F.fft)
+    _words = _about("The discrete Fourier transform along an axis", "(5, 6)", _FOURIER)
+
+
+class IFFT(_Transform):
+    _function = staticmethod(F.ifft)
+    _words = _about("The inverse of the discrete Fourier transform", "(5, 6)", _FOURIER)
+
+
+class RFFT(_Transform):
+    _function = staticmethod(F.rfft)
+    _words = _about(
+        "The Fourier transform of real values: the first half of the spectrum",
+        "(5, 4)",
+        "as `nb.fft`.",
+    )
+
+
+class IRFFT(_Transform):
+    _function = staticmethod(F.irfft)
+    _words = _about("Real values from the first half of their spectrum", "(5, 10)", "as `nb.fft`.")
+
+
+class _Cosine(_Transform):
+    _options = {"type": 2} | _Transform._options
+
+    def __init__(
+        self, type: int = 2, *, axis: int = -1, n: int | None = None, norm: str = "backward"
+    ) -> None:
+        name = self.__class__.__name__
+        if isinstance(type, bool) or type not in (1, 2, 3, 4):
+            raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
+        self.type = type
+        super().__init__(axis=axis, n=n, norm=norm)
+
+
+class DCT(_Cosine):
+    _function = staticmethod(F.dct)
+    _words = _about(
+        "The discrete cosine transform of type I to IV along an axis", "(5, 6)", _COSINE, _TYPE
+    )
+
+
+class IDCT(_Cosine):
+    _function = staticmethod(F.idct)
+    _words = _about(
+        "The inverse of the discrete cosine transform of that type", "(5, 6)", _COSINE, _TYPE
     )

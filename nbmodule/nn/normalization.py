@@ -437,15 +437,3 @@ def _filled(
     dtype = jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
     draw = functools.partial(np.full, shape, value, dtype)
     return Buffer.pending(draw, shape, dtype, find_device(device))
-
-
-__all__ = [
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "GroupNorm",
-    "InstanceNorm",
-    "LayerNorm",
-    "LocalResponseNorm",
-    "RMSNorm",
-]

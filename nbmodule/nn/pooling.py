@@ -221,6 +221,3 @@ class Upsample(Layer):
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
-
-
-__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample"]

@@ -173,6 +173,3 @@ def as_parameter(
     if variable is not value or variable.is_pending:
         move((variable,), device, dtype)
     return variable
-
-
-__all__ = ["FromFunction", "InitializerLike", "as_initializer", "as_parameter"]
