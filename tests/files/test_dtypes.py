@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files.dtypes import from_bytes, kind_of, kinds, to_bytes
+from nbmodule.files.stored_leaf import from_bytes, kind_of, kinds, to_bytes
 from tests.files.trees import DTYPES, array_of, equal, shapes
 
 
