@@ -69,18 +69,6 @@ def test_gradients_through_spectral_norm_agree_with_torch(draws):
     close(grads.layer.b, theirs.bias.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_the_weight_that_is_used_has_a_largest_singular_value_of_one():
-    inner = nb.Conv2d(3, 5, 3, key=0)
-    layer, seen = SpectralNorm(inner, key=0), []
-    inner.register_forward_pre_hook(lambda module, inputs: seen.append(np.asarray(module.weight())))
-    for _ in range(20):
-        layer(jnp.ones((1, 4, 4, 3)))
-    assert np.linalg.svd(seen[-1].reshape(5, -1), compute_uv=False)[0] == pytest.approx(1, rel=1e-3)
-    assert np.linalg.svd(np.asarray(inner.weight()).reshape(5, -1), compute_uv=False)[
-        0
-    ] != pytest.approx(1, rel=1e-2)
-
-
 def test_after_eval_singular_vectors_stay():
     layer = far_from_converged(SpectralNorm(nb.Linear(3, 4, key=0))).eval()
     layer(jnp.ones(3))
