@@ -58,9 +58,3 @@ def test_values_along_a_shared_axis_have_one_fate():
     y = np.asarray(dropout(jnp.ones((4, 5, 6)), 0.5, KEY, shared_axes=(1,)))
     assert (y == y[:, :1]).all()
     assert len(np.unique(y[:, 0])) == 2
-
-
-def test_rows_of_a_mapped_key_differ():
-    keys = jax.random.key_data(jax.random.split(KEY, 3))
-    y = jax.vmap(lambda k: dropout(jnp.ones(50), 0.5, k))(keys)
-    np.testing.assert_array_equal(y[1], dropout(jnp.ones(50), 0.5, keys[1]))
