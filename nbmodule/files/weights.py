@@ -293,7 +293,11 @@ def save(
         >>> read(path).variables["linear0"]["w"].shape
         (2, 3)
     """
-    _check_ending(path)
+    if file_name(path, "save").endswith((".safetensors", ".npz")):
+        raise ArgumentError(
+            f"cannot save {os.fspath(path)}: weights are saved as HDF5, so the name must end in "
+            ".h5. For safetensors use `save_safetensors`."
+        )
     level, target = _check_compression(compression), _check_dtype(dtype)
     with collector_paused():
         rows = pack_small_arrays(_described(variables, buffers, metadata, target), packed)
@@ -320,15 +324,6 @@ def _described(
     if metadata is not None:
         rows.append(describe_leaf(dump_json(metadata, "metadata").decode(), METADATA))
     return rows
-
-
-def _check_ending(path: str | os.PathLike[str]) -> None:
-    """Refuse a file name with the ending of another format."""
-    if file_name(path, "save").endswith((".safetensors", ".npz")):
-        raise ArgumentError(
-            f"cannot save {os.fspath(path)}: weights are saved as HDF5, so the name must end in "
-            ".h5. For safetensors use `save_safetensors`."
-        )
 
 
 def _check_compression(compression: str | int | None) -> int | None:

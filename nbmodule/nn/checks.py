@@ -135,20 +135,14 @@ def for_each_axis(where: str, name: str, value: object, count: int) -> tuple[Any
 
 def check_axis(where: str, axis: object, ndim: int) -> int:
     """Return the axis counted from the front."""
-    number = integer(where, "axis", axis)
-    if not -ndim <= number < ndim:
-        raise ArgumentError(
-            f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, "
-            f"got {axis}."
-        )
-    return number % ndim
+    return check_index(where, "axis", axis, ndim, f" for an array of {ndim} axes")
 
 
-def check_index(where: str, name: str, index: object, size: int) -> int:
+def check_index(where: str, name: str, index: object, size: int, of: str = "") -> int:
     """Return the index counted from the front."""
     number = integer(where, name, index)
     if not -size <= number < size:
-        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, got {index}.")
+        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}{of}, got {index}.")
     return number % size
 
 
