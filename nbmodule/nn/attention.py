@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any, ClassVar, Unpack
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any, Unpack
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -94,7 +95,6 @@ class MultiHeadAttention(Layer):
     """
 
     _attends_by_heads = True
-    _options: ClassVar[dict[str, Any]] = dict.fromkeys(VariableOptions.__annotations__)
 
     _shown, _brief = "features num_heads", "{features}, {num_heads} heads"
 
@@ -197,6 +197,11 @@ class MultiHeadAttention(Layer):
         )
         out = (self.out(found[0]), found[1]) if return_weights else self.out(found)
         return out if cache is None else (out, cache)
+
+    @classmethod
+    def _more_options(cls, base: type) -> Iterable[inspect.Parameter]:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return [inspect.Parameter(n, kind, default=None) for n in VariableOptions.__annotations__]
 
     def init_cache(
         self, max_length: int, batch: int | tuple[int, ...] = (), dtype: DTypeLike | None = None

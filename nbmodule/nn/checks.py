@@ -212,6 +212,7 @@ _BY_ANNOTATION: dict[str, Callable[..., object]] = {
     "Real": _check_real,
     "bool": flag,
     "float": check_number,
+    "int": integer,
 }
 
 
@@ -219,7 +220,7 @@ def annotated_checks(fn: Callable[..., Any]) -> dict[str, Callable[..., object]]
     """Return the checks that the annotations of a function ask for, by argument."""
     checks = {}
     for name, annotation in fn.__annotations__.items():
-        found = re.match(r"(\w+)\[|(bool|float)( \| None)?$", str(annotation))
+        found = re.match(r"(\w+)\[|(bool|float|int)( \| None)?$", str(annotation))
         check = _BY_ANNOTATION.get(found[1] or found[2]) if found else None
         if check is not None and name != "return":
             checks[name] = _unless_none(check) if "| None" in annotation else check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from jax import Array, lax
@@ -15,7 +15,14 @@ from nbmodule.nn import functional as F
 from nbmodule.nn.checks import check_choice, check_index, check_number, flag, integer, size
 from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, value_of
+from nbmodule.nn.layer import (
+    ArrayLike,
+    FunctionLayer,
+    Layer,
+    VariableOptions,
+    WeightedLayer,
+    value_of,
+)
 
 
 class Linear(WeightedLayer):
@@ -137,7 +144,6 @@ class Embedding(WeightedLayer):
     """
 
     _function = staticmethod(F.embedding)
-    _options = ("padding_idx", "max_norm", "norm_type")
 
     _shown, _brief = "num_embeddings embedding_dim", "{num_embeddings} × {embedding_dim}"
     _without = ("bias_initializer",)
@@ -226,7 +232,7 @@ def _joined(x: Array, *, start: int, end: int) -> Array:
 _NORMS = ("backward", "ortho", "forward")
 
 
-class _Transform(Layer):
+class _Transform(FunctionLayer):
     """$title.
 
     Args:${type}
@@ -243,17 +249,12 @@ class _Transform(Layer):
     Source: ${source}
     """
 
-    _options: ClassVar[dict[str, Any]] = {"axis": -1, "n": None, "norm": "backward"}
-
-    def __init__(self, *, axis: int = -1, n: int | None = None, norm: str = "backward") -> None:
+    def _store(self, **options: Any) -> None:
         name = type(self).__name__
-        check_choice(name, "norm", norm, _NORMS)
-        self.axis, self.norm = integer(name, "axis", axis), norm
-        self.n = None if n is None else size(name, "n", n)
-        super().__init__()
-
-    def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
-        return self._call_function(x)
+        check_choice(name, "norm", options.get("norm", "backward"), _NORMS)
+        if options.get("n") is not None:
+            size(name, "n", options["n"])
+        super()._store(**options)
 
 
 def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
@@ -290,16 +291,11 @@ class IRFFT(_Transform):
 
 
 class _Cosine(_Transform):
-    _options = {"type": 2} | _Transform._options
-
-    def __init__(
-        self, type: int = 2, *, axis: int = -1, n: int | None = None, norm: str = "backward"
-    ) -> None:
-        name = self.__class__.__name__
+    def __init__(self, type: int = 2, **options: Any) -> None:
         if isinstance(type, bool) or type not in (1, 2, 3, 4):
+            name = self.__class__.__name__
             raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
-        self.type = type
-        super().__init__(axis=axis, n=n, norm=norm)
+        self._store(type=type, **options)
 
 
 class DCT(_Cosine):

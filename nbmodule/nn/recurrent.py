@@ -333,7 +333,7 @@ class _Cell(_Gated):
 
 class RNNCell(_Elman, _Cell):
     _gates, _words = 1, _RNN
-    _function, _options = staticmethod(recurrent.rnn_cell), ("nonlinearity",)
+    _function = staticmethod(recurrent.rnn_cell)
 
 
 class LSTMCell(_Cell):

@@ -104,7 +104,7 @@ def wrong_cases():
             for wrong, said in ((0, "at least 1, got 0"), (1.5, "an integer, got 1.5")):
                 yield name, (*sizes[:i], wrong, *sizes[i + 1 :]), {}, f"{size} must be {said}"
         for option, parameter in parameters_of(kind).items():
-            if isinstance(parameter.default, bool) and option != "approximate":
+            if isinstance(parameter.default, bool):
                 yield name, sizes, {option: "no"}, f"{option} must be True or False"
             elif option in ("rate", "dropout_rate", "momentum"):
                 yield name, sizes, {option: 2}, f"{option} must be at least 0 and at most 1, got 2"
