@@ -47,8 +47,6 @@ GROUPS: dict[str, tuple[str, tuple[str, ...]]] = {
             "nn.recurrent",
             "nn.attention",
             "nn.transformer",
-            "nn.positions",
-            "nn.spectral",
             "nn.weight_normalization",
         ),
     ),

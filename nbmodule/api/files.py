@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from nbmodule.api.module import Module
     from nbmodule.base.kinds import DeviceLike
     from nbmodule.files.background import Saving
-    from nbmodule.files.contents import Contents
-    from nbmodule.files.renaming import Rename
+    from nbmodule.files.differences import Rename
+    from nbmodule.files.weights import Contents
 
 BUFFERS = "__buffers__"
 

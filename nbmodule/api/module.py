@@ -14,7 +14,7 @@ from nbmodule.core.structure import functional
 from nbmodule.errors import ArgumentTypeError
 
 if TYPE_CHECKING:
-    from nbmodule.files.renaming import Rename
+    from nbmodule.files.differences import Rename
 
 
 class Module(CoreModule):

@@ -40,7 +40,7 @@ _HOMES = {
     "watched": "nbmodule.interop.verbs:watched",
     "native_verb": "nbmodule.interop.verbs:run_verb",
     "to_framework": "nbmodule.interop.to_frameworks:to_framework",
-    "insertable_layers": "nbmodule.nn.insertable:insertable_layers",
+    "insertable_layers": "nbmodule.nn.activation:insertable_layers",
     "torch_state": "nbmodule.interop.torch_layers.states:torch_state",
     "named": "nbmodule.core.structure.walk:name_in_plan",
 }

@@ -6,9 +6,8 @@ This package works on nested mappings of arrays and knows no modules.
 
 from nbmodule.files.background import in_background, wait_for_saving
 from nbmodule.files.checkpoint import checkpoint_steps, restore_checkpoint, save_checkpoint
-from nbmodule.files.contents import read
 from nbmodule.files.safetensors_format import save_safetensors
-from nbmodule.files.weights import load_with_metadata, save
+from nbmodule.files.weights import load_with_metadata, read, save
 
 __all__ = [
     "save",

@@ -96,7 +96,8 @@ def in_background(
     """
     name = file_name(path, "save")
     absolute = os.path.abspath(name)  # the working directory may change before the thread runs
-    _raise_failed()
+    for saving in [saving for saving in _pending if saving.is_done]:
+        saving.wait()  # raises the error of a request that nobody has waited for
     trees = tuple(snapshot(tree) for tree in trees)
     options = {
         name: snapshot(value) if isinstance(value, Mapping) else value
@@ -152,12 +153,6 @@ def wait_for_saving() -> None:
     waiting = list(_pending)
     futures.wait([saving._future for saving in waiting])
     for saving in waiting:
-        saving.wait()
-
-
-def _raise_failed() -> None:
-    """Raise the error of an earlier request that nobody has waited for."""
-    for saving in [saving for saving in _pending if saving.is_done]:
         saving.wait()
 
 

@@ -20,8 +20,7 @@ from nbmodule.base.bounded_json import dump_json
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.whole_file import file_name, remove_abandoned
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
-from nbmodule.files.contents import read
-from nbmodule.files.weights import save
+from nbmodule.files.weights import read, save
 
 _NAME = re.compile(r"checkpoint-(\d+)\.h5")
 

@@ -1,4 +1,5 @@
-"""Write and read the index of all arrays with their checksums, behind the end of the HDF5 file.
+"""Write and read the index of all arrays with their checksums, behind the end of the HDF5 file, and
+read the arrays.
 
 A file that this package wrote is an HDF5 file followed by a JSON index and a footer of 40 bytes.
 HDF5 libraries ignore what lies behind the end they know of, and cut it off as soon as they open the
@@ -12,16 +13,19 @@ the index, the index holds a checksum for every array.
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from io import FileIO
 from typing import Any, TypeGuard
 
+import numpy as np
+
 from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
-from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import GROUP, MOST_AXES, NOTHING, TEXT, StoredRow
+from nbmodule.files.stored_leaf import GROUP, MOST_AXES, NOTHING, TEXT, StoredRow, kinds
 
 FORMAT, VERSION = "nbmodule", 1
 MAGIC = b"\x89NBM-SEAL\r\n\x1a\n\x00\x00\x01"
@@ -146,7 +150,7 @@ def check_row(entry: dict[str, Any], end: int, where: str) -> StoredRow:
     """
     row = None
     try:
-        row = _row_of(entry)
+        row = row_of(entry)
         size = entry.get("size", 0)
         is_sound = type(row.path) is str and is_count(size) and size == row.size
         is_sound = is_sound and size <= most_bytes(end) and (row.dtype in kinds() or not row.shape)
@@ -162,8 +166,12 @@ def check_row(entry: dict[str, Any], end: int, where: str) -> StoredRow:
     return row
 
 
-def _row_of(entry: dict[str, Any]) -> StoredRow:
-    """Make a row of JSON; its size follows from dtype and shape, but for text."""
+def row_of(entry: dict[str, Any]) -> StoredRow:
+    """Make a row of JSON; its size follows from dtype and shape, but for text.
+
+    Raises:
+        KeyError, TypeError, ValueError: if a field is missing or cannot be.
+    """
     dtype, crc, notes = entry["dtype"], entry.get("crc"), entry.get("notes")
     shape, offset = tuple(entry.get("shape") or ()), entry.get("offset", 0)
     numbers = [*shape, offset, *([] if crc is None else [crc])]
@@ -186,3 +194,64 @@ def most_bytes(size: int) -> int:
 def is_count(value: object) -> TypeGuard[int]:
     """Return True for a number of elements or bytes that a file may claim."""
     return type(value) is int and 0 <= value < 1 << 63
+
+
+_ALIGNMENT = 64  # what XLA wants in order to take host memory without a copy on the CPU
+
+
+def fetch(
+    file: FileIO, rows: list[StoredRow], *, is_mapped: bool, where: str
+) -> Iterator[tuple[StoredRow, np.ndarray]]:
+    """Yield each row with its bytes, one row of `uint8`; rows that share their bytes get the same
+    object.
+
+    Args:
+        file: Open for reading, without a buffer.
+        rows: What to fetch.
+        is_mapped: Map arrays instead of reading them: nothing is read until it is used, and no
+            checksum of data is tested. Compressed arrays are read all the same.
+        where: The file, for errors.
+
+    Raises:
+        FileFormatError: if a checksum is wrong, or the file ends too early.
+    """
+    whole = None
+    if is_mapped and any(row.size for row in rows):  # `np.memmap` would make slow views
+        whole = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    blocks: dict[tuple[int, int], np.ndarray] = {}
+    for row in rows:
+        if row.data is not None:
+            yield row, row.data
+            continue
+        identity = row.offset, row.size
+        if identity not in blocks:
+            if whole is not None:
+                data = whole[row.offset : row.offset + row.size]
+            else:
+                data = empty(row.size)
+                if read_into(file, row.offset, data) < row.size:
+                    raise FileFormatError(
+                        f'cannot load "/{row.path}" of {where}: the file ends within it.'
+                    )
+                check_bytes(row, data, where)
+            blocks[identity] = data
+        yield row, blocks[identity]
+
+
+def check_bytes(row: StoredRow, data: np.ndarray, where: str) -> None:
+    """Test the checksum of an array, if there is one."""
+    if row.crc is not None and zlib.crc32(data.data) != row.crc:
+        raise FileFormatError(
+            f'cannot load "/{row.path}" of {where}: its bytes have changed since they were written '
+            "(the checksum is wrong)."
+        )
+
+
+def empty(size: int) -> np.ndarray:
+    """Return an empty array of bytes, aligned so that JAX can use it without a copy."""
+    try:
+        room = np.empty(size + _ALIGNMENT, np.uint8)
+    except MemoryError as error:
+        raise FileFormatError(f"cannot make room for an array of {size} bytes.") from error
+    start = -room.ctypes.data % _ALIGNMENT
+    return room[start : start + size]

@@ -21,11 +21,9 @@ import numpy as np
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_key
-from nbmodule.files.checksums import FORMAT, check_row, check_version, most_bytes, read_at
-from nbmodule.files.dtypes import IEEE_LIKE, kind_of
-from nbmodule.files.fetch import empty
+from nbmodule.files.checksums import FORMAT, check_row, check_version, empty, most_bytes, read_at
 from nbmodule.files.hdf5_write import hdf5_type, import_h5py
-from nbmodule.files.stored_leaf import GROUP, NOTHING, TEXT, StoredRow
+from nbmodule.files.stored_leaf import GROUP, IEEE_LIKE, NOTHING, TEXT, StoredRow, kind_of
 
 _PATIENCE = 30.0  # seconds
 _WALK = """

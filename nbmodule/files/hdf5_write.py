@@ -21,8 +21,7 @@ from typing import Any, BinaryIO
 from nbmodule.base.interpreter import collector_paused
 from nbmodule.errors import MissingDependencyError
 from nbmodule.files.checksums import FORMAT, VERSION, index_bytes
-from nbmodule.files.dtypes import IEEE_LIKE, kinds
-from nbmodule.files.stored_leaf import GROUP, NOTHING, TEXT, StoredRow
+from nbmodule.files.stored_leaf import GROUP, IEEE_LIKE, NOTHING, TEXT, StoredRow, kinds
 
 ALIGNMENT = 4096  # a page, so that an array can be mapped into memory where it lies
 _COMPRESSED_FROM = 1 << 10

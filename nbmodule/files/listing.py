@@ -14,8 +14,8 @@ import numpy as np
 
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.files.chains import BUFFERS, EMPTY, flatten_levels
-from nbmodule.files.contents import read
 from nbmodule.files.differences import TreeComparison, compare_parts, spell
+from nbmodule.files.weights import read
 
 Rows = Sequence[tuple[str, Any]]
 

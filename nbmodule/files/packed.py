@@ -24,8 +24,8 @@ import numpy as np
 from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import PACKED
-from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import MOST_AXES, StoredRow, describe_leaf, restore
+from nbmodule.files.checksums import row_of
+from nbmodule.files.stored_leaf import StoredRow, describe_leaf, kinds, restore
 
 SMALL = 1 << 16  # bytes; a larger array always has a dataset of its own
 MANY = 1000
@@ -84,32 +84,27 @@ def unpack_small_arrays(blocks: Mapping[str, np.ndarray], where: str) -> Iterato
         raise FileFormatError(f'cannot load {where}: "/{PACKED}/{_INDEX}" lists no arrays.')
     restored: dict[tuple[Any, ...], Any] = {}
     for path, entry in index.items():
-        location = f'"/{path[:200]}" of {where}'
-        dtype, begin, end, shape, notes = _check_entry(entry, blocks, location)
-        identity = (dtype, begin, end, shape, str(notes))
-        if identity not in restored or not end - begin:
-            restored[identity] = restore(blocks[dtype][begin:end], dtype, shape, notes, location)
+        row = _check_entry(path, entry, blocks, where)
+        identity = (row.dtype, row.offset, row.shape, str(row.notes))
+        if identity not in restored or not row.size:
+            data = blocks[row.dtype][row.offset : row.offset + row.size]
+            restored[identity] = restore(row, data, where)
         yield path, restored[identity]
 
 
-def _check_entry(
-    entry: Any, blocks: Mapping[str, np.ndarray], location: str
-) -> tuple[str, int, int, tuple[int, ...], dict]:
-    """Say which bytes an entry of the index means; refuse one that means none."""
+def _check_entry(path: str, entry: Any, blocks: Mapping[str, np.ndarray], where: str) -> StoredRow:
+    """Return the row of an entry of the index, whose offset counts in its block."""
     try:
-        dtype, start, shape, *more = entry
-        element, notes = kinds()[dtype], more[0] if more else {}
-        if (
-            len(shape) <= MOST_AXES
-            and all(type(n) is int and 0 <= n < 1 << 63 for n in (start, *shape))
-            and isinstance(notes, dict)
-        ):
-            begin = start if element.raw else start * element.bits // 8
-            end = begin + element.nbytes(tuple(shape))
-            if end <= blocks[dtype].size:
-                return dtype, begin, end, tuple(shape), notes
+        dtype, start, shape, *notes = entry
+        fields = {"path": path, "dtype": dtype, "shape": shape, "offset": start}
+        row = row_of(fields | {"notes": notes[0] if notes else {}})
+        if not row.element.raw:  # `start` counts elements
+            row.offset = start * row.element.bits // 8
+        if row.offset + row.size <= blocks[dtype].size:
+            return row
     except (TypeError, ValueError, KeyError):
         pass
     raise FileFormatError(
-        f"cannot load {location}: its entry in the index of packed arrays is damaged."
+        f'cannot load "/{path[:200]}" of {where}: its entry in the index of packed arrays is '
+        "damaged."
     )

@@ -18,8 +18,7 @@ from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files.chains import EMPTY, escape_levels, flatten_levels, unescape
 from nbmodule.files.checksums import MOST_ARRAYS, check_count, read_at
-from nbmodule.files.dtypes import kinds
-from nbmodule.files.stored_leaf import StoredRow, describe_leaf
+from nbmodule.files.stored_leaf import StoredRow, describe_leaf, kinds
 
 # The format's name of each dtype.
 _DTYPES = {

@@ -1,14 +1,21 @@
-"""Leaves of a file, as arrays of bytes and back.
+"""Leaves of a file as arrays of bytes and back, and the dtypes that a file can hold.
 
-Leaves are NumPy and JAX arrays, random keys, numbers, text and None. What the bytes alone do not
-tell (that a number was a Python `int`, which generator a key belongs to) is kept as a note, an
-attribute of the dataset.
+Leaves are NumPy and JAX arrays, random keys, numbers, text and None. Notes, which are attributes of
+the dataset, keep what the bytes do not tell: that a number was a Python `int`, the generator of a
+key.
+
+Most dtypes lie as in memory, little-endian, with an HDF5 type that any reader turns into numbers.
+Integers of four bits, one byte each in memory, lie packed, the first element in the lowest bits.
+Floats whose special values HDF5 would misread (those without infinities) lie as raw bits in
+`uint8`; the attribute `dtype` names them.
 """
 
 from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass, field
+from functools import cache
+from math import prod
 from typing import Any
 
 import jax
@@ -18,7 +25,124 @@ from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files.dtypes import Kind, from_bytes, kind_of, kinds, to_bytes
+
+_PLAIN = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
+    "complex128"
+)
+# Exponent and mantissa bits of the floats that are made like IEEE's, so that HDF5's own float type
+# says all about them.
+IEEE_LIKE = {
+    "bfloat16": (8, 7),
+    "float8_e5m2": (5, 2),
+    "float8_e4m3": (4, 3),
+    "float8_e3m4": (3, 4),
+}
+_RAW = "float8_e4m3fn float8_e4m3fnuz float8_e4m3b11fnuz float8_e5m2fnuz float8_e8m0fnu"
+_FOUR_BITS = "int4 uint4"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One dtype that a file can hold.
+
+    Attributes:
+        name: As NumPy and JAX print it.
+        dtype: In memory.
+        bits: Of one element in the file.
+        raw: Whether the file shows it as `uint8` beside an attribute `dtype`.
+    """
+
+    name: str
+    dtype: np.dtype
+    bits: int
+    raw: bool
+
+    def nbytes(self, shape: tuple[int, ...]) -> int:
+        """Bytes that an array of this shape takes in the file."""
+        return (prod(shape) * self.bits + 7) // 8
+
+    def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Shape of the HDF5 dataset: packed elements lie in one row of bytes."""
+        return shape if self.bits >= 8 else (self.nbytes(shape),)
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """All dtypes that a file can hold, by name.
+
+    Example:
+        >>> from nbmodule.files.stored_leaf import kinds
+        >>> kinds()["int4"].nbytes((3, 3))
+        5
+    """
+    import ml_dtypes  # noqa: F401  (makes its dtypes known to NumPy)
+
+    raw = {*_RAW.split(), *_FOUR_BITS.split()}
+    table = {}
+    for name in (*_PLAIN.split(), *IEEE_LIKE, *sorted(raw)):
+        dtype = np.dtype(name)
+        bits = 4 if name in _FOUR_BITS.split() else 8 * dtype.itemsize
+        table[name] = Kind(name, dtype, bits, name in raw)
+    return table
+
+
+@cache
+def kind_of(dtype: np.dtype) -> Kind | None:
+    """The kind of a NumPy dtype in any byte order, None if no file can hold it."""
+    return kinds().get(dtype.name)
+
+
+def to_bytes(array: np.ndarray, element: Kind) -> np.ndarray:
+    """Return the bytes of an array as they lie in the file, as one row of `uint8`; without a copy
+    where possible.
+
+    Example:
+        >>> import ml_dtypes
+        >>> from nbmodule.files.stored_leaf import kinds, to_bytes
+        >>> to_bytes(np.array([1, -1, 7], ml_dtypes.int4), kinds()["int4"])
+        array([241,   7], dtype=uint8)
+    """
+    if array.dtype != element.dtype:
+        array = array.astype(element.dtype)
+    row = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    if element.bits == 8 * element.dtype.itemsize:
+        return row
+    padded = np.append(row & 15, np.zeros(row.size % 2, np.uint8))
+    return padded[::2] | padded[1::2] << 4
+
+
+def from_bytes(row: np.ndarray, element: Kind, shape: tuple[int, ...], location: str) -> np.ndarray:
+    """View bytes from a file as an array; without a copy where possible.
+
+    Args:
+        row: One row of `uint8`, just as long as the array needs.
+        element: What the bytes are.
+        shape: Of the array.
+        location: File and chain, for errors.
+
+    Raises:
+        FileFormatError: if the bytes mean nothing in this dtype, or no array can have the shape.
+    """
+    if element.name == "bool" and row.size and row.max() > 1:
+        raise FileFormatError(
+            f"cannot load {location}: bytes of a bool array are neither 0 nor 1. The file is "
+            "damaged."
+        )
+    if element.bits < 8:
+        row = np.stack([row & 15, row >> 4], axis=1).reshape(-1)[: prod(shape)]
+        if element.name == "int4":  # the top bit is the sign
+            row = ((row ^ 8) - 8).view(np.int8)
+        flat = row.astype(element.dtype)
+    else:
+        flat = row.view(element.dtype)
+    try:
+        return (flat if flat.flags.aligned else flat.copy()).reshape(shape)
+    except ValueError as error:
+        raise FileFormatError(
+            f"cannot load {location}: no array can have the shape {shape}."
+        ) from error
+
 
 TEXT, NOTHING, GROUP = "text", "none", "group"
 MOST_AXES = 32
@@ -177,34 +301,32 @@ def check_array(array: jax.Array, path: str) -> jax.Array:
     return array
 
 
-def restore(
-    row: np.ndarray, dtype: str, shape: tuple[int, ...], notes: dict[str, Any], location: str
-) -> Any:
-    """Make a leaf again of bytes and notes; the inverse of `describe_leaf` and `to_bytes`.
+def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
+    """Make a leaf again of its bytes; the inverse of `describe_leaf` and `to_bytes`.
 
     Args:
-        row: One row of `uint8`.
-        dtype: Name of the kind, or `text` or `none`.
-        shape: Of the array.
-        notes: From the file; unknown ones are ignored.
-        location: File and chain, for errors.
+        row: The leaf in the file; unknown notes are ignored.
+        data: Its bytes, one row of `uint8`.
+        where: The file, for errors.
 
     Raises:
         FileFormatError: if the bytes and notes do not fit together.
     """
-    if dtype == NOTHING:
+    location = f'"/{row.path[:200]}" of {where}'
+    if row.dtype == NOTHING:
         return None
-    if dtype == TEXT:
+    if row.dtype == TEXT:
         try:
-            return row.tobytes().decode("utf-8", "surrogatepass")
+            return data.tobytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
             raise FileFormatError(f"cannot load {location}: the text is not UTF-8.") from error
-    array = from_bytes(row, kinds()[dtype], shape, location)
+    array = from_bytes(data, row.element, row.shape, location)
+    notes = row.notes
     if "prng_impl" in notes:
         return _restore_key(array, notes["prng_impl"], location)
     if "python" in notes:
         cls = SCALARS.get(str(notes["python"]))
-        if cls is None or shape != ():
+        if cls is None or row.shape != ():
             raise FileFormatError(
                 f"cannot load {location}: it is marked as a Python {notes['python']!r} but is not "
                 "one."

@@ -1,33 +1,23 @@
-"""Activations as modules; see the functions of the same name for the formulas."""
+"""Activations as modules, and the layers that the panel of `nb.what_if` offers by name."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from collections.abc import Callable
+from typing import Unpack
 
 from jax import Array
 from jaxtyping import Float
 
 from nbmodule.nn import functional as F
 from nbmodule.nn.checks import integer, size
+from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.initializers import Constant, Zeros
-from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, VariableOptions, WeightedLayer
+from nbmodule.nn.linear import Identity, Linear
+from nbmodule.nn.normalization import LayerNorm, RMSNorm
 
 
-class _Activation(Layer):
-    """A function without variables; its options are attributes of the same name."""
-
-    _options: ClassVar[dict[str, Any]] = {}
-
-    def __init__(self, **options: object) -> None:
-        for name, usual in self._options.items():
-            setattr(self, name, options.get(name, usual))
-        super().__init__()
-
-    def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
-        return self._call_function(x)
-
-
-class ReLU(_Activation):
+class ReLU(FunctionLayer):
     """The positive part: `max(x, 0)`.
 
     Example:
@@ -40,7 +30,7 @@ class ReLU(_Activation):
     _function = staticmethod(F.relu)
 
 
-class ReLU6(_Activation):
+class ReLU6(FunctionLayer):
     """The positive part, cut at six: `min(max(x, 0), 6)`.
 
     Example:
@@ -53,7 +43,7 @@ class ReLU6(_Activation):
     _function = staticmethod(F.relu6)
 
 
-class LeakyReLU(_Activation):
+class LeakyReLU(FunctionLayer):
     """`x` where positive, else `negative_slope * x`.
 
     Args:
@@ -66,10 +56,10 @@ class LeakyReLU(_Activation):
         Array([-0.01,  0.  ,  2.  ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.leaky_relu), {"negative_slope": 0.01}
+    _function = staticmethod(F.leaky_relu)
 
 
-class ELU(_Activation):
+class ELU(FunctionLayer):
     """`x` where positive, else `alpha * (exp(x) - 1)`.
 
     Args:
@@ -82,10 +72,10 @@ class ELU(_Activation):
         Array([-0.63212055,  0.        ,  2.        ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.elu), {"alpha": 1.0}
+    _function = staticmethod(F.elu)
 
 
-class SELU(_Activation):
+class SELU(FunctionLayer):
     """The self-normalizing exponential linear unit.
 
     Example:
@@ -98,7 +88,7 @@ class SELU(_Activation):
     _function = staticmethod(F.selu)
 
 
-class CELU(_Activation):
+class CELU(FunctionLayer):
     """`max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))`.
 
     Args:
@@ -111,10 +101,10 @@ class CELU(_Activation):
         Array([-0.63212055,  0.        ,  2.        ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.celu), {"alpha": 1.0}
+    _function = staticmethod(F.celu)
 
 
-class GELU(_Activation):
+class GELU(FunctionLayer):
     """`x` times the normal distribution function of `x`, exact or by tanh.
 
     Args:
@@ -127,10 +117,10 @@ class GELU(_Activation):
         Array([-0.15865527,  0.        ,  1.9544997 ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.gelu), {"approximate": False}
+    _function = staticmethod(F.gelu)
 
 
-class SiLU(_Activation):
+class SiLU(FunctionLayer):
     """`x * sigmoid(x)`, also called swish.
 
     Example:
@@ -143,7 +133,7 @@ class SiLU(_Activation):
     _function = staticmethod(F.silu)
 
 
-class Mish(_Activation):
+class Mish(FunctionLayer):
     """`x * tanh(softplus(x))`.
 
     Example:
@@ -156,7 +146,7 @@ class Mish(_Activation):
     _function = staticmethod(F.mish)
 
 
-class Softplus(_Activation):
+class Softplus(FunctionLayer):
     """`log(1 + exp(beta * x)) / beta`.
 
     Args:
@@ -169,10 +159,10 @@ class Softplus(_Activation):
         Array([0.3132617, 0.6931472, 2.126928 ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.softplus), {"beta": 1.0}
+    _function = staticmethod(F.softplus)
 
 
-class Softsign(_Activation):
+class Softsign(FunctionLayer):
     """`x / (1 + |x|)`.
 
     Example:
@@ -185,7 +175,7 @@ class Softsign(_Activation):
     _function = staticmethod(F.softsign)
 
 
-class Sigmoid(_Activation):
+class Sigmoid(FunctionLayer):
     """`1 / (1 + exp(-x))`.
 
     Example:
@@ -198,7 +188,7 @@ class Sigmoid(_Activation):
     _function = staticmethod(F.sigmoid)
 
 
-class LogSigmoid(_Activation):
+class LogSigmoid(FunctionLayer):
     """`log(sigmoid(x))`, exact for large `|x|`.
 
     Example:
@@ -211,7 +201,7 @@ class LogSigmoid(_Activation):
     _function = staticmethod(F.log_sigmoid)
 
 
-class Hardsigmoid(_Activation):
+class Hardsigmoid(FunctionLayer):
     """`min(max(x + 3, 0), 6) / 6`.
 
     Example:
@@ -224,7 +214,7 @@ class Hardsigmoid(_Activation):
     _function = staticmethod(F.hardsigmoid)
 
 
-class Hardswish(_Activation):
+class Hardswish(FunctionLayer):
     """`x * hardsigmoid(x)`.
 
     Example:
@@ -237,7 +227,7 @@ class Hardswish(_Activation):
     _function = staticmethod(F.hardswish)
 
 
-class Tanh(_Activation):
+class Tanh(FunctionLayer):
     """The hyperbolic tangent.
 
     Example:
@@ -250,7 +240,7 @@ class Tanh(_Activation):
     _function = staticmethod(F.tanh)
 
 
-class Softmax(_Activation):
+class Softmax(FunctionLayer):
     """Exponentials that sum to one along an axis.
 
     Args:
@@ -263,10 +253,10 @@ class Softmax(_Activation):
         Array([0.04201007, 0.11419519, 0.8437947 ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.softmax), {"axis": -1}
+    _function = staticmethod(F.softmax)
 
 
-class LogSoftmax(_Activation):
+class LogSoftmax(FunctionLayer):
     """The logarithm of softmax, exact for large differences.
 
     Args:
@@ -279,10 +269,10 @@ class LogSoftmax(_Activation):
         Array([-3.169846  , -2.169846  , -0.16984604], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.log_softmax), {"axis": -1}
+    _function = staticmethod(F.log_softmax)
 
 
-class Logit(_Activation):
+class Logit(FunctionLayer):
     """`log(x / (1 - x))`, with `x` kept `eps` away from 0 and 1 if given.
 
     Args:
@@ -295,10 +285,10 @@ class Logit(_Activation):
         Array([-1.3862944,  0.       ], dtype=float32)
     """
 
-    _function, _options = staticmethod(F.logit), {"eps": None}
+    _function = staticmethod(F.logit)
 
 
-class GLU(_Activation):
+class GLU(FunctionLayer):
     """Halves an axis, and multiplies the first half by the sigmoid of the second.
 
     Args:
@@ -313,10 +303,10 @@ class GLU(_Activation):
     Source: Dauphin, Fan, Auli and Grangier (2016), arXiv:1612.08083.
     """
 
-    _function, _options = staticmethod(F.glu), {"axis": -1}
+    _function = staticmethod(F.glu)
 
 
-class GEGLU(_Activation):
+class GEGLU(FunctionLayer):
     """Halves an axis, and multiplies the first half by the GELU of the second.
 
     Args:
@@ -332,7 +322,7 @@ class GEGLU(_Activation):
     Source: Shazeer (2020), arXiv:2002.05202.
     """
 
-    _function, _options = staticmethod(F.geglu), {"axis": -1, "approximate": False}
+    _function = staticmethod(F.geglu)
 
 
 class PReLU(WeightedLayer):
@@ -369,6 +359,29 @@ class PReLU(WeightedLayer):
         return F.prelu(x, self.weight.value, axis=self.axis)
 
 
-def activations() -> dict[str, type[Layer]]:
-    """Activations that take only their input, by name."""
-    return {activation.__name__: activation for activation in _Activation.__subclasses__()}
+FIRST = ("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid")
+
+
+def insertable_layers() -> dict[str, Callable[[int, int], Layer]]:
+    """Return by name functions of the numbers of input and output features that make a layer.
+
+    Example:
+        >>> layers = insertable_layers()
+        >>> layers["LayerNorm"](4, 4), layers["Linear"](4, 2)
+        (LayerNorm((4,), eps=1e-05, affine=True), Linear(in_features=4, out_features=2,
+        with_bias=True))
+    """
+    factories = {
+        kind.__name__: lambda inputs, outputs, kind=kind: kind()
+        for kind in FunctionLayer.__subclasses__()
+        if kind.__module__ == __name__
+    }
+    common = {name: factories.pop(name) for name in FIRST}
+    others: dict[str, Callable[[int, int], Layer]] = {
+        "Identity": lambda inputs, outputs: Identity(),
+        "LayerNorm": lambda inputs, outputs: LayerNorm(inputs),
+        "RMSNorm": lambda inputs, outputs: RMSNorm(inputs),
+        "Dropout": lambda inputs, outputs: Dropout(),
+        "Linear": Linear,
+    }
+    return common | others | dict(sorted(factories.items()))

@@ -134,20 +134,14 @@ def for_each_axis(where: str, name: str, value: object, count: int) -> tuple[Any
 
 def check_axis(where: str, axis: object, ndim: int) -> int:
     """Return the axis counted from the front."""
-    number = integer(where, "axis", axis)
-    if not -ndim <= number < ndim:
-        raise ArgumentError(
-            f"{where}: axis must lie in {-ndim} to {ndim - 1} for an array of {ndim} axes, "
-            f"got {axis}."
-        )
-    return number % ndim
+    return check_index(where, "axis", axis, ndim, f" for an array of {ndim} axes")
 
 
-def check_index(where: str, name: str, index: object, size: int) -> int:
+def check_index(where: str, name: str, index: object, size: int, of: str = "") -> int:
     """Return the index counted from the front."""
     number = integer(where, name, index)
     if not -size <= number < size:
-        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}, got {index}.")
+        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}{of}, got {index}.")
     return number % size
 
 
@@ -217,6 +211,7 @@ _BY_ANNOTATION: dict[str, Callable[..., object]] = {
     "Real": _check_real,
     "bool": flag,
     "float": check_number,
+    "int": integer,
 }
 
 
@@ -224,7 +219,7 @@ def annotated_checks(fn: Callable[..., Any]) -> dict[str, Callable[..., object]]
     """Return the checks that the annotations of a function ask for, by argument."""
     checks = {}
     for name, annotation in fn.__annotations__.items():
-        found = re.match(r"(\w+)\[|(bool|float)( \| None)?$", str(annotation))
+        found = re.match(r"(\w+)\[|(bool|float|int)( \| None)?$", str(annotation))
         check = _BY_ANNOTATION.get(found[1] or found[2]) if found else None
         if check is not None and name != "return":
             checks[name] = _unless_none(check) if "| None" in annotation else check

@@ -52,7 +52,6 @@ class _Convolution(WeightedLayer):
     """
 
     _words: ClassVar[dict[str, str]] = {"summary": "A convolution"}
-    _options = ("stride", "padding", "dilation", "groups", "data_format")
 
     _shown = "in_channels out_channels kernel_size= with_bias="
     _brief = "{in_channels} → {out_channels}, {kernel_size}"
@@ -139,7 +138,6 @@ class DepthwiseConv2d(_Convolution):
 
 class _Transposed(_Convolution):
     _words: ClassVar[dict[str, str]] = {"summary": "The transpose of a convolution"}
-    _options = (*_Convolution._options, "output_padding")
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypedDict
 
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.core import Tracer
 from jax.typing import DTypeLike
+from jaxtyping import Inexact
 
 from nbmodule.api.module import Module
 from nbmodule.base import migration
@@ -19,7 +20,7 @@ from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.numbers import threefry
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.nn.checks import check_choice
+from nbmodule.nn.checks import annotated_checks, check_arguments, check_choice
 from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
 from nbmodule.nn.initializers import (
     GlorotUniform,
@@ -46,12 +47,7 @@ class _LayerSignature(ConstructorSignature):
         if not migration.is_ours(cls):
             return signature
         kind = inspect.Parameter.KEYWORD_ONLY
-        if isinstance(owner._options, dict):
-            usual = owner._options.items()
-            more = [inspect.Parameter(name, kind, default=value) for name, value in usual]
-        else:
-            more = inspect.signature(base).parameters.values()
-        for parameter in more:
+        for parameter in owner._more_options(base):
             if parameter.kind is kind and parameter.name not in owner._without:
                 parameters.setdefault(parameter.name, parameter)
         return signature.replace(parameters=list(parameters.values()))
@@ -72,11 +68,14 @@ class Layer(Module):
     _template: ClassVar[str]
     _without: ClassVar[tuple[str, ...]] = ()  # options of the base class that this one lacks
     _function: ClassVar[Callable[..., Any]]  # what a forward calls, see `_call_function`
-    _options: ClassVar[Any] = ()  # attributes that are its options, or a dict with their defaults
+    _options: ClassVar[dict[str, inspect.Parameter]] = {}  # of the function, by keyword only
     __signature__ = _LayerSignature()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
+        if "_function" in vars(cls):
+            parameters = inspect.signature(cls._function).parameters
+            cls._options = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
         migration.accept_aliases(cls)
         if "$name" in (cls.__doc__ or ""):
             cls._template, cls.__doc__ = cls.__doc__ or "", None
@@ -92,6 +91,11 @@ class Layer(Module):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         Module.__init__(self, device=device, dtype=dtype, v=v)
+
+    @classmethod
+    def _more_options(cls, base: type) -> Iterable[inspect.Parameter]:
+        """Return the parameters that `**options` of the constructor stand for."""
+        return inspect.signature(base).parameters.values()
 
     def _call_function(self, *arrays: object) -> Any:
         """Call the function of the layer, with its attributes as options of the same names."""
@@ -126,6 +130,27 @@ class Layer(Module):
             return self.extra_repr()
         names = re.findall(r"{(\w+)}", self._brief)
         return self._brief.format(**{name: _joined(getattr(self, name)) for name in names})
+
+
+class FunctionLayer(Layer):
+    """A layer without variables: its options are those of its function, under the same names."""
+
+    def __init__(self, **options: Any) -> None:
+        self._store(**options)
+
+    def _store(self, **options: Any) -> None:
+        """Check the options and keep them as attributes; others have their defaults."""
+        check_arguments(type(self).__name__, annotated_checks(self._function), options)
+        for name, parameter in self._options.items():
+            setattr(self, name, options.get(name, parameter.default))
+        super().__init__()
+
+    @classmethod
+    def _more_options(cls, base: type) -> Iterable[inspect.Parameter]:
+        return cls._options.values()
+
+    def forward(self, x: Inexact[ArrayLike, "..."]) -> Inexact[Array, "..."]:
+        return self._call_function(x)
 
 
 class VariableOptions(TypedDict, total=False):

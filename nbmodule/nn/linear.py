@@ -1,6 +1,4 @@
-"""Layers that mix features: linear and bilinear maps, embeddings; and those that only pass on or
-reshape.
-"""
+"""Linear maps, embeddings, Fourier and cosine transforms, and layers that pass on or reshape."""
 
 from __future__ import annotations
 
@@ -12,12 +10,19 @@ from jax import Array, lax
 from jaxtyping import Float, Inexact, Integer, Shaped
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ShapeError
-from nbmodule.nn.checks import check_index, check_number, flag, integer, size
-from nbmodule.nn.functional.linear import bilinear, embedding, linear
+from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.nn import functional as F
+from nbmodule.nn.checks import check_choice, check_index, check_number, flag, integer, size
 from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
-from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, value_of
+from nbmodule.nn.layer import (
+    ArrayLike,
+    FunctionLayer,
+    Layer,
+    VariableOptions,
+    WeightedLayer,
+    value_of,
+)
 
 
 class Linear(WeightedLayer):
@@ -61,7 +66,7 @@ class Linear(WeightedLayer):
     def forward(
         self, x: Inexact[ArrayLike, "*batch in_features"]
     ) -> Inexact[Array, "*batch out_features"]:
-        return linear(x, self.weight.value, value_of(self.bias))
+        return F.linear(x, self.weight.value, value_of(self.bias))
 
 
 class Bilinear(WeightedLayer):
@@ -112,7 +117,7 @@ class Bilinear(WeightedLayer):
         x1: Float[ArrayLike, "*batch in1_features"],
         x2: Float[ArrayLike, "*batch in2_features"],
     ) -> Float[Array, "*batch out_features"]:
-        return bilinear(x1, x2, self.weight.value, value_of(self.bias))
+        return F.bilinear(x1, x2, self.weight.value, value_of(self.bias))
 
 
 class Embedding(WeightedLayer):
@@ -138,8 +143,7 @@ class Embedding(WeightedLayer):
         (1, 3, 4)
     """
 
-    _function = staticmethod(embedding)
-    _options = ("padding_idx", "max_norm", "norm_type")
+    _function = staticmethod(F.embedding)
 
     _shown, _brief = "num_embeddings embedding_dim", "{num_embeddings} × {embedding_dim}"
     _without = ("bias_initializer",)
@@ -222,4 +226,87 @@ def _joined(x: Array, *, start: int, end: int) -> Array:
         raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {describe_shape(x)}.")
     return lax.reshape(
         x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
+    )
+
+
+_NORMS = ("backward", "ortho", "forward")
+
+
+class _Transform(FunctionLayer):
+    """$title.
+
+    Args:${type}
+        axis: Axis along which is transformed.
+        n: Number of values that are taken, or made; by default as many as the axis holds.
+        norm: `backward`, `ortho` or `forward`, as in the function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.linear import $name
+        >>> $name()(jnp.ones((5, 6))).shape
+        ${shape}
+
+    Source: ${source}
+    """
+
+    def _store(self, **options: Any) -> None:
+        name = type(self).__name__
+        check_choice(name, "norm", options.get("norm", "backward"), _NORMS)
+        if options.get("n") is not None:
+            size(name, "n", options["n"])
+        super()._store(**options)
+
+
+def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
+    return {"title": title, "shape": shape, "source": source, "type": type}
+
+
+_FOURIER = "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1."
+_COSINE = "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784."
+_TYPE = "\n        type: 1, 2, 3 or 4."
+
+
+class FFT(_Transform):
+    _function = staticmethod(F.fft)
+    _words = _about("The discrete Fourier transform along an axis", "(5, 6)", _FOURIER)
+
+
+class IFFT(_Transform):
+    _function = staticmethod(F.ifft)
+    _words = _about("The inverse of the discrete Fourier transform", "(5, 6)", _FOURIER)
+
+
+class RFFT(_Transform):
+    _function = staticmethod(F.rfft)
+    _words = _about(
+        "The Fourier transform of real values: the first half of the spectrum",
+        "(5, 4)",
+        "as `nb.fft`.",
+    )
+
+
+class IRFFT(_Transform):
+    _function = staticmethod(F.irfft)
+    _words = _about("Real values from the first half of their spectrum", "(5, 10)", "as `nb.fft`.")
+
+
+class _Cosine(_Transform):
+    def __init__(self, type: int = 2, **options: Any) -> None:
+        if isinstance(type, bool) or type not in (1, 2, 3, 4):
+            name = self.__class__.__name__
+            raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
+        self._store(type=type, **options)
+
+
+class DCT(_Cosine):
+    _function = staticmethod(F.dct)
+    _words = _about(
+        "The discrete cosine transform of type I to IV along an axis", "(5, 6)", _COSINE, _TYPE
+    )
+
+
+class IDCT(_Cosine):
+    _function = staticmethod(F.idct)
+    _words = _about(
+        "The inverse of the discrete cosine transform of that type", "(5, 6)", _COSINE, _TYPE
     )

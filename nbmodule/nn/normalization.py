@@ -18,7 +18,7 @@ from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.checks import check_choice, check_number, flag, integer, rate
+from nbmodule.nn.checks import check_choice, check_number, flag, rate
 from nbmodule.nn.checks import size as whole_number
 from nbmodule.nn.functional import normalization as functions
 from nbmodule.nn.functional.windows import FORMATS, Sizes, channel_axis
@@ -26,7 +26,7 @@ from nbmodule.nn.initializers import Ones, Zeros
 from nbmodule.nn.kernel import plain
 from nbmodule.nn.layer import (
     ArrayLike,
-    Layer,
+    FunctionLayer,
     VariableOptions,
     WeightedLayer,
     data_format_of,
@@ -99,7 +99,6 @@ class LayerNorm(_OfLastAxes):
     """
 
     _function = staticmethod(functions.layer_norm)
-    _options = ("normalized_shape", "eps", "new_std")
 
     def __init__(
         self,
@@ -368,7 +367,7 @@ class BatchNorm3d(_BatchNorm):
     _axes = 3
 
 
-class LocalResponseNorm(Layer):
+class LocalResponseNorm(FunctionLayer):
     """Divides each value by a power of the mean square of its neighbors among the channels.
 
     `x / (k + alpha * mean of x**2 over size channels) ** beta`; beyond the first and last channel
@@ -393,17 +392,10 @@ class LocalResponseNorm(Layer):
 
     _shown = "size alpha= beta= k="
     _function = staticmethod(functions.local_response_norm)
-    _options = ("alpha", "beta", "k", "axis")
 
-    def __init__(
-        self, size: int, *, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0, axis: int = -1
-    ) -> None:
+    def __init__(self, size: int, **options: Any) -> None:
         self.size = whole_number("LocalResponseNorm", "size", size)
-        self.alpha = check_number("LocalResponseNorm", "alpha", alpha)
-        self.beta = check_number("LocalResponseNorm", "beta", beta)
-        self.k = check_number("LocalResponseNorm", "k", k)
-        self.axis = integer("LocalResponseNorm", "axis", axis)
-        super().__init__()
+        self._store(**options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
@@ -437,15 +429,3 @@ def _filled(
     dtype = jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
     draw = functools.partial(np.full, shape, value, dtype)
     return Buffer.pending(draw, shape, dtype, find_device(device))
-
-
-__all__ = [
-    "BatchNorm1d",
-    "BatchNorm2d",
-    "BatchNorm3d",
-    "GroupNorm",
-    "InstanceNorm",
-    "LayerNorm",
-    "LocalResponseNorm",
-    "RMSNorm",
-]

@@ -15,7 +15,6 @@ from nbmodule.nn.layer import ArrayLike, Layer, data_format_of, padding_of
 
 
 class _Pool(Layer):
-    _options = ("stride", "padding", "ceil_mode", "data_format")
     _shown, _brief = "kernel_size= stride=", "{kernel_size}"
 
     def __init__(
@@ -59,8 +58,6 @@ class _MaxPool(_Pool):
         (2, *4, 3)
     """
 
-    _options = (*_Pool._options, "dilation")
-
     def __init__(self, kernel_size: Sizes, *, dilation: Sizes = 1, **options: Any) -> None:
         self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
         super().__init__(kernel_size, **options)
@@ -84,8 +81,6 @@ class _AvgPool(_Pool):
         >>> nb.$name(2)(jnp.ones((2, *8, 3))).shape
         (2, *4, 3)
     """
-
-    _options = (*_Pool._options, "count_include_pad", "divisor_override")
 
     def __init__(
         self,
@@ -143,8 +138,6 @@ class _AdaptivePool(Layer):
     Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
     """
 
-    _options = ("data_format",)
-
     _shown, _brief = "output_size=", "→ {output_size}"
 
     def __init__(self, output_size: object, *, data_format: str | None = None) -> None:
@@ -195,7 +188,6 @@ class Upsample(Layer):
     """
 
     _function = staticmethod(interpolate)
-    _options = ("scale_factor", "mode", "align_corners", "data_format")
 
     _shown = "mode="
 
@@ -221,6 +213,3 @@ class Upsample(Layer):
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
-
-
-__all__ = ["AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "Upsample"]

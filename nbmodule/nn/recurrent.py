@@ -333,7 +333,7 @@ class _Cell(_Gated):
 
 class RNNCell(_Elman, _Cell):
     _gates, _words = 1, _RNN
-    _function, _options = staticmethod(recurrent.rnn_cell), ("nonlinearity",)
+    _function = staticmethod(recurrent.rnn_cell)
 
 
 class LSTMCell(_Cell):
@@ -386,6 +386,3 @@ def _run(
         ends = [jax.tree.leaves(last)[0] for last in finals[-directions:]]
         x = ends[0] if directions == 1 else lax.concatenate(ends, ends[0].ndim - 1)
     return x, jax.tree.map(lambda *parts: jnp.stack(parts), *finals)
-
-
-__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNCell"]

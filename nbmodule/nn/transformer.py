@@ -263,11 +263,3 @@ class TransformerEncoder(_Stack):
 
 class TransformerDecoder(_Stack):
     _kind, _words = TransformerDecoderLayer, _DECODER
-
-
-__all__ = [
-    "TransformerDecoder",
-    "TransformerDecoderLayer",
-    "TransformerEncoder",
-    "TransformerEncoderLayer",
-]

@@ -237,6 +237,3 @@ def _of_length(weight: Array, scale: Array, *, axis: int) -> Array:
 def _lengths(weight: Array, axis: int) -> Array:
     others = tuple(i for i in range(weight.ndim) if i != axis)
     return jnp.sqrt(jnp.sum(weight * weight, others, keepdims=True))
-
-
-__all__ = ["SpectralNorm", "WeightNorm"]

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
-from nbmodule.tree.keys import placed, split_chain
 from nbmodule.tree.lookup import key_test
 from nbmodule.tree.mapping import MapMethods, take_over
-from nbmodule.tree.nested import Kind
+from nbmodule.tree.nested import Kind, placed, split_chain
 
 _ABSENT = object()
 

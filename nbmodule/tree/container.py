@@ -19,9 +19,8 @@ from typing import Any, Self
 from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentTypeError, AttributePathError
 from nbmodule.tree.arithmetic import left, right
-from nbmodule.tree.keys import DEFAULT, Settings
 from nbmodule.tree.mapping import attribute_of_leaves, indexed, set_indexed
-from nbmodule.tree.nested import UNSET, Nested, register_container, set_slot
+from nbmodule.tree.nested import DEFAULT, UNSET, Nested, Settings, register_container, set_slot
 from nbmodule.tree.printing import PrintMethods, container_text, mime_bundle
 
 _ABSENT = object()

@@ -114,11 +114,7 @@ class LookupMethods(Nested):
             >>> list(nb.Container(a=1, b={"c": 2}).cont_to_iterator_values())
             [1, 2]
         """
-        for value in self.values():
-            if isinstance(value, LookupMethods) and (value or not include_empty):
-                yield from value.cont_to_iterator_values(include_empty)
-            else:
-                yield value
+        return (leaf for _, leaf in self.cont_to_iterator(include_empty=include_empty))
 
     @property
     def cont_max_depth(self) -> int:

@@ -16,9 +16,8 @@ from nbmodule.base.notebook import running_kernel
 from nbmodule.base.sockets import socket
 from nbmodule.errors import PathError
 from nbmodule.tree.files import FileMethods
-from nbmodule.tree.keys import Settings
 from nbmodule.tree.leaf import is_array
-from nbmodule.tree.nested import Nested
+from nbmodule.tree.nested import Nested, Settings
 
 _LONGEST = 2000  # characters of a leaf that is no array
 

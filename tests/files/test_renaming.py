@@ -6,7 +6,7 @@ import pytest
 from nbmodule.api.files import load
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.files import save
-from nbmodule.files.renaming import rename_rows
+from nbmodule.files.differences import rename_rows
 
 ROWS = [("enc/l0/w", 1), ("enc/l0/b", 2), ("enc/l1/w", 3), ("encoder/w", 4), ("head", 5)]
 

@@ -12,7 +12,7 @@ from safetensors import safe_open
 from nbmodule.api.files import load
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
 from nbmodule.files import read, save_safetensors
-from nbmodule.files.dtypes import kinds
+from nbmodule.files.stored_leaf import kinds
 from tests.files.trees import array_of, equal, refused
 
 TREE = {

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import stat
 from pathlib import Path
 
@@ -19,12 +20,14 @@ from nbmodule.api.files import load
 from nbmodule.errors import (
     ArgumentError,
     ArgumentTypeError,
+    DeviceError,
     DtypeError,
     FileFormatError,
     StructureError,
 )
 from nbmodule.files import read, save
 from nbmodule.tree.container import Container
+from tests.files.make_fixture import FOLDER, tree_of_format_1
 from tests.files.trees import DTYPES, array_of, equal, refused, trees
 
 
@@ -200,14 +203,26 @@ def test_mapped_arrays_lie_on_pages_are_read_only_and_leave_the_disk_alone(tmp_p
 
 def test_loading_gives_jax_arrays_on_the_device_asked_for(path):
     device = jax.devices()[0]
-    save(path, {"w": np.ones((2, 3), np.float32), "key": jax.random.key(1), "n": 3})
+    save(
+        path,
+        {"w": np.ones((2, 3), np.float32), "key": jax.random.key(1), "n": 3, "wide": np.ones(2)},
+    )
     for wanted in (None, "cpu:0", device, jax.sharding.SingleDeviceSharding(device)):
         found = load(path, device=wanted)
         assert isinstance(found["w"], jax.Array)
         assert found["w"].devices() == {device}
+        assert found["w"].committed == (wanted is not None)
         assert found["n"] == 3
+        assert type(found["wide"]) is np.ndarray  # JAX would lose digits
+    with jax.enable_x64(True):
+        assert isinstance(load(path)["wide"], jax.Array)
     assert isinstance(load(path, mmap=True)["w"], np.ndarray)
     assert isinstance(load(path, mmap=True, device="cpu")["w"], jax.Array)
+    for missing in ("tpu", "cpu:7", "nonsense:0"):
+        with pytest.raises(
+            DeviceError, match=f"there is no device '{missing}'; the devices .* cpu:0"
+        ):
+            load(path, device=missing)
 
 
 def test_a_name_that_a_container_cannot_hold_says_what_to_do(path):
@@ -361,3 +376,16 @@ def test_containers_are_saved_loaded_and_use_this_room_for_their_own_files(path)
     tree.cont_to_disk_as_hdf5(path)
     assert read(path).has_index
     assert equal(Container.cont_from_disk_as_hdf5(path).cont_to_dict(), tree.cont_to_dict())
+
+
+@pytest.mark.parametrize("how", ["mapped", "copied", "through HDF5 alone"])
+@pytest.mark.parametrize("kind", ["plain", "packed", "gzip"])
+def test_files_of_format_1_load(tmp_path, kind, how):
+    path = shutil.copy(FOLDER / f"format_1_{kind}.h5", tmp_path / "w.h5")
+    if how == "through HDF5 alone":
+        drop_index(path)
+    found = read(path, mmap=how == "mapped")
+    assert found.has_index == (how != "through HDF5 alone")
+    assert equal(found.variables, tree_of_format_1())
+    assert equal(found.buffers, {"bn": {"mean": np.arange(4.0)}})
+    assert found.metadata == {"epoch": 3}

@@ -5,8 +5,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ShapeError
-from nbmodule.nn.attention import MultiHeadAttention
-from nbmodule.nn.positions import RotaryPositionalEncoding
+from nbmodule.nn.attention import MultiHeadAttention, RotaryPositionalEncoding
 from tests.nn.conftest import close, is_floating, layers_agree
 
 torch = pytest.importorskip("torch")

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentTypeError, DtypeError
-from nbmodule.nn.checks import annotated_checks, check_arguments, check_arrays, refuse_swapped
+from nbmodule.errors import DtypeError
+from nbmodule.nn.checks import annotated_checks, check_arguments, check_arrays
 
 # Python's numbers, then NumPy's scalars: what stands for one number, how it is spelled, and which
 # kinds it is of.
@@ -51,14 +51,3 @@ def test_a_number_is_accepted_or_refused_by_its_kind(number, spelled, kinds):
         with pytest.raises(DtypeError) as caught:
             check(kind, number)
         assert str(caught.value).startswith(f"f: x must hold {wanted}, got {spelled}.")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_number_is_named(kind):
-    with pytest.raises(ArgumentTypeError, match="^f: x must be an array, got str.$"):
-        check(kind, "2")
-
-
-def test_a_swapped_pair_of_numbers_is_refused_by_name():
-    with pytest.raises(ValueError, match="prediction int and target float look swapped"):
-        refuse_swapped("f", 3, 2.0)

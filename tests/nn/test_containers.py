@@ -107,27 +107,6 @@ def test_two_models_are_joined():
     assert both.names == ("first", "act", "last", "more")
 
 
-def test_a_compiled_model_notices_a_change_of_its_layers():
-    model = network()
-    run, x = nb.jit(model), jnp.ones(3)
-    assert run(x).shape == (2,)
-    model.append(nb.Linear(2, 5, key=2))
-    assert run(x).shape == (5,)
-    model[1] = jnp.tanh
-    close(run(x), model(x))
-    del model[-1]
-    assert run(x).shape == (2,)
-
-
-def test_one_layer_may_stand_twice_and_its_gradients_add_up():
-    layer = nb.Linear(2, 2, with_bias=False, v={"w": np.eye(2, dtype="f") * 3})
-    model = nb.Sequential(layer, layer)
-    assert list(model.v.cont_all_key_chains()) == ["submodules/v0/w"]
-    assert list(model.state_dict()) == ["0.weight", "1.weight"]
-    grads = nb.grad(lambda model: model(jnp.array([1.0, 0.0])).sum())(model)
-    close(grads.submodules.v0.w, [[6, 0], [6, 0]])
-
-
 def test_copies_and_pickles_keep_layers_and_names():
     for model in (network(), nb.Sequential({"a": nb.Linear(3, 3), "b": nb.ReLU()})):
         for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):

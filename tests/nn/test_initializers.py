@@ -42,70 +42,53 @@ def drawn(initializer, shape, **options):
     return np.asarray(initializer.create_variables(shape, key=KEY, **options).value, np.float64)
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (ini.GlorotUniform(), jax.nn.initializers.glorot_uniform(-1, 0)),
-        (ini.GlorotNormal(), jax.nn.initializers.glorot_normal(-1, 0)),
-        (ini.LecunNormal(), jax.nn.initializers.lecun_normal(-1, 0)),
-        (ini.KaimingUniform(), jax.nn.initializers.he_uniform(-1, 0)),
-        (ini.RandomNormal(), jax.nn.initializers.normal(0.05)),
-        (ini.TruncatedNormal(std=0.1, upper=3), jax.nn.initializers.truncated_normal(0.1, upper=3)),
-        (ini.Orthogonal(0.7), jax.nn.initializers.orthogonal(0.7, column_axis=0)),
-    ],
-    ids=lambda i: type(i).__name__,
-)
-def test_the_numbers_are_those_of_jax_for_the_same_key(ours, theirs):
-    shape = (4, 3, 2, 6)
-    if isinstance(
-        ours, ini.Orthogonal
-    ):  # JAX flattens the axes that are not columns in another order
-        theirs = theirs(KEY, (shape[0], math.prod(shape[1:])), FLOAT).reshape(shape)
-    else:
-        theirs = theirs(KEY, shape, FLOAT)
-    close(drawn(ours, shape), theirs)
+SHAPE = 8, 3, 4, 5  # fan_in is 60, fan_out is 96
 
 
-UNIFORM = [  # initializer, limit for fan_in = 12 * 5 and fan_out = 12 * 8
-    (ini.Uniform(2, "fan_in", 0.5, 1.5), math.sqrt(2 / 60) * 1.5),
-    (ini.Uniform(2, "fan_out"), 2 / 96),
-    (ini.Uniform(2, "fan_sum", 2), (2 / 156) ** 2),
-    (ini.Uniform(2, "fan_avg", 1, 3), 2 / 78 * 3),
-    (ini.GlorotUniform(), math.sqrt(6 / 156)),
-    (ini.KaimingUniform(), math.sqrt(6 / 60)),
-    (ini.KaimingUniform("fan_out", negative_slope=math.sqrt(5)), 1 / math.sqrt(96)),
-    (ini.FirstLayerSiren(), 1 / 60),
-    (ini.Siren(), math.sqrt(6 / 60) / 30),
-    (ini.Siren(w0=2.0), math.sqrt(6 / 60) / 2),
+def uniform(limit):
+    return lambda: jax.random.uniform(KEY, SHAPE, FLOAT, -limit, limit)
+
+
+def normal(std, mean=0.0):
+    return lambda: jax.random.normal(KEY, SHAPE, FLOAT) * std + mean
+
+
+def cut(std, lower=-2.0, upper=2.0, mean=0.0):
+    return lambda: jax.random.truncated_normal(KEY, lower, upper, SHAPE, FLOAT) * std + mean
+
+
+CUT = stats.truncnorm(-2, 2).std()
+NUMBERS = [
+    (ini.Uniform(2, "fan_in", 0.5, 1.5), uniform(math.sqrt(2 / 60) * 1.5)),
+    (ini.Uniform(2, "fan_out"), uniform(2 / 96)),
+    (ini.Uniform(2, "fan_sum", 2), uniform((2 / 156) ** 2)),
+    (ini.Uniform(2, "fan_avg", 1, 3), uniform(2 / 78 * 3)),
+    (ini.GlorotUniform(), uniform(math.sqrt(6 / 156))),
+    (ini.KaimingUniform(), uniform(math.sqrt(6 / 60))),
+    (ini.KaimingUniform("fan_out", negative_slope=math.sqrt(5)), uniform(1 / math.sqrt(96))),
+    (ini.FirstLayerSiren(), uniform(1 / 60)),
+    (ini.Siren(), uniform(math.sqrt(6 / 60) / 30)),
+    (ini.Siren(w0=2.0), uniform(math.sqrt(6 / 60) / 2)),
+    (ini.KaimingNormal(), normal(math.sqrt(2 / 60))),
+    (ini.KaimingNormal(fan_mode="fan_out"), normal(math.sqrt(2 / 96))),
+    (ini.KaimingNormal(0.5, "fan_avg", negative_slope=1.0), normal(math.sqrt(1 / 78), 0.5)),
+    (ini.RandomNormal(mean=-1.0, std=0.3), normal(0.3, -1.0)),
+    (ini.GlorotNormal(), cut(math.sqrt(2 / 156) / CUT)),
+    (ini.LecunNormal(), cut(math.sqrt(1 / 60) / CUT)),
+    (ini.TruncatedNormal(1.0, 0.5, -1.0, 3.0), cut(0.5, -1.0, 3.0, 1.0)),
+    (ini.Constant(0.5), lambda: np.full(SHAPE, 0.5)),
 ]
 
 
-@pytest.mark.parametrize(("initializer", "limit"), UNIFORM, ids=repr)
-def test_uniform_numbers_fill_their_interval(initializer, limit):
-    x = drawn(initializer, (8, 3, 4, 5)).ravel()
-    assert abs(x).max() <= limit * (1 + 1e-6)
-    assert stats.kstest(x, stats.uniform(-limit, 2 * limit).cdf).pvalue > 0.01
+@pytest.mark.parametrize(("initializer", "expected"), NUMBERS, ids=repr)
+def test_the_numbers_are_those_of_jax_for_the_same_key(initializer, expected):
+    close(drawn(initializer, SHAPE), expected(), rtol=1e-5, atol=1e-6)
 
 
-NORMAL = [  # initializer, deviation for fan_in = 60 and fan_out = 96, whether it is cut
-    (ini.KaimingNormal(), math.sqrt(2 / 60), False),
-    (ini.KaimingNormal(fan_mode="fan_out"), math.sqrt(2 / 96), False),
-    (ini.KaimingNormal(fan_mode="fan_avg", negative_slope=1.0), math.sqrt(1 / 78), False),
-    (ini.KaimingNormal(mean=0.5), math.sqrt(2 / 60), False),
-    (ini.GlorotNormal(), math.sqrt(2 / 156), True),
-    (ini.LecunNormal(), math.sqrt(1 / 60), True),
-    (ini.RandomNormal(mean=-1.0, std=0.3), 0.3, False),
-]
-
-
-@pytest.mark.parametrize(("initializer", "std", "cut"), NORMAL, ids=repr)
-def test_normal_numbers_have_their_moments(initializer, std, cut):
-    x = drawn(initializer, (8, 3, 4, 5), fan_in=60, fan_out=96).ravel()
-    x = np.concatenate([x, drawn(initializer, (800, 12), fan_in=60, fan_out=96).ravel()])
-    x = (x - getattr(initializer, "mean", 0.0)) / std
-    assert abs(x.mean()) < 0.04
-    assert abs(x.std() - 1) < 0.03
-    assert (abs(x).max() < 2.28) == cut
+def test_an_orthogonal_weight_is_that_of_jax():
+    # JAX flattens the axes that are not columns in another order
+    matrix = jax.nn.initializers.orthogonal(0.7, column_axis=0)(KEY, (4, 36), FLOAT)
+    close(drawn(ini.Orthogonal(0.7), (4, 3, 2, 6)), matrix.reshape(4, 3, 2, 6))
 
 
 def test_fans_count_the_area_of_the_kernel():
@@ -152,12 +135,6 @@ def test_another_generator_draws_with_jax():
     close(x, jax.random.normal(key, (4, 6)) * 2)
 
 
-def test_an_orthogonal_weight_of_another_generator_is_drawn_where_jax_refuses_two_ranks():
-    with jax.numpy_rank_promotion("raise"):
-        x = ini.Orthogonal().create_variables((4, 3), key=jax.random.key(8, impl="rbg")).value
-    close(np.asarray(x).T @ np.asarray(x), np.eye(3))
-
-
 @pytest.mark.parametrize(
     "initializer", [i for i in RANDOM if not isinstance(i, (ini.RandomNormal, ini.TruncatedNormal))]
 )
@@ -173,13 +150,6 @@ def test_orthogonal_rows_or_columns_are_orthonormal(rows, columns, kernel):
     w = drawn(ini.Orthogonal(2.0), (rows, kernel, columns)).reshape(rows, -1) / 2
     gram = w @ w.T if rows <= kernel * columns else w.T @ w
     close(gram, np.eye(len(gram)), atol=1e-5)
-
-
-def test_truncated_normal_stays_within_its_bounds():
-    x = drawn(ini.TruncatedNormal(mean=1.0, std=0.5, lower=-1.0, upper=3.0), (4000,))
-    assert x.min() > 0.5
-    assert x.max() < 2.5
-    assert abs(x.mean() - (1 + 0.5 * stats.truncnorm(-1, 3).mean())) < 0.02
 
 
 def test_constants_fill_any_shape_and_dtype():

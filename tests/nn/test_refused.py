@@ -13,7 +13,6 @@ from tests.nn.conftest import assert_refused, refused_rows
 
 REFUSED = r"""
 ReLU(slope=1) -> ArgumentTypeError: ReLU.* got an unexpected keyword argument 'slope'
-ELU(beta=1) -> ArgumentTypeError: ELU.* got an unexpected keyword argument 'beta'
 MultiHeadAttention(8, 2)(ones((5, 8)), value=ones((4, 8)))
     -> ArgumentTypeError: value was given without key
 MultiHeadAttention(8, 3) -> ArgumentError: 8 features cannot be divided into 3 heads
@@ -29,7 +28,6 @@ DepthwiseConv2d(3, 3, groups=1)
     -> ArgumentTypeError: unexpected keyword argument 'groups'
 Dropout(0.5, key="a") -> ArgumentTypeError: a seed must be an integer
 Flatten(2, 1)(ones((2, 3, 4))) -> ShapeError: axes 2 to 1 cannot be joined in float32\[2, 3, 4\]
-Flatten()(ones(3)) -> ShapeError: cannot be joined in float32\[3\]
 Flatten(0, 7)(ones(3)) -> ShapeError: axes 0 to 7
 Linear(3, True) -> ArgumentTypeError: out_features
 Linear(3, 2, weight_initializer="zeros")
@@ -39,9 +37,6 @@ Embedding(3, 2, max_norm=-1) -> ArgumentError: max_norm must be
 Embedding(3, 2, norm_type="a") -> ArgumentTypeError: norm_type must be a number
 BatchNorm2d(3)(ones((2, 4, 4, 5)))
     -> ShapeError: BatchNorm2d: x must have axes \(\*batch, H, W, 3\), got float32\[2, 4, 4, 5\]
-BatchNorm2d(3)(ones((4, 3))) -> ShapeError: got float32\[4, 3\]
-BatchNorm1d(3, data_format="NCW")(ones((2, 5, 3)))
-    -> ShapeError: \(\*batch, 3, W\), got float32\[2, 5, 3\]
 BatchNorm1d(3)(ones((4, 3)), {StateKey("a"): 1}) -> ArgumentTypeError: call nb.export_state first
 export_state(BatchNorm1d(3))[0](ones((4, 3))) -> ArgumentTypeError: y, state = layer
 GroupNorm(2, 4)(ones((2, 6)))
@@ -58,7 +53,6 @@ SinusoidalPositionalEncoding(4)(ones((5, 3)))
     -> ShapeError: x must have shape \[5, 4\] .*got float32\[5, 3\]
 LearnedPositionalEncoding(4, 3)(ones((5, 3)))
     -> ShapeError: length of at most 4, 3\), got float32\[5, 3\]
-LearnedPositionalEncoding(4, 3)(ones((4, 2))) -> ShapeError: got float32\[4, 2\]
 RotaryPositionalEncoding(base=0) -> ArgumentError: base must be above 0, got 0
 SinusoidalPositionalEncoding(4, base="a") -> ArgumentTypeError: base must be a number
 LSTM(3, 4)(ones((2, 5, 2)))
@@ -68,8 +62,6 @@ GRU(3, 4)(ones((2, 5, 3)), ones((2, 4)))
     -> ShapeError: h must have shape \[1, 2, 4\] .*got float32\[2, 4\]
 LSTM(3, 4)(ones((2, 5, 3)), ones((1, 2, 4)))
     -> ArgumentTypeError: a pair \(h, c\) of arrays, got ArrayImpl
-LSTM(3, 4)(ones((2, 5, 3)), (ones((1, 2, 4)),)) -> ArgumentTypeError: got 1 of them
-LSTMCell(3, 4)(ones(3), ones(4)) -> ArgumentTypeError: LSTMCell: state must be a pair \(h, c\)
 MultiHeadAttention(8, 4, num_kv_heads=3) -> ArgumentError: must divide the 4 heads, got 3
 MultiHeadAttention(8, 2, rotary_base=0) -> ArgumentError: rotary_base
 HEADS(ones((1, 3, 8)), cache=HEADS.init_cache(4, batch=2))
@@ -79,10 +71,8 @@ HEADS(ones((1, 3, 8)), ones((1, 3, 8)), cache=HEADS.init_cache(4))
 HEADS.init_cache(0) -> ArgumentError: max_length must be at least 1
 Uniform(1, "fan")
     -> ArgumentError: Uniform: fan_mode must be one of 'fan_in', 'fan_out', .*, got 'fan'
-KaimingNormal(fan_mode="in") -> ArgumentError: KaimingNormal: fan_mode must be one of .*, got 'in'
 RandomNormal(std=-1) -> ArgumentError: RandomNormal: std must be at least 0, got -1
 TruncatedNormal(lower=2.0) -> ArgumentError: lower must be less than upper, got 2\.0, 2\.0
-Uniform(-1.0) -> ArgumentError: Uniform: numerator must be at least 0, got -1\.0
 Siren(0) -> ArgumentError: Siren: w0 must be above zero
 Orthogonal(np.nan) -> ArgumentError: Orthogonal: gain must be finite, got nan
 RandomNormal("0") -> ArgumentTypeError: RandomNormal: mean must be a number, got '0'
@@ -98,13 +88,10 @@ Linear(3, 2, weight_initializer=GlorotUniform)
     -> ArgumentTypeError: ^Linear: weight_initializer must be an initializer .*Make one: GlorotUniform
 Linear(3, 2, weight_initializer=jax.nn.initializers.he_normal)
     -> ArgumentTypeError: got he_normal, which makes an initializer.*Call it: he_normal\(\.\.\.\)
-Linear(3, 2, weight_initializer=jax.nn.initializers.constant)
-    -> ArgumentTypeError: got constant, which makes an initializer
 Linear(3, 2, weight_initializer="glorot_uniform")
     -> ArgumentTypeError: got 'glorot_uniform': use nb\.GlorotUniform\(\)\.
 Linear(3, 2, weight_initializer=np.ones((2, 3)))
     -> ArgumentTypeError: a function of \(key, shape, dtype\).*got ndarray
-Linear(3, 2, weight_initializer=True) -> ArgumentTypeError: got True
 Linear(3, 2, weight_initializer=lambda tensor: tensor) -> ArgumentTypeError: got <lambda>\(tensor\)
 Sequential(ReLU(), 3)
     -> ArgumentTypeError: a layer must be a module or a function, got int

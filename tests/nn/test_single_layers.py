@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nbmodule as nb
-from nbmodule.nn.positions import (
+from nbmodule.nn.attention import (
     LearnedPositionalEncoding,
     RotaryPositionalEncoding,
     SinusoidalPositionalEncoding,

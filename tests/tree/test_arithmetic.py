@@ -215,11 +215,6 @@ def test_an_operator_that_fails_is_the_error_of_jax_with_the_place(fail, message
     )
 
 
-def test_strict_dtype_promotion_is_kept():
-    with jax.numpy_dtype_promotion("strict"), pytest.raises(ValueError, match="do not fit|strict"):
-        VALUES + Container(a=jnp.ones(2, "float16"))
-
-
 def test_containers_of_different_structure_are_listed_chain_by_chain():
     a = Container(a=jnp.ones(2), b={"c": jnp.ones(2), "d": jnp.ones(2)})
     b = Container(a=jnp.ones(2), b={"c": jnp.ones(2), "x": jnp.ones(2)}, e=jnp.ones(2))

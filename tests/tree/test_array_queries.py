@@ -25,19 +25,9 @@ def test_the_shape_is_what_the_arrays_share(container):
     assert Container().cont_shape == Container(a="text").cont_shape == []
 
 
-def test_shapes_number_and_depth(container):
-    assert container.cont_shapes.cont_to_dict() == {"a": (2, 3), "b": {"c": (2, 4, 5), "d": None}}
-    assert container.cont_num_arrays == 2
-    assert container.cont_max_depth == 2
+def test_empty_levels_count_in_the_depth():
     assert Container().cont_max_depth == 0
     assert Container(a={"b": {}}).cont_max_depth == 2
-
-
-def test_arrays_are_ordered_by_size_under_flat_keys(container):
-    container["b/e/f"] = jnp.ones(2)
-    ordered = container.cont_size_ordered_arrays
-    assert list(ordered) == ["b__e__f", "a", "b__c"]
-    assert ordered.a is container.a
 
 
 def test_the_device_is_given_where_there_is_one(container, run_python):
@@ -56,7 +46,6 @@ def test_chains_that_hold_one_array_are_grouped():
     one, two = jnp.ones(2), np.ones(2)
     container = Container(a=one, b={"c": two, "d": one, "e": jnp.ones(2)}, f=two, g=5, h=5)
     assert container.cont_duplicate_array_keychains() == (("a", "b/d"), ("b/c", "f"))
-    assert Container(a=jnp.ones(2), b=jnp.ones(2)).cont_duplicate_array_keychains() == ()
 
 
 def test_questions_about_shapes_are_answered_inside_a_trace():
@@ -82,14 +71,6 @@ def test_questions_about_shapes_are_answered_inside_a_trace():
 def test_truth_counts_all_elements_of_all_leaves(leaves, all_true, all_false):
     assert Container(leaves).cont_all_true() is all_true
     assert Container(leaves).cont_all_false() is all_false
-
-
-def test_each_leaf_becomes_true_or_false():
-    booleans = Container(
-        a=jnp.array([1]), b={"c": [], "d": True, "e": jnp.array([True, False])}
-    ).cont_as_bools()
-    assert booleans.cont_to_dict() == {"a": True, "b": {"c": False, "d": True, "e": False}}
-    assert booleans.a is True
 
 
 def test_leaves_that_are_not_boolean_are_named_where_booleans_are_wanted():

@@ -225,6 +225,13 @@ def test_assertions_show_the_difference(arrays):
 
 
 # One in another
+def assert_found(kind, container, expected, other, options):
+    found = getattr(container, f"cont_find_sub_{kind}")(other, **options)
+    assert found == expected and (found is False) is (expected is False)
+    contains = getattr(container, f"cont_contains_sub_{kind}")(other, **options)
+    assert contains is (expected is not False)
+
+
 def test_a_part_is_found_by_its_arrays_or_by_its_structure(arrays):
     container, part = tree(arrays), Container(d=arrays[2])
     for expected, other, options in [
@@ -235,10 +242,7 @@ def test_a_part_is_found_by_its_arrays_or_by_its_structure(arrays):
         ("", {"b": {"d": arrays[2]}}, {"partial": True}),
         (False, container.b + 0, {}),
     ]:
-        found = container.cont_find_sub_container(other, **options)
-        assert found == expected and (found is False) is (expected is False)
-        found = container.cont_contains_sub_container(other, **options)
-        assert found is (expected is not False)
+        assert_found("container", container, expected, other, options)
     longer = Container(c=jnp.ones(2), d=jnp.ones(2))
     for expected, other, options in [
         ("b", container.b + 1, {}),
@@ -248,10 +252,7 @@ def test_a_part_is_found_by_its_arrays_or_by_its_structure(arrays):
         ("b", longer, {"check_shapes": False}),
         (False, Container(x=1), {}),
     ]:
-        found = container.cont_find_sub_structure(other, **options)
-        assert found == expected and (found is False) is (expected is False)
-        found = container.cont_contains_sub_structure(other, **options)
-        assert found is (expected is not False)
+        assert_found("structure", container, expected, other, options)
     assert part.cont_find_sub_container(container, partial=True) is False
     with pytest.raises(ArgumentTypeError, match="expected a Container, got int"):
         container.cont_find_sub_container(3)

@@ -257,9 +257,7 @@ def test_flattening_and_unflattening_is_the_identity(tree):
 def test_how_a_container_prints_is_no_part_of_its_structure(container):
     other = container.cont_with_print_limit(3)
     assert jax.tree.structure(other) == jax.tree.structure(container)
-    total = jax.tree.map(jnp.add, container, other)
-    assert total._settings.print_limit == 10
-    assert jax.tree.map(jnp.add, other, container).b._settings.print_limit == 3
+    assert jax.tree.map(jnp.add, container, other)._settings.print_limit == 10
 
 
 def test_unflatten_takes_any_leaf(container):

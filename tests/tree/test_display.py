@@ -86,15 +86,13 @@ def test_a_part_is_shown_within_the_whole(capsys):
     ],
 )
 def test_how_it_prints_is_changed_at_all_levels_here_or_in_a_copy(method, setting, value):
+    def values(container):
+        return {getattr(level._settings, setting) for level in (container, container.b)}
+
     container = Container(a=1, b={"c": 2})
-    before = getattr(container._settings, setting)
+    part, before = container.b, values(container)
     other = getattr(container, method)(value)
-    assert getattr(other._settings, setting) == getattr(other.b._settings, setting) == value
-    assert (
-        getattr(container._settings, setting) == getattr(container.b._settings, setting) == before
-    )
-    part = container.b
+    assert (values(other), values(container)) == ({value}, before)
     assert getattr(container, method)(value, inplace=True) is container
-    assert container.b is part
-    assert getattr(container._settings, setting) == getattr(part._settings, setting) == value
+    assert container.b is part and values(container) == {value}
     assert container.cont_to_dict() == other.cont_to_dict() == {"a": 1, "b": {"c": 2}}

@@ -12,18 +12,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError, StructureError
 from nbmodule.tree import Container
 
 Pair = collections.namedtuple("Pair", "x y")
-KEYS = st.text("abv0129", min_size=1, max_size=3)
-LEAVES = st.one_of(st.integers(), st.none(), st.lists(st.integers(), max_size=2))
+KEYS = st.sampled_from(["a", "b", "c", "v2", "v10"])
+# Trees of integers; only the whole may be empty.
 TREES = st.dictionaries(
     KEYS,
-    st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8),
+    st.recursive(
+        st.integers(), lambda parts: st.dictionaries(KEYS, parts, min_size=1), max_leaves=8
+    ),
     max_size=4,
 )
 
@@ -47,61 +49,77 @@ def plain(value):
     return value.cont_to_dict() if isinstance(value, Container) else value
 
 
-AB = {"a": 1, "b": {"c": 2, "d": 3}}
-C, D, NO_A = {"b": {"c": 2}}, {"b": {"d": 3}}, {"b": {"c": 2, "d": 3}}
-ONE, OTHER = Container(a=1, b={"c": 2, "d": 3}), Container(a=3, b={"c": 4, "d": 5})
-PART = Container(C)
-LOOKED_UP = [
-    (Call("at_key_chain", "b/c"), 2),
-    (Call("at_key_chain", "b"), {"c": 2, "d": 3}),
-    (Call("at_key_chain", "b/x", ignore_key_errors=True), None),
-    (Call("if_exists", "b/x"), None),
-    (Call("at_key_chains", ["b/c", "b/d"]), NO_A),
-    (Call("at_key_chains", "b/c"), C),
-    (Call("at_key_chains", ("a",)), {"a": 1}),
-    (Call("at_key_chains", {"a": True, "b": {"c": None}}), {"a": 1, **C}),
-    (Call("at_key_chains", Container(a=0, b={"d": 0})), {"a": 1, **D}),
-    (Call("at_key_chains", {"b": {}}), NO_A),
-    (Call("at_key_chains", ["b", "b/c"]), NO_A),
-    (Call("at_key_chains", []), {}),
-    (Call("at_keys", ["a", "c"]), {"a": 1, **C}),
-    (Call("at_keys", "b"), NO_A),
-    (Call("at_keys", ["x"]), {}),
-    (Call("all_key_chains"), ["a", "b/c", "b/d"]),
-    (Call("key_chains_containing", "b"), ["b/c", "b/d"]),
-    *((Call("has_key", key), True) for key in ("a", "b", "c", "d", "b/c")),
-    *((Call("has_key", key), False) for key in ("e", "bc", "")),
-    *((Call("has_key_chain", chain), True) for chain in ("a", "b", "b/c", "b.d")),
-    *((Call("has_key_chain", chain), False) for chain in ("b/e", "c")),
-]
-SET = [
-    (Call("set_at_key_chain", "b/e/f", 4), {"a": 1, "b": {"c": 2, "d": 3, "e": {"f": 4}}}),
-    (
-        Call("set_at_key_chains", {"a": 4, "b/d": 5, "x": {"y": {}}}),
-        {"a": 4, "b": {"c": 2, "d": 5}, "x": {"y": {}}},
-    ),
-    (Call("set_at_key_chains", Container(b={"c": 7})), {"a": 1, "b": {"c": 7, "d": 3}}),
-    (Call("overwrite_at_key_chain", "b/d", 4), {"a": 1, "b": {"c": 2, "d": 4}}),
-    (Call("overwrite_at_key_chains", {"a": 4, "b": {"d": 5}}), {"a": 4, "b": {"c": 2, "d": 5}}),
-    (Call("create_if_absent", "a", 4), AB),
-    (Call("create_if_absent", "e", 4), {**AB, "e": 4}),
-]
-DROPPED = [
-    (Call("prune_key_chain", "b/c"), {"a": 1, **D}),
-    (Call("prune_key_chain", "b"), {"a": 1}),
-    (Call("prune_key_chains", ["b/c", "b/d"]), {"a": 1}),
-    (Call("prune_key_chains", {"a": True, "b": {"c": True}}), D),
-    (Call("prune_key_chains", ["b", "b/c"]), {"a": 1}),
-    (Call("prune_key_chains", "a"), NO_A),
-    (Call("prune_keys", ["a", "c"]), D),
-    (Call("prune_keys", "b"), {"a": 1}),
-    (Call("prune_keys", "x"), AB),
-    (Call("prune_keys", ["c", "d"]), {"a": 1}),
-]
+def assert_gives(base, call, expected):
+    """Check the value of a call, that it leaves its Container as it was, and that in place it
+    changes the Container and keeps the parts of it.
+    """
+    container = Container(base)
+    assert plain(call(container)) == expected
+    assert container.cont_to_dict() == base
+    if call.has_inplace and isinstance(expected, dict):
+        parts = dict(container.items())
+        assert call(container, inplace=True) is container
+        assert container.cont_to_dict() == expected
+        both = {key for key in parts.keys() & set(container) if isinstance(container[key], dict)}
+        assert all(container[key] is parts[key] for key in both if isinstance(parts[key], dict))
+
+
+def nested(leaves):
+    tree = {}
+    for (*levels, key), leaf in leaves.items():
+        level = tree
+        for name in levels:
+            level = level.setdefault(name, {})
+        level[key] = leaf
+    return tree
 
 
 def add(x, _):
     return x + 1
+
+
+# Calls with key chains, and what becomes of one leaf, given its path and whether a chain leads to it
+LAWS = {
+    "choose": (lambda kc: Call("at_key_chains", kc), lambda p, x, hit: {p: x} if hit else {}),
+    "prune": (lambda kc: Call("prune_key_chains", kc), lambda p, x, hit: {} if hit else {p: x}),
+    "map": (lambda kc: Call("map", add, kc), lambda p, x, hit: {p: x + hit}),
+    "map others": (
+        lambda kc: Call("map", add, kc, to_apply=False),
+        lambda p, x, hit: {p: x + (not hit)},
+    ),
+    "map alone": (
+        lambda kc: Call("map", add, kc, prune_unapplied=True),
+        lambda p, x, hit: {p: x + 1} if hit else {},
+    ),
+    "move": (
+        lambda kc: Call("restructure_key_chains", {chain: f"x/{chain}" for chain in kc}),
+        lambda p, x, hit: {("x", *p) if hit else p: x},
+    ),
+    "rename": (
+        lambda kc: Call("format_key_chains", str.upper),
+        lambda p, x, _: {tuple(map(str.upper, p)): x},
+    ),
+    "join": (lambda kc: Call("flatten_key_chains"), lambda p, x, _: {("__".join(p),): x}),
+}
+FORMS = [list, tuple, dict.fromkeys, lambda chains: Container(dict.fromkeys(chains))]
+
+
+@pytest.mark.parametrize("law", LAWS)
+@settings(max_examples=25)
+@given(TREES, st.sampled_from(FORMS), st.data())
+def test_a_method_does_to_all_leaves_what_it_does_to_one(law, tree, form, data):
+    leaves = {
+        tuple(entry.key for entry in path): x
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
+    paths = sorted({path[:depth] for path in leaves for depth in range(1, len(path) + 1)})
+    drawn = data.draw(st.sets(st.sampled_from(paths)) if paths else st.just(set()))
+    chosen = [p for p in drawn if not any(p[:n] in drawn for n in range(1, len(p)))]
+    call, of_leaf = LAWS[law]
+    expected = {}
+    for path, x in leaves.items():
+        expected |= of_leaf(path, x, any(path[: len(keys)] == keys for keys in chosen))
+    assert_gives(tree, call(form(["/".join(keys) for keys in chosen])), nested(expected))
 
 
 def count(part, _):
@@ -113,108 +131,56 @@ def size(part, _):
     return len(part)
 
 
-MAPPED = [
-    (Call("map", add), {"a": 2, "b": {"c": 3, "d": 4}}),
-    (Call("map", add, ["a", "b/c"]), {"a": 2, "b": {"c": 3, "d": 3}}),
-    (Call("map", add, "b"), {"a": 1, "b": {"c": 3, "d": 4}}),
-    (Call("map", add, ["a", "b/c"], prune_unapplied=True), {"a": 2, "b": {"c": 3}}),
-    (
-        Call("map", add, {"a": None, "b": {"d": None}}, to_apply=False),
-        {"a": 1, "b": {"c": 3, "d": 3}},
-    ),
-    (
-        Call("map", add, Container(a=0, b={"d": 0}), to_apply=False, prune_unapplied=True),
-        {"b": {"c": 3}},
-    ),
-    (Call("map", add, "a", prune_unapplied=True), {"a": 2}),
-    (Call("map_sub_conts", count), {"a": 1, "b": {"c": 2, "d": 3, "n": 2}, "n": 2}),
-    (Call("map_sub_conts", count, include_self=False), {"a": 1, "b": {"c": 2, "d": 3, "n": 2}}),
-    (Call("map_sub_conts", count, "b"), {"a": 1, "b": {"c": 2, "d": 3, "n": 2}}),
-    (Call("map_sub_conts", count, "b", prune_unapplied=True), {"b": {"c": 2, "d": 3, "n": 2}}),
-    (Call("map_sub_conts", count, "b", to_apply=False), {"a": 1, "b": {"c": 2, "d": 3}, "n": 2}),
-    (Call("map_sub_conts", size, include_self=False), {"a": 1, "b": 2}),
-]
-REARRANGED = [
-    (Call("restructure_key_chains", {"a": "A"}), {"A": 1, **NO_A}),
-    (
-        Call("restructure_key_chains", {"a": "A", "b/c": "B/C", "b/d": "B/D"}),
-        {"A": 1, "B": {"C": 2, "D": 3}},
-    ),
-    (Call("restructure_key_chains", {"b": "x/y"}), {"a": 1, "x": {"y": {"c": 2, "d": 3}}}),
-    (Call("restructure_key_chains", {"a": "A"}, keep_orig=False), {"A": 1}),
-    (Call("restructure_key_chains", {"a": "A"}, replace=False), {"A": 1, **AB}),
-    (Call("restructure_key_chains", {"a": "b/c", "b/c": "a"}), {"a": 2, "b": {"c": 1, "d": 3}}),
-    (Call("restructure_key_chains", {"b/c": "b/x"}), {"a": 1, "b": {"d": 3, "x": 2}}),
-    (Call("restructure_key_chains", {"b": "b/inner"}), {"a": 1, "b": {"inner": {"c": 2, "d": 3}}}),
-    (Call("restructure_key_chains", {}), AB),
-    (Call("format_key_chains", str.upper), {"A": 1, "B": {"C": 2, "D": 3}}),
-    (Call("prune_keys_from_key_chains", ["b"]), {"a": 1, "c": 2, "d": 3}),
-    (Call("prune_keys_from_key_chains", containing=["b"]), {"a": 1, "c": 2, "d": 3}),
-    (Call("from_flat_list", (4, 5, 6)), {"a": 4, "b": {"c": 5, "d": 6}}),
-    (Call("to_nested_list"), [1, [2, 3]]),
-    (Call("slice_keys", "b:"), NO_A),
-]
-
-
-@pytest.mark.parametrize(
-    ("call", "expected"), [*LOOKED_UP, *SET, *DROPPED, *MAPPED, *REARRANGED], ids=repr
-)
-def test_a_method_gives_something_new_or_changes_the_container_in_place(call, expected):
-    container = Container(AB)
-    assert plain(call(container)) == expected
-    assert container.cont_to_dict() == AB
-    if call.has_inplace:
-        part = container.b
-        assert call(container, inplace=True) is container
-        assert container.cont_to_dict() == expected
-        assert "b" not in container or not isinstance(container.b, Container) or container.b is part
-
-
+AB = {"a": 1, "b": {"c": 2, "d": 3}}
+NO_A = {"b": {"c": 2, "d": 3}}
+ONE, OTHER = Container(a=1, b={"c": 2, "d": 3}), Container(a=3, b={"c": 4, "d": 5})
+PART = Container(b={"c": 2})
 DEEP = {"a": 1, "b": {"c": {"d": 2}, "e": {"f": {"g": 3}}}}
 TWO = {"a": {"c": {"d": 2}}, "b": {"c": {"d": {"e": 3}}}}
-JOINED = {"a": 1, "b__c__d": 2, "b__e__f__g": 3}
-SHAPED = [
-    (DEEP, Call("flatten_key_chains"), JOINED),
-    (
-        DEEP,
-        Call("flatten_key_chains", above_height=1),
-        {"a": 1, "b__c": {"d": 2}, "b__e__f": {"g": 3}},
-    ),
-    (DEEP, Call("flatten_key_chains", below_depth=1), {"a": 1, "b": {"c__d": 2, "e__f__g": 3}}),
+NONES = {"a": 1, "b": {"c": {}, "d": None}, "e": {"f": {}}}
+ROWS = [
+    (AB, Call("at_key_chains", {"b": {}}), NO_A),
+    (AB, Call("at_key_chains", ["b", "b/c"]), NO_A),
+    (AB, Call("prune_key_chains", ["b", "b/c"]), {"a": 1}),
+    (AB, Call("prune_key_chains", "a"), NO_A),
+    *((AB, Call("has_key", key), True) for key in ("a", "b", "c", "d", "b/c")),
+    *((AB, Call("has_key", key), False) for key in ("e", "bc", "")),
+    *((AB, Call("has_key_chain", chain), True) for chain in ("a", "b", "b/c", "b.d")),
+    *((AB, Call("has_key_chain", chain), False) for chain in ("b/e", "c")),
+    (AB, Call("set_at_key_chain", "b/e/f", 4), {"a": 1, "b": {"c": 2, "d": 3, "e": {"f": 4}}}),
+    (AB, Call("overwrite_at_key_chains", {"a": 4, "b": {"d": 5}}), {"a": 4, "b": {"c": 2, "d": 5}}),
+    (AB, Call("prune_keys", ["a", "c"]), {"b": {"d": 3}}),
+    (AB, Call("prune_keys", ["c", "d"]), {"a": 1}),
+    (AB, Call("set_at_key_chains", {"a": 4, "x": {"y": {}}}), {**AB, "a": 4, "x": {"y": {}}}),
+    (AB, Call("set_at_key_chains", Container(b={"c": 7})), {"a": 1, "b": {"c": 7, "d": 3}}),
+    (AB, Call("map_sub_conts", count), {"a": 1, "b": {"c": 2, "d": 3, "n": 2}, "n": 2}),
+    (AB, Call("map_sub_conts", count, include_self=False), {"a": 1, "b": {**NO_A["b"], "n": 2}}),
+    (AB, Call("map_sub_conts", count, "b", prune_unapplied=True), {"b": {**NO_A["b"], "n": 2}}),
+    (AB, Call("map_sub_conts", count, "b", to_apply=False), {**AB, "n": 2}),
+    (AB, Call("map_sub_conts", size, include_self=False), {"a": 1, "b": 2}),
+    (AB, Call("map_sub_conts", size), 2),
+    (DEEP, Call("map_sub_conts", lambda part, _: sum(part.values())), 6),  # from the bottom up
+    (AB, Call("restructure_key_chains", {"a": "A"}, replace=False), {"A": 1, **AB}),
+    (AB, Call("restructure_key_chains", {"a": "b/c", "b/c": "a"}), {"a": 2, "b": {"c": 1, "d": 3}}),
+    (AB, Call("restructure_key_chains", {"b": "b/in"}), {"a": 1, "b": {"in": NO_A["b"]}}),
+    (AB, Call("prune_keys_from_key_chains", containing=["b"]), {"a": 1, "c": 2, "d": 3}),
     (
         DEEP,
         Call("flatten_key_chains", above_height=1, below_depth=1),
         {"a": 1, "b": {"c": {"d": 2}, "e__f": {"g": 3}}},
     ),
-    (DEEP, Call("flatten_key_chains", above_height=0, below_depth=0), JOINED),
-    (DEEP, Call("flatten_key_chains", above_height=9), JOINED),  # no chain is so long
     (DEEP, Call("cutoff_at_depth", 0), {}),
-    (DEEP, Call("cutoff_at_depth", 1), {"a": 1, "b": {}}),
     (DEEP, Call("cutoff_at_depth", 2), {"a": 1, "b": {"c": {}, "e": {}}}),
-    (DEEP, Call("cutoff_at_depth", 3), {"a": 1, "b": {"c": {"d": 2}, "e": {"f": {}}}}),
     (DEEP, Call("cutoff_at_depth", 4), DEEP),
     (TWO, Call("cutoff_at_height", 0), TWO),
-    (TWO, Call("cutoff_at_height", 1), {"a": {"c": {}}, "b": {"c": {"d": {}}}}),
     (TWO, Call("cutoff_at_height", 2), {"a": {}, "b": {"c": {}}}),
-    (TWO, Call("cutoff_at_height", 3), {"a": {}, "b": {}}),
     (TWO, Call("cutoff_at_height", 4), {}),
     (TWO, Call("slice_via_key", "c"), {"a": {"d": 2}, "b": {"d": {"e": 3}}}),
-    ({"a": {"x": {"b": 1}}}, Call("prune_keys_from_key_chains", "x"), {"a": {"b": 1}}),
     ({"a": 1}, Call("format_key_chains", lambda chain: "x/y"), {"x": {"y": 1}}),
     ({"a": 1, "head": {"w": 4}}, Call("at_keys", "ea", containing=True), {"head": {"w": 4}}),
-    ({"a": 1, "b": {"c": {}, "d": None}, "e": {"f": {}}}, Call("prune_empty"), {"a": 1}),
-    (
-        {"a": 1, "b": {"c": {}, "d": None}},
-        Call("prune_empty", keep_nones=True),
-        {"a": 1, "b": {"d": None}},
-    ),
-    ({"a": {}}, Call("prune_empty"), {}),
-    ({"a": {}, "b": {"c": {}, "d": 1}}, Call("all_key_chains"), ["b/d"]),
-    (
-        {"a": {}, "b": {"c": {}, "d": 1}},
-        Call("all_key_chains", include_empty=True),
-        ["a", "b/c", "b/d"],
-    ),
+    (NONES, Call("prune_empty"), {"a": 1}),
+    (NONES, Call("prune_empty", keep_nones=True), {"a": 1, "b": {"d": None}}),
+    (NONES, Call("all_key_chains", include_empty=True), ["a", "b/c", "b/d", "e/f"]),
     (
         {"a": 1, "b": [2, (3, 4)]},
         Call("map", lambda x, chain: f"{chain}={x}", map_sequences=True),
@@ -222,33 +188,22 @@ SHAPED = [
     ),
     ({"p": Pair(5, 6)}, Call("map", add, map_sequences=True), {"p": Pair(6, 7)}),
     ({"a": [1]}, Call("map", lambda x, _: type(x)), {"a": list}),
-    (AB, Call("map_sub_conts", size), 2),
-    (DEEP, Call("map_sub_conts", lambda part, _: sum(part.values())), 6),  # from the bottom up
 ]
 
 
-@pytest.mark.parametrize(("base", "call", "expected"), SHAPED, ids=repr)
-def test_a_method_on_other_structures(base, call, expected):
-    container = Container(base)
-    assert plain(call(container)) == expected
-    assert container.cont_to_dict() == base
-    if call.has_inplace and isinstance(expected, dict):
-        assert call(container, inplace=True) is container
-        assert container.cont_to_dict() == expected
+@pytest.mark.parametrize(("base", "call", "expected"), ROWS, ids=repr)
+def test_a_method_gives_something_new_or_changes_the_container_in_place(base, call, expected):
+    assert_gives(base, call, expected)
 
 
 REFUSED = [
-    (Call("at_key_chain", "b/x"), PathError, 'no "b/x"'),
     (Call("at_key_chain", 3), ArgumentTypeError, "a key chain must be a str, got int"),
     (Call("at_key_chains", ["a", "b/x"]), PathError, 'no "b/x"; the closest name is'),
     (Call("at_key_chains", 5), ArgumentTypeError, "must be a list, a dict or a str, got int"),
     (Call("at_key_chains", [3]), PathError, "3 is no key chain"),
     (Call("set_at_key_chains", {"b/c": 9, "a/x": 1}), StructureError, '"a" holds a value'),
     (Call("overwrite_at_key_chains", {"a": 9, "b": {"e": 1}}), PathError, 'no "b/e"'),
-    (Call("overwrite_at_key_chain", "b/e", 4), PathError, 'no "b/e"'),
-    (Call("prune_key_chains", ["a", "b/x"]), PathError, 'no "b/x"'),
     (Call("prune_keys", [1]), ArgumentTypeError, "keys are text"),
-    (Call("map", add, "x"), PathError, 'no "x"'),
     (Call("flatten_key_chains", above_height=-1), ArgumentError, "above_height must be at least 0"),
     (Call("flatten_key_chain", 3), ArgumentTypeError, "a key chain, and .*, are text"),
     (Call("format_key_chains", lambda _: "x"), StructureError, '"a" and "b/c" would both lie at'),
@@ -256,7 +211,6 @@ REFUSED = [
     (Call("format_key_chains", lambda _: None), ArgumentTypeError, '"a" would get None'),
     (Call("restructure_key_chains", ["a"]), ArgumentTypeError, "expected a mapping .* got list"),
     (Call("restructure_key_chains", {"a": "b/c"}), StructureError, '"b/c" and "a" would both lie'),
-    (Call("restructure_key_chains", {"x": "y"}), PathError, 'no "x"'),
     (Call("prune_keys_from_key_chains", "a"), StructureError, '"a" would get the key chain ""'),
     (Call("prune_keys_from_key_chains"), ArgumentError, "give absolute= or containing="),
     *(
@@ -299,14 +253,12 @@ def test_an_error_in_a_function_names_the_leaf():
     ("arguments", "found"),
     [
         (("a/b/c",), "a__b__c"),
-        (("a.b.c",), "a__b__c"),
         (("a/b/c", "-"), "a-b-c"),
         (("a/b/c", "__", 1), "a__b/c"),
         (("a/b/c", "__", None, 1), "a/b__c"),
         (("a/b/c/d", "__", 1, 1), "a/b__c/d"),
         (("a/b", "__", 1, 1), "a/b"),
         (("a/b/c", "__", 2, 2), "a/b/c"),
-        (("a",), "a"),
     ],
 )
 def test_one_chain_is_joined(arguments, found):
@@ -347,9 +299,9 @@ def test_ranges_of_keys_are_kept_at_the_depths_asked_for(key_slice, kept):
 # Conversion
 @given(TREES, st.booleans())
 def test_from_flat_list_undoes_to_flat_list_and_a_dict_its_container(tree, alphabetical):
-    container = Container(tree, alphabetical_keys=alphabetical)
+    container = Container(tree | {"x": {}}, alphabetical_keys=alphabetical)
     again = container.cont_from_flat_list(container.cont_to_flat_list())
-    assert again.cont_to_dict() == container.cont_to_dict() == tree
+    assert again.cont_to_dict() == container.cont_to_dict() == tree | {"x": {}}
     assert list(again.cont_to_iterator()) == list(container.cont_to_iterator())
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import jax
@@ -198,9 +200,6 @@ def test_a_link_that_refuses_leaves_everything_as_it_was(container):
 
 
 def test_a_link_is_neither_copied_nor_pickled_nor_part_of_the_pytree(container):
-    import copy
-    import pickle
-
     container._link = threading.Lock()  # cannot be copied or pickled
     others = [
         container.cont_copy(),

@@ -32,12 +32,6 @@ def test_braces_and_indentation_are_those_of_old():
     assert repr(Container()) == "{}"
 
 
-def test_values_of_several_lines_are_aligned():
-    assert repr(Container(weight=jnp.zeros((2, 2)))) == (
-        "{\n    weight: Array([[0., 0.],\n                   [0., 0.]], dtype=float32)\n}"
-    )
-
-
 def test_settings_decide_on_limit_indent_and_keys():
     container = Container(
         {"a_long_key": jnp.ones(11), "b": {"c": 1}},
@@ -104,20 +98,6 @@ def test_lists_show_their_arrays_shortly():
     )
     assert leaf_text([np.ones(1)] * 12).endswith("array([1.]), …]")
     assert leaf_text([1, 2, "x"]) == "[1, 2, 'x']"
-
-
-def test_a_part_is_marked_at_the_start_of_its_lines():
-    container = Container(a=1, b={"c": {"d": 2}}, bc=3)
-    assert container_text(container, marked=["b"]) == (
-        "  {\n      a: 1,\n>     b: {\n>         c: {\n>             d: 2\n>         }\n>     },\n"
-        "      bc: 3\n  }"
-    )
-
-
-def test_colors_are_for_keys_only_and_only_where_asked():
-    container = Container({"weight": "weight"})
-    assert container_text(container, color=True) == "{\n    \x1b[32mweight\x1b[0m: 'weight'\n}"
-    assert "\x1b" not in repr(container)
 
 
 def test_a_long_text_is_cut_and_says_how_much_is_left():

@@ -37,7 +37,7 @@ from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.inner import living_modules
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import StructureError, TracerLeakError
-from nbmodule.tree.keys import split_chain
+from nbmodule.tree.nested import split_chain
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import BareModule

@@ -24,10 +24,13 @@ from nbmodule.nn.functional.activations import softsign as softsign
 from nbmodule.nn.functional.activations import tanh as tanh
 from nbmodule.nn.functional.attention import merge_heads as merge_heads
 from nbmodule.nn.functional.attention import multi_head_attention as multi_head_attention
+from nbmodule.nn.functional.attention import rotary_embedding as rotary_embedding
 from nbmodule.nn.functional.attention import (
     scaled_dot_product_attention as scaled_dot_product_attention,
 )
+from nbmodule.nn.functional.attention import sinusoidal_positions as sinusoidal_positions
 from nbmodule.nn.functional.attention import split_heads as split_heads
+from nbmodule.nn.functional.attention import time_embedding as time_embedding
 from nbmodule.nn.functional.classification import accuracy as accuracy
 from nbmodule.nn.functional.classification import binary_cross_entropy as binary_cross_entropy
 from nbmodule.nn.functional.classification import cross_entropy as cross_entropy
@@ -47,8 +50,14 @@ from nbmodule.nn.functional.dropout import dropout1d as dropout1d
 from nbmodule.nn.functional.dropout import dropout2d as dropout2d
 from nbmodule.nn.functional.dropout import dropout3d as dropout3d
 from nbmodule.nn.functional.linear import bilinear as bilinear
+from nbmodule.nn.functional.linear import dct as dct
 from nbmodule.nn.functional.linear import embedding as embedding
+from nbmodule.nn.functional.linear import fft as fft
+from nbmodule.nn.functional.linear import idct as idct
+from nbmodule.nn.functional.linear import ifft as ifft
+from nbmodule.nn.functional.linear import irfft as irfft
 from nbmodule.nn.functional.linear import linear as linear
+from nbmodule.nn.functional.linear import rfft as rfft
 from nbmodule.nn.functional.normalization import batch_norm as batch_norm
 from nbmodule.nn.functional.normalization import batch_norm_train as batch_norm_train
 from nbmodule.nn.functional.normalization import group_norm as group_norm
@@ -65,9 +74,6 @@ from nbmodule.nn.functional.pooling import avg_pool3d as avg_pool3d
 from nbmodule.nn.functional.pooling import max_pool1d as max_pool1d
 from nbmodule.nn.functional.pooling import max_pool2d as max_pool2d
 from nbmodule.nn.functional.pooling import max_pool3d as max_pool3d
-from nbmodule.nn.functional.positions import rotary_embedding as rotary_embedding
-from nbmodule.nn.functional.positions import sinusoidal_positions as sinusoidal_positions
-from nbmodule.nn.functional.positions import time_embedding as time_embedding
 from nbmodule.nn.functional.recurrent import gru as gru
 from nbmodule.nn.functional.recurrent import gru_cell as gru_cell
 from nbmodule.nn.functional.recurrent import lstm as lstm
@@ -81,9 +87,3 @@ from nbmodule.nn.functional.regression import log_poisson_loss as log_poisson_lo
 from nbmodule.nn.functional.regression import mae_loss as mae_loss
 from nbmodule.nn.functional.regression import mse_loss as mse_loss
 from nbmodule.nn.functional.resize import interpolate as interpolate
-from nbmodule.nn.functional.spectral import dct as dct
-from nbmodule.nn.functional.spectral import fft as fft
-from nbmodule.nn.functional.spectral import idct as idct
-from nbmodule.nn.functional.spectral import ifft as ifft
-from nbmodule.nn.functional.spectral import irfft as irfft
-from nbmodule.nn.functional.spectral import rfft as rfft

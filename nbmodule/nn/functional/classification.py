@@ -29,7 +29,7 @@ from nbmodule.nn.checks import (
 )
 from nbmodule.nn.functional.activations import log_softmax, relu, softplus
 from nbmodule.nn.functional.primitives import along, nan_where, promoted, where
-from nbmodule.nn.functional.reduction import equal_pair, reduce
+from nbmodule.nn.functional.regression import equal_pair, reduce
 from nbmodule.nn.kernel import ArrayLike, kernel, plain
 
 

@@ -25,7 +25,7 @@ from nbmodule.core.structure.building import move
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Parameter, Variable
 from nbmodule.errors import ArgumentTypeError, ShapeError
-from nbmodule.nn.initializers.base import Drawn, Initializer
+from nbmodule.nn.initializers.base import Drawn, Initializer, Shape
 from nbmodule.nn.initializers.distributions import Constant
 
 if TYPE_CHECKING:
@@ -106,16 +106,8 @@ class FromFunction(Initializer):
 
     fn: Callable[..., Any]
 
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
+    def draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, *fans: float | None) -> Drawn:
         """Call the function; it sees the shape of the variable, and a typed key."""
-        del fan_out, fan_in
         return self.fn(typed_key(key), shape, dtype)
 
 
@@ -173,6 +165,3 @@ def as_parameter(
     if variable is not value or variable.is_pending:
         move((variable,), device, dtype)
     return variable
-
-
-__all__ = ["FromFunction", "InitializerLike", "as_initializer", "as_parameter"]

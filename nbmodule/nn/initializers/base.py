@@ -32,6 +32,7 @@ from nbmodule.core.variables.variable import Parameter
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 Drawn: TypeAlias = np.ndarray | jax.Array
+Shape: TypeAlias = tuple[int, ...]
 FAN_MODES = {
     "fan_in": ("fan_in",),
     "fan_out": ("fan_out",),
@@ -139,9 +140,7 @@ class Initializer:
         value = partial(draw, key, shape, dtype, fan_out, fan_in)
         return Parameter.pending(value, shape, dtype, device)
 
-    def _drawn(
-        self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, *fans: float | None
-    ) -> Drawn:
+    def _drawn(self, key: KeyLike, shape: Shape, dtype: DTypeLike, *fans: float | None) -> Drawn:
         """Return what `draw` gives, in the shape and dtype of the variable: that of a user may give
         another dtype, or an array of JAX.
         """
@@ -170,9 +169,7 @@ class Initializer:
             )
         return self._drawn(*args)
 
-    def check(
-        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
-    ) -> None:
+    def check(self, shape: Shape, dtype: DTypeLike, *fans: float | None) -> None:
         """Refuse what cannot be drawn, before a variable is made; the base refuses nothing."""
 
     def draw(
@@ -182,6 +179,7 @@ class Initializer:
         dtype: DTypeLike,
         fan_out: float | None,
         fan_in: float | None,
+        /,
     ) -> Drawn:
         """Draw a value: a pure function of its arguments.
 

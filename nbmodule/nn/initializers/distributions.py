@@ -18,7 +18,7 @@ from nbmodule.base.migration import accept_aliases
 from nbmodule.base.promotion import widened
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
-from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer
+from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer, Shape
 
 _CUT = 0.87962566103423978  # deviation of a standard normal variable that is cut at -2 and 2
 
@@ -29,14 +29,7 @@ class _Filled(Initializer):
     is_random = False
     constant: Any
 
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
+    def draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, *fans: float | None) -> Drawn:
         """Return an array of the number."""
         return np.full(shape, self.constant, dtype)
 
@@ -59,9 +52,7 @@ class Constant(_Filled):
         if not isinstance(self.constant, (bool, int, float, complex, np.generic)):
             raise ArgumentTypeError(f"Constant takes a number, got {type(self.constant).__name__}.")
 
-    def check(
-        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
-    ) -> None:
+    def check(self, shape: Shape, dtype: DTypeLike, *fans: float | None) -> None:
         """Refuse a dtype of a narrower category than the number."""
         if jnp.result_type(np.asarray(self.constant).item(), dtype) != dtype:
             raise DtypeError(f"Constant({self.constant!r}) cannot be held in dtype {dtype}.")
@@ -118,34 +109,26 @@ class _Random(Initializer):
     def _mode(self) -> str | None:
         return getattr(self, "fan_mode", self._fixed_mode)
 
-    def check(
-        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
-    ) -> None:
+    def check(self, shape: Shape, dtype: DTypeLike, *fans: float | None) -> None:
         """Refuse what is not floating, and a shape without the fans that count."""
         name = type(self).__name__
         if not jnp.issubdtype(dtype, jnp.floating):
             raise DtypeError(f"{name} draws floating values, got dtype {dtype}.")
-        for which, fan in (("fan_in", fan_in), ("fan_out", fan_out)):
+        for which, fan in zip(("fan_out", "fan_in"), fans):
             if fan is None and which in FAN_MODES.get(self._mode or "", ()):
                 raise ArgumentError(
                     f"{name} needs {which}, which cannot be told from shape {list(shape)}. "
                     f"Give it: create_variables(..., {which}=...)."
                 )
 
-    def draw(
-        self,
-        key: KeyLike,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        fan_out: float | None,
-        fan_in: float | None,
-    ) -> Drawn:
+    def draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, *fans: float | None) -> Drawn:
         """Draw for the fan that counts; that of an empty weight is one."""
+        fan_out, fan_in = fans
         total = (fan_in or 0) + (fan_out or 0)
-        fans = {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": total, "fan_avg": total / 2}
-        return self._draw(key, shape, dtype, fans.get(self._mode or "") or 1)
+        by_mode = {"fan_in": fan_in, "fan_out": fan_out, "fan_sum": total, "fan_avg": total / 2}
+        return self._draw(key, shape, dtype, by_mode.get(self._mode or "") or 1)
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         raise NotImplementedError
 
 
@@ -167,7 +150,7 @@ class RandomNormal(_Random):
     mean: float = 0.0
     std: float = 0.05
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         return scaled(draw_normal(key, shape, dtype), self.std, self.mean)
 
 
@@ -201,7 +184,7 @@ class TruncatedNormal(_Random):
                 f"TruncatedNormal: lower must be less than upper, got {self.lower}, {self.upper}."
             )
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         value = draw_truncated_normal(key, self.lower, self.upper, shape, dtype)
         return scaled(value, self.std, self.mean)
 
@@ -227,15 +210,13 @@ class Orthogonal(_Random):
 
     gain: float = 1.0
 
-    def check(
-        self, shape: tuple[int, ...], dtype: DTypeLike, fan_out: float | None, fan_in: float | None
-    ) -> None:
+    def check(self, shape: Shape, dtype: DTypeLike, *fans: float | None) -> None:
         """Refuse what is no matrix, or not floating."""
-        super().check(shape, dtype, fan_out, fan_in)
+        super().check(shape, dtype, *fans)
         if len(shape) < 2:
             raise ArgumentError(f"Orthogonal needs a shape of two or more axes, got {list(shape)}.")
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         # The signs that the factoring leaves open are fixed.
         rows, columns = shape[0], math.prod(shape[1:])
         if 0 in shape:
@@ -258,7 +239,7 @@ class _FanUniform(_Random):
         """Return the largest absolute value for a fan."""
         raise NotImplementedError
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         limit = self.limit(fan)
         return draw_uniform(key, shape, -limit, limit, dtype)
 
@@ -411,7 +392,7 @@ class KaimingNormal(_Random):
     fan_mode: str = "fan_in"
     negative_slope: float = 0.0
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         std = math.sqrt(2 / ((1 + self.negative_slope**2) * fan))
         return scaled(draw_normal(key, shape, dtype), std, self.mean)
 
@@ -421,7 +402,7 @@ class _CutNormal(_Random):
     fan`.
     """
 
-    def _draw(self, key: KeyLike, shape: tuple[int, ...], dtype: DTypeLike, fan: float) -> Drawn:
+    def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         std = math.sqrt(1 / fan) / _CUT
         return scaled(draw_truncated_normal(key, -2, 2, shape, dtype), std)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ShapeError
 from nbmodule.nn import functional as ours
+from nbmodule.nn.functional.primitives import nan_where
 from tests.nn.conftest import close, functions_agree
 
 from jax_settings import COMPLEX, FLOAT, INT
@@ -87,10 +88,6 @@ def test_the_loss_of_the_cosine_is_one_less_it_and_finite_for_a_zero_vector(draw
     assert np.isfinite(gradient).all()
 
 
-def test_integer_targets_are_taken_as_numbers():
-    assert float(ours.mse_loss(jnp.array([1.5, 2.0]), jnp.array([1, 4]))) == 2.125
-
-
 @pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
 def test_the_gradient_of_an_infinite_error_is_that_of_torch(eager):
     x, zeros = np.array([np.inf, -np.inf, 0.1, 3.0], "f"), np.zeros(4, "f")
@@ -162,6 +159,18 @@ def test_variables_in_float32_leave_half_precision_half():
     )
     y, mean, _ = ours.batch_norm_train(x, ones, ones, ones, ones)
     assert (y.dtype, mean.dtype) == (jnp.bfloat16, jnp.float32)
+
+
+def test_nan_comes_where_it_is_asked_for_and_only_there():
+    x, half = jnp.array([1.0, jnp.inf, -2.0]), jnp.ones((2, 2), jnp.bfloat16)
+    for how in (nan_where, jax.jit(nan_where)):
+        with jax.debug_nans(False):
+            np.testing.assert_array_equal(
+                how(jnp.array([False, False, True]), x), [1, np.inf, np.nan]
+            )
+        with jax.debug_nans(True):
+            np.testing.assert_array_equal(how(x > jnp.inf, x), x)
+            assert how(jnp.array(False), half).dtype == jnp.bfloat16
 
 
 # -- images --

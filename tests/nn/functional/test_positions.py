@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.nn.functional.positions import rotary_embedding, sinusoidal_positions, time_embedding
+from nbmodule.nn.functional.attention import rotary_embedding, sinusoidal_positions, time_embedding
 from tests.nn.conftest import close
 
 

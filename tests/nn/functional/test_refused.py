@@ -31,11 +31,9 @@ leaky_relu(ones(2), negative_slope=jnp.float32(0.1))
 W = jnp.ones((4, 5))
 linear(ones((2, 3)), W)
     -> ShapeError: ^linear: x must have 5 features on its last axis \(weight float32\[4, 5\]\), got
-linear(ones(()), W) -> ShapeError: got float32\[\]
 linear(ones(5), ones(5)) -> ShapeError: weight must have axes \(out_features, in_features\), got
 linear(ones(5), W, ones(5)) -> ShapeError: bias must have shape \[4\] \(one for each row of weight\)
 linear("12", W) -> ArgumentTypeError: linear: x must be an array, got str
-linear(ones(5), None) -> ArgumentTypeError: linear: weight must be an array, got NoneType
 bilinear(ones((2, 3)), ones((2, 5)), ones((6, 3, 4)))
     -> ShapeError: x2 must have 4 features on its last axis \(weight float32\[6, 3, 4\]\), got
 bilinear(ones((2, 3)), ones((1, 4)), ones((6, 3, 4)))
@@ -108,8 +106,6 @@ accuracy(ones(3), zeros(3, "int32")) -> ShapeError: For one score a position
 IMAGE, WEIGHT = jnp.ones((8, 8, 3)), jnp.ones((4, 3, 3, 3))
 conv2d(ones((8, 8, 2)), WEIGHT)
     -> ShapeError: ^conv2d: x must have 3 channels \(weight float32\[4, 3, 3, 3\]\), got 2 in x
-conv2d(IMAGE, WEIGHT, groups=2)
-    -> ShapeError: x must have 6 channels \(weight float32\[4, 3, 3, 3\] times 2 groups\)
 conv2d(ones((8, 8, 9)), ones((4, 3, 3, 3)), groups=3)
     -> ShapeError: 3 groups must divide the 4 output channels
 conv2d(IMAGE[0], WEIGHT) -> ShapeError: x must have axes \(\*batch, H, W, C\), got float32\[8, 3\]
@@ -146,9 +142,6 @@ dropout(ones(3), "half", KEY) -> ArgumentTypeError: dropout: rate must be a numb
 dropout(ones(3), ones(3), KEY) -> ArgumentError: dropout: rate must be one number, got float32\[3\]
 dropout(ones(3), 0.5, None)
     -> ArgumentTypeError: key must be one JAX key, or its data uint32\[2\], got NoneType
-dropout(ones(3), 0.5, ones(2)) -> ArgumentTypeError: key must be one JAX key, .* got float32\[2\]
-dropout(ones(3), 0.5, jax.random.split(KEY))
-    -> ArgumentTypeError: key must be one JAX key, .* got key<fry>\[2\]
 dropout(ones(3), 0.5, KEY, shared_axes=(1,)) -> ArgumentError: axis must lie in -1 to 0 .* got 1
 # normalization
 X = jnp.ones((2, 5, 4, 6))
@@ -162,7 +155,6 @@ batch_norm_train(X, momentum=1.5)
 layer_norm(X, ones(4)) -> ShapeError: x must end with the normalized shape \[4\], got
 layer_norm(X, ones(6), ones(5))
     -> ShapeError: bias must have shape \[6\] \(the normalized shape\), got
-layer_norm(ones(())) -> ShapeError: x must end with the normalized shape \[\], got float32\[\]
 group_norm(X, 4) -> ShapeError: 4 groups must divide the 6 channels of x float32\[2, 5, 4, 6\]
 group_norm(X, 0) -> ArgumentError: num_groups must be at least 1, got 0
 group_norm(X, 2, data_format="NHW")
@@ -221,8 +213,6 @@ huber_loss(ones(2), ones(2), delta=0.0) -> ArgumentError: delta must be above 0,
 # resize
 IMAGE = jnp.ones((4, 4, 1))
 interpolate(IMAGE) -> ArgumentError: give size or scale_factor, got size=None and scale_factor=None
-interpolate(IMAGE, 3, scale_factor=2)
-    -> ArgumentError: give size or scale_factor, got size=3 and scale_factor=2
 interpolate(IMAGE, 3, mode="linear")
     -> ArgumentError: mode 'linear' is not for 2 spatial axes \(NHWC\)
 interpolate(IMAGE, 3, mode="cubic")

@@ -3,7 +3,7 @@ import jax.numpy as jnp
 import pytest
 import scipy.fft
 
-from nbmodule.nn.functional.spectral import dct, fft, idct, ifft, irfft, rfft
+from nbmodule.nn.functional.linear import dct, fft, idct, ifft, irfft, rfft
 from tests.nn.conftest import close
 
 NORMS = ("backward", "ortho", "forward")

@@ -1,32 +1,38 @@
-"""Files of `torch.save` (`.pt`, `.pth`, `.bin`), read without PyTorch and without unpickling.
+"""Zip archives: `.npz` files of NumPy, which hold an `.npy` file for each array, and files of
+`torch.save` (`.pt`, `.pth`, `.bin`), read without PyTorch and without unpickling.
 
-The pickle in such a file is a small program. Unpickling would call whatever it names, and PyTorch's
-`weights_only=True` still builds sparse tensors with indices out of bounds and buffers of any
-claimed size. So all names it imports stand for records here, which know the few calls that dense
-tensors need, and every tensor is checked against the bytes of its storage before any memory is
-taken.
+The pickle in a file of `torch.save` is a small program. Unpickling would call all that it names,
+and PyTorch's `weights_only=True` still builds sparse tensors with indices out of bounds and buffers
+of any claimed size. So all names it imports stand for records here, which know the few calls that
+dense tensors need, and every tensor is checked against the bytes of its storage before any memory
+is taken.
 Source: https://github.com/pytorch/pytorch/blob/main/torch/serialization.py.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import pickle
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from io import BytesIO
+from io import BytesIO, FileIO
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from nbmodule.base.format import format_array
+from nbmodule.errors import FileFormatError
 from nbmodule.files.chains import MAX_DEPTH, escape_levels
-from nbmodule.files.checksums import is_count
-from nbmodule.files.dtypes import kinds
-from nbmodule.files.fetch import empty
-from nbmodule.files.stored_leaf import MOST_AXES, SCALARS
+from nbmodule.files.checksums import check_count, empty, is_count, read_at
+from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, kind_of, kinds
 
+# Limits of what an archive may claim: a compressed member, or a stride of 0 in a tensor, may mean
+# more numbers than the file holds.
+MOST_EXPANSION, FREE_CLAIM = 100, 1 << 28
+_FIXES = {".keras": " `nb.from_keras(keras.models.load_model(path))` takes a model of Keras."}
 _MOST_NODES = 400_000  # containers and leaves, counted along every path
 _STORAGES = {
     "FloatStorage": "float32",
@@ -44,6 +50,109 @@ _STORAGES = {
     "UntypedStorage": "uint8",
 }
 _REBUILD = "torch._utils._rebuild_"
+
+
+def is_archive(file: FileIO) -> bool:
+    """Return True if a file begins as a zip archive does."""
+    return read_at(file, 0, 4) in (b"PK\x03\x04", b"PK\x05\x06")
+
+
+def read_archive(file: FileIO, where: str) -> tuple[list[tuple[str, Any]], Any]:
+    """Read an `.npz` file, or one of `torch.save`; return its leaves, and its metadata.
+
+    Args:
+        file: Open for reading, without a buffer.
+        where: The file, for errors.
+
+    Raises:
+        FileFormatError: If it is damaged, holds anything but arrays of numbers (of `torch.save`
+            also numbers, text, and lists and dicts of them), lists more than 100,000 of them, or
+            claims more than 100 times its size and 256 MiB.
+    """
+    file.seek(0)
+    size = os.fstat(file.fileno()).st_size
+    try:
+        with zipfile.ZipFile(file) as archive:  # type: ignore[arg-type]
+            check_count(len(archive.infolist()), where)
+            limit = MOST_EXPANSION * size + FREE_CLAIM
+            if any(name.endswith("data.pkl") for name in archive.namelist()):
+                content, storages = _interpret_pickle(archive, size)
+                return list(_leaves(content, storages, limit)), {"format": "pt"}
+            return _read_npz(archive, size, limit, where), None
+    except _Refused as error:
+        raise FileFormatError(f"cannot load {where}: {error}.") from None
+    except FileFormatError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"[:200]
+        raise FileFormatError(f"cannot load {where}: it is damaged ({reason}).") from error
+
+
+def _read_npz(archive: zipfile.ZipFile, size: int, limit: int, where: str) -> list[tuple[str, Any]]:
+    """Read all arrays of an `.npz` file; a `/` in a name makes levels."""
+    members = [info for info in archive.infolist() if not info.is_dir()]
+    foreign = [info.filename for info in members if not info.filename.endswith(".npy")]
+    if foreign:
+        fix = _FIXES.get(os.path.splitext(where)[1], "")
+        raise FileFormatError(
+            f"cannot load {where}: it is an archive that holds {foreign[0][:200]!r}, and "
+            f"an .npz holds arrays (.npy) alone.{fix}"
+        )
+    claim = sum(info.file_size for info in members)
+    if claim > limit:
+        raise FileFormatError(
+            f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
+            f"and at most {MOST_EXPANSION} times its size and {FREE_CLAIM >> 20} MiB "
+            "are read. If you trust it, `np.load` unpacks it."
+        )
+    return [_npy_leaf(archive, info, where) for info in members]
+
+
+def is_pickle(file: FileIO) -> bool:
+    """Return True if a file begins as a pickle, as PyTorch wrote files before version 1.6."""
+    head = read_at(file, 0, 2)
+    return head[:1] == b"\x80" and head[1:] in (b"\x02", b"\x03", b"\x04", b"\x05")
+
+
+def _npy_leaf(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> tuple[str, Any]:
+    name = info.filename.removesuffix(".npy")
+    location = f'"{name[:200]}" of {where}'
+    array = _read_npy(archive, info, location)
+    path = escape_levels(name.split("/"))
+    if array.dtype.kind == "U" and array.shape == ():  # as `np.str_` saves it
+        return path, str(array)
+    if kind_of(array.dtype) is None:
+        raise FileFormatError(
+            f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
+            "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
+            "or safetensors)."
+        )
+    return path, array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
+
+
+def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) -> np.ndarray:
+    """Read an `.npy` file as an array, and never as an object."""
+    stream: Any
+    with archive.open(info) as stream:
+        version = np.lib.format.read_magic(stream)
+        if version not in ((1, 0), (2, 0)):
+            raise FileFormatError(f"cannot load {location}: unknown version {version} of npy.")
+        is_first = version == (1, 0)
+        read_header = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
+        shape, is_fortran, dtype = read_header(stream)
+        if dtype.hasobject:
+            raise FileFormatError(
+                f"cannot load {location}: it holds pickled objects, which are never loaded."
+            )
+        size = info.file_size - stream.tell()
+        if any(axis < 0 for axis in shape) or prod(shape) * dtype.itemsize != size:
+            raise FileFormatError(
+                f"cannot load {location}: {format_array(shape, str(dtype))} does not take {size} "
+                "bytes."
+            )
+        row = empty(size)  # aligned, so that JAX takes it over without another copy
+        stream.readinto(row.data)
+    return row.view(dtype).reshape(shape, order="F" if is_fortran else "C")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,27 +189,11 @@ class _Tensor:
     strides: tuple[int, ...]
 
 
-class RefusedError(Exception):
+class _Refused(Exception):
     """The pickle holds something that is not read."""
 
 
-def read_torch(archive: zipfile.ZipFile, size: int, limit: int) -> list[tuple[str, Any]]:
-    """Read the tensors and values of a file of `torch.save`; dots in names make levels.
-
-    Args:
-        archive: The file.
-        size: Of the file, in bytes.
-        limit: The most bytes that all tensors may claim.
-
-    Raises:
-        RefusedError: If it holds anything but dense tensors, numbers, text and lists and dicts of
-            them, or claims more than it holds.
-    """
-    content, storages = _read_archive(archive, size)
-    return list(_leaves(content, storages, limit))
-
-
-def _read_archive(
+def _interpret_pickle(
     archive: zipfile.ZipFile, size: int
 ) -> tuple[Any, Callable[[str], np.ndarray | None]]:
     """Interpret the pickle of an archive; return its content, and a function that reads the bytes
@@ -111,19 +204,19 @@ def _read_archive(
     members = archive.infolist()
     for info in members:
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-            raise RefusedError(
+            raise _Refused(
                 f"its member {info.filename[:200]!r} is compressed, and torch.save stores members "
                 "uncompressed; `np.load` or unzipping may read it if you trust it"
             )
     if sum(info.file_size for info in members) > size:
-        raise RefusedError("its members overlap")
+        raise _Refused("its members overlap")
     by_name = {info.filename: info for info in members}
     names = [name for name in by_name if name.rpartition("/")[2] == "data.pkl"]
     if len(names) != 1:
-        raise RefusedError(f"it has {len(names)} members named data.pkl, expected 1")
+        raise _Refused(f"it has {len(names)} members named data.pkl, expected 1")
     root = names[0].removesuffix("data.pkl")
     if f"{root}byteorder" in by_name and archive.read(f"{root}byteorder") != b"little":
-        raise RefusedError("its numbers are big-endian")
+        raise _Refused("its numbers are big-endian")
 
     @functools.cache
     def storages(key: str) -> np.ndarray | None:
@@ -155,7 +248,7 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
         dtype = _STORAGES.get(cls.name.removeprefix("torch.").removeprefix("storage."))
         is_known = kind == "storage" and isinstance(key, str) and is_count(count)
         if dtype is None or not is_known or any(view):
-            raise RefusedError(f"it holds a storage of the kind {cls.name[:200]}, expected numbers")
+            raise _Refused(f"it holds a storage of the kind {cls.name[:200]}, expected numbers")
         return _Storage(key, dtype, count)
 
 
@@ -175,21 +268,21 @@ def _reduced(name: str, arguments: Any) -> Any:
     elif name == f"{_REBUILD}tensor_v3":  # names its dtype
         dtype, is_marked = more[2].name.removeprefix("torch."), more[3]
     else:
-        raise RefusedError(
+        raise _Refused(
             f"it holds an object made by {name[:200]}, and only dense tensors, numbers, text, "
             "lists and dicts are read, since loading others runs their code. Save "
             "`model.state_dict()`; if you trust the file, `nb.from_torch(torch.load(path, "
             "weights_only=False), like=model)` takes the model or state that it holds"
         )
     if is_marked:
-        raise RefusedError("it holds a tensor that is marked as conjugated or negated")
+        raise _Refused("it holds a tensor that is marked as conjugated or negated")
     return _Tensor(storage, dtype, offset, tuple(shape), tuple(strides))
 
 
 def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]]:
     """Walk nested dicts and lists, with bounds on what is visited and on the bytes it may claim."""
     if not isinstance(content, (dict, list, tuple)):
-        raise RefusedError(
+        raise _Refused(
             f"it holds a single {type(content).__name__.strip('_')}, expected tensors by name"
         )
     stack: list[tuple[tuple[str, ...], Any]] = [((), content)]
@@ -199,15 +292,15 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
         path, value = stack.pop()
         shown, nodes = ".".join(path)[:200], nodes + 1
         if nodes > _MOST_NODES:
-            raise RefusedError(
+            raise _Refused(
                 f"its dicts and lists hold each other on more than {_MOST_NODES:,} paths"
             )
         if len(path) > MAX_DEPTH:
-            raise RefusedError(f"its levels lie more than {MAX_DEPTH} deep")
+            raise _Refused(f"its levels lie more than {MAX_DEPTH} deep")
         if isinstance(value, (dict, list, tuple)):
             items = list(value.items() if isinstance(value, dict) else enumerate(value))
             if not all(isinstance(name, (str, int, float, type(None))) for name, _ in items):
-                raise RefusedError(f'a dict in "{shown}" has a key that is no text')
+                raise _Refused(f'a dict in "{shown}" has a key that is no text')
             children = [((*path, *str(name).split(".")), item) for name, item in items]
             stack.extend(reversed(children))
             continue
@@ -217,9 +310,7 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
             size = abs(prod(value.shape)) * kinds()[value.dtype].dtype.itemsize
         claim += len(spelled) + size
         if claim > limit:
-            raise RefusedError(
-                f"its tensors claim more than {limit:,} bytes, far more than it holds"
-            )
+            raise _Refused(f"its tensors claim more than {limit:,} bytes, far more than it holds")
         if isinstance(value, _Tensor):
             if value not in read:
                 read[value] = _array(value, "/".join(path)[:200], storages)
@@ -229,7 +320,7 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
         else:
             kind = type(value).__name__.strip("_")
             name = value.name[:200] if isinstance(value, _Global) else kind
-            raise RefusedError(f'"{shown}" is a {name}, expected a tensor')
+            raise _Refused(f'"{shown}" is a {name}, expected a tensor')
 
 
 def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
@@ -237,12 +328,12 @@ def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
     try:
         data = storages(tensor.storage.key)
     except zipfile.BadZipFile as error:  # its checksum is wrong
-        raise RefusedError(f'"/{name}" has changed since it was written ({error})') from error
+        raise _Refused(f'"/{name}" has changed since it was written ({error})') from error
     if data is None:
-        raise RefusedError(f'"/{name}" has no known storage')
+        raise _Refused(f'"/{name}" has no known storage')
     numbers = (tensor.offset, *tensor.shape, *tensor.strides)
     if len(tensor.shape) > MOST_AXES or not all(map(is_count, numbers)):
-        raise RefusedError(f'"/{name}" has a damaged shape')
+        raise _Refused(f'"/{name}" has a damaged shape')
     dtype = kinds()[tensor.dtype].dtype
     claimed = tensor.storage.count * kinds()[tensor.storage.dtype].dtype.itemsize
     steps = [step * dtype.itemsize for step in tensor.strides]
@@ -251,5 +342,5 @@ def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
     except (ValueError, TypeError):  # beyond the end of the buffer
         view = None
     if view is None or claimed > data.size:
-        raise RefusedError(f'"/{name}" claims more than the {data.size} bytes of its storage')
+        raise _Refused(f'"/{name}" claims more than the {data.size} bytes of its storage')
     return np.ascontiguousarray(view).reshape(tensor.shape)
