@@ -11,6 +11,7 @@ import numpy as np
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of, is_tensor
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.structure.building import move
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.frame import write_all
@@ -198,9 +199,7 @@ def from_torch(
     return converted
 
 
-def _difference(
-    model: torch.nn.Module, converted: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> float:
+def _difference(model: torch.nn.Module, converted: Module, args: Args, kwargs: Kwargs) -> float:
     """Return the largest difference of the two models in one call, by the largest value."""
     torch = need("torch", "nb.from_torch")
     as_tensor = lambda x: x if is_tensor(x) else torch.as_tensor(np.asarray(x))  # noqa: E731

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 
 from nbmodule.base.foreign import is_tensor
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.scopes import PACKAGE
 from nbmodule.calls.nonfinite import NonFinite, Origins, range_of
 from nbmodule.errors import ArgumentError
@@ -36,8 +37,8 @@ class ModuleRun(NamedTuple):
 
     path: str
     class_name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    args: Args
+    kwargs: Kwargs
 
 
 class TorchOperation(NamedTuple):
@@ -73,7 +74,7 @@ def followed(
         runs: list[ModuleRun] = []
 
         def hook(path: str, module: torch.nn.Module) -> None:
-            def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            def before(_: object, args: Args, kwargs: Kwargs) -> None:
                 runs.append(ModuleRun(path, type(module).__name__, args, kwargs))
                 entered(runs[-1])
 
@@ -100,8 +101,8 @@ def _mode(operation: Callable[[TorchOperation], None], runs: list[ModuleRun]) ->
             self,
             func: Callable[..., Any],
             types: object,
-            args: tuple[Any, ...] = (),
-            kwargs: dict[str, Any] | None = None,
+            args: Args = (),
+            kwargs: Kwargs | None = None,
         ) -> Any:
             kwargs = kwargs or {}
             outputs = func(*args, **kwargs)
@@ -129,7 +130,7 @@ def name_of(func: Callable[..., Any]) -> str:
     return name.strip("_") if name.startswith("__") else name
 
 
-def _parameters(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+def _parameters(args: Args, kwargs: Kwargs) -> str:
     """Return the arguments other than tensors as text."""
     texts = [repr(value) for value in args if _is_plain(value)]
     for name, value in kwargs.items():
@@ -194,7 +195,7 @@ def line_of_user(error: BaseException | None = None) -> Source | None:
 
 
 # -- the graph --
-def graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Graph:
+def graph(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Graph:
     """The graph of one run, which leaves the model as it was."""
     drawing = _Drawing(without_compiled(model), args, kwargs)
     outputs, error = None, None
@@ -209,9 +210,7 @@ def graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
 class _Drawing:
     """A graph in the making."""
 
-    def __init__(
-        self, model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
+    def __init__(self, model: torch.nn.Module, args: Args, kwargs: Kwargs) -> None:
         self.builder = Builder()
         self.builder.root.name = self.builder.root.title = type(model).__name__
         self.groups: list[Group] = [self.builder.root]
@@ -296,9 +295,7 @@ class _Drawing:
         return drawn
 
 
-def named(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> list[tuple[str, Any]]:
+def named(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> list[tuple[str, Any]]:
     """The tensors among the arguments of a forward, by the names of its parameters."""
     by_name = [kwargs[name] for name in sorted(kwargs)]
     arrays = filter(is_array, jax.tree.leaves((args, by_name)))
@@ -317,7 +314,7 @@ def shapes_of(tree: object) -> Any:
 
 # -- the first value that is not finite --
 def first_nonfinite(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], backward: bool
+    model: torch.nn.Module, args: Args, kwargs: Kwargs, backward: bool
 ) -> NonFinite | None:
     """The first operation that made NaN or Inf; the model stays as it was."""
     search = _Search(backward)
@@ -384,7 +381,7 @@ def record(ran: TorchOperation, phase: str, outputs: list[Any]) -> NonFinite:
 
 
 def _from_the_start(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object
+    model: torch.nn.Module, args: Args, kwargs: Kwargs, outputs: object
 ) -> NonFinite | None:
     if not bad(tensors_in(outputs)):
         return None
