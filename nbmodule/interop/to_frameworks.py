@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built
 from nbmodule.core.structure.structure import rebuild, structure_of
@@ -49,9 +50,7 @@ def unpack(module: Module) -> tuple[Callable[..., Any], dict[str, Leaf]]:
     if draws:
         variables[RANDOM] = Leaf(jnp.copy(stream.value), False)
 
-    def function(
-        values: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, dict[str, Any]]:
+    def function(values: dict[str, Any], args: Args, kwargs: Kwargs) -> tuple[Any, dict[str, Any]]:
         def body(frame: Frame) -> tuple[Any, dict[str, Any]]:
             rebuilt = rebuild(structure, [values[name] for name in names])
             outputs = rebuilt(*args, **kwargs)

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.interpreters import ad, batching, mlir
 
 from nbmodule.base.jax_names import Primitive
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import scope_of
 from nbmodule.core.recording import tracker
@@ -66,9 +67,7 @@ batching.primitive_batchers[_replace] = _batch
 
 
 # -- the call --
-def logged(
-    part: Any, run: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
+def logged(part: Any, run: Callable[..., Any], args: Args, kwargs: Kwargs) -> Any:
     """Run a call under a transform of JAX and log it."""
     args, kwargs = now.tracker.given(part, args, kwargs)
     index = tracker.begin(part, (args, kwargs))

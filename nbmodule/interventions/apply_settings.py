@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from nbmodule.base.kinds import Shaped
+from nbmodule.base.kinds import Args, Kwargs, Shaped
 from nbmodule.core.recording.tracker import describe
 from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer
@@ -181,9 +181,7 @@ class Interventions:
         each = (*self.inputs, *self.returns, *sent)
         return [variable for intervention in each for variable in intervention.dials.variables]
 
-    def before(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def before(self, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
         for intervention in self.inputs:
             args = (intervention.changed(args[0]), *args[1:])
         for notes in self.received:
@@ -191,7 +189,7 @@ class Interventions:
                 args = (_received(args[0], notes), *args[1:])
         return args, kwargs
 
-    def after(self, args: tuple[Any, ...], outputs: object) -> Any:
+    def after(self, args: Args, outputs: object) -> Any:
         for intervention, notes in self.sent:
             notes.update(
                 old=outputs, new=intervention.changed(outputs, args), name=intervention.target.name

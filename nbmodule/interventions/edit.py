@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from nbmodule.base.format import printable_repr
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.paths import entry_of
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.compiled.jit import eval_shape
@@ -72,7 +73,7 @@ class Edits:
         made: The edits, in order.
     """
 
-    def __init__(self, model: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, model: CoreModule, args: Args, kwargs: Kwargs) -> None:
         self.model, self.args, self.kwargs = model, args, kwargs
         self.made: list[MadeEdit] = []
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, overload
 import jax
 
 from nbmodule.base.foreign import framework_of, is_foreign
+from nbmodule.base.kinds import Args
 from nbmodule.base.sockets import socket
 from nbmodule.core.recording.tracker import (
     TrackedBlock,
@@ -101,7 +102,7 @@ def patch(model: Any, x_clean: Any, x_corrupt: Any = None, path: Any = None) -> 
         return socket("native_verb")("patch", model, clean, {}, corrupt=corrupt, path=path)
     settings = dict.fromkeys(entries_of("path", path), from_example(*clean))
 
-    def run(args: tuple[Any, ...]) -> Any:
+    def run(args: Args) -> Any:
         log = None if now.tracker is None else now.tracker.log
         with unchanged([model]):
             return framed(lambda _: model(*args), log=log)  # its writes are dropped
@@ -290,7 +291,7 @@ def _floating(tree: object) -> list[Any]:
 def record_at(
     model: Any,
     foreign: Any,
-    example: tuple[Any, ...],
+    example: Args,
     places: set[Any],
     kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> dict[Any, list[Any]]:

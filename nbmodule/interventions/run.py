@@ -18,7 +18,7 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import framework_of, is_foreign, received
-from nbmodule.base.kinds import Shaped, is_whole
+from nbmodule.base.kinds import Args, Kwargs, Shaped, is_whole
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
 from nbmodule.core.call.module import CoreModule
@@ -180,8 +180,8 @@ class Run:
     def __init__(
         self,
         model: object,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        args: Args,
+        kwargs: Kwargs,
         *,
         target: object = None,
         loss: Callable[..., Any] | None = None,
@@ -384,7 +384,7 @@ def default_loss(output: Any, target: Any) -> Any:
 
 
 def as_module(
-    model: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+    model: object, args: Args, kwargs: Kwargs
 ) -> tuple[CoreModule, tuple[Any, ...], dict[str, Any]]:
     """Return a model as a module, with the arguments for it."""
     if isinstance(model, CoreModule):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from nbmodule.base.kinds import is_whole
+from nbmodule.base.kinds import Args, is_whole
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 
@@ -35,7 +35,7 @@ class Setting(NamedTuple):
     number: float = 1.0
     """The factor of `scale`, the standard deviation of `noise`."""
     seed: int = 0
-    example: tuple[Any, ...] | None = None
+    example: Args | None = None
     """Arguments of the model that values or means are taken from."""
     example_name: str = "x_other"
     """Name of the example in code."""

@@ -184,13 +184,6 @@ def test_classes_are_as_they_were_after_a_call_that_fails():
     assert vars(eqx.nn.Linear)["__call__"] is before
 
 
-def test_something_else_is_refused():
-    with pytest.raises(nb.ArgumentTypeError, match="takes an eqx.Module; got dict"):
-        nb.from_equinox({})
-    with pytest.raises(nb.ArgumentError, match="can only be called by that model"):
-        nb.from_equinox(CASES["mlp"][0]()).layers[0](jnp.ones(3))
-
-
 def test_a_model_given_in_inference_mode_stays_in_it_until_it_is_trained():
     class Dropped(eqx.Module):
         drop: eqx.nn.Dropout = eqx.nn.Dropout(0.5)

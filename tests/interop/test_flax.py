@@ -233,20 +233,6 @@ def test_a_shared_nnx_module_is_listed_once_and_called_under_one_path():
     assert [(call.path, call.index) for call in calls] == [("", 0), ("first", 0), ("first", 1)]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: nb.from_flax(3), "takes an nnx.Module or a linen nn.Module; got int"),
-        (lambda: nb.from_flax(Mlp()), "takes its variables too, the return of module.init"),
-        (lambda: nb.from_flax(Mlp(), {"batch_stats": {}}), "got keys batch_stats"),
-        (lambda: nb.from_flax(Nnx(nnx.Rngs(0)), {}), "holds its variables; pass only the model"),
-    ],
-)
-def test_what_cannot_be_wrapped_is_said(make, message):
-    with pytest.raises(nb.ArgumentTypeError, match=message):
-        make()
-
-
 def test_copies_and_pickles_have_variables_of_their_own():
     # Layers of Flax 0.12.0 keep their initializer, and what JAX makes as one is a local function,
     # which no pickle takes.

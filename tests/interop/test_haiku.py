@@ -76,15 +76,6 @@ def test_a_function_that_draws_gets_keys():
     assert not np.array_equal(wrapped(jnp.ones(64)), wrapped(jnp.ones(64)))
 
 
-def test_what_cannot_be_wrapped_is_said():
-    with pytest.raises(
-        nb.ArgumentTypeError, match="takes the return of hk.transform, got function"
-    ):
-        nb.from_haiku(recurrent, {})
-    with pytest.raises(nb.ArgumentTypeError, match="has a state, the second return of its init"):
-        nb.from_haiku(hk.transform_with_state(recurrent), {})
-
-
 @pytest.mark.parametrize(
     "fn",
     [lambda x: hk.Linear(2)(x), lambda *xs: hk.Linear(2)(xs[0]), lambda rng: hk.Linear(2)(rng)],
@@ -110,14 +101,6 @@ def test_a_function_written_around_apply_still_gets_its_key():
     around = hk.Transformed(net.init, lambda params, *args: net.apply(params, *args))
     params = net.init(jax.random.key(0), x)
     assert nb.from_haiku(around, params, with_rng=True)(x).shape == (2, 2)
-
-
-def test_a_key_for_a_function_that_takes_none_is_refused():
-    net, x = hk.without_apply_rng(hk.transform(lambda x: hk.Linear(2)(x))), jnp.ones((2, 3))
-    with pytest.raises(
-        nb.ArgumentError, match=r"hk.without_apply_rng has removed the random key from apply"
-    ):
-        nb.from_haiku(net, net.init(jax.random.key(0), x), with_rng=True)
 
 
 def test_layers_of_a_stack_are_apart_from_those_outside():

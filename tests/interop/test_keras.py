@@ -95,13 +95,6 @@ def test_layers_are_tracked_and_eval_means_inference():
     assert not np.array_equal(wrapped(x), wrapped(x))
 
 
-def test_what_cannot_be_wrapped_is_said():
-    with pytest.raises(nb.ArgumentTypeError, match="takes a Keras layer or model; got int"):
-        nb.from_keras(3)
-    with pytest.raises(nb.ArgumentError, match="Dense is not built"):
-        nb.from_keras(keras.layers.Dense(2))
-
-
 def test_another_backend_is_refused(run_python):
     code = """
         import keras, nbmodule as nb

@@ -112,8 +112,3 @@ def test_what_is_handed_over_is_a_copy(given):
     nb.jit(lambda: setattr(model, "v", model.v * 2), donate=True)()
     packed(x)
     assert not np.array_equal(packed.parameters["conv"]["weight"], model.conv.weight)
-
-
-def test_an_option_of_another_kind_is_refused(given):
-    with pytest.raises(nb.ArgumentTypeError, match="linen must be True or False"):
-        given[0].to_flax(linen="yes")

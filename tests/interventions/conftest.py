@@ -1,6 +1,4 @@
-"""Two small models, and what they compute written in plain NumPy, with places where a value may be
-changed.
-"""
+"""A small model, and the same written in plain NumPy, with places where a value may be changed."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +41,7 @@ class Tiny(nb.Module):
 
 
 def tiny_by_hand(model, tokens, change=lambda name, value: value):
-    """The same in plain NumPy; `change(name, value)` is asked at each place, heads as `(batch,
+    """The same in plain NumPy; `change(name, value)` gives the value at each place, heads as `(batch,
     heads, length, features)`.
     """
     p = {
@@ -98,7 +96,7 @@ def others():
 
 @pytest.fixture
 def compiles():
-    """One entry for each program that is compiled: JAX is asked."""
+    """One entry for each program that JAX compiles."""
     found = []
 
     def hear(name, seconds, **_):
@@ -113,3 +111,28 @@ def compiles():
 @pytest.fixture(scope="session")
 def by_hand():
     return tiny_by_hand
+
+
+@pytest.fixture(scope="session")
+def kept(tiny, others):
+    """The values at all places on the other tokens, in plain NumPy."""
+    values = {}
+    tiny_by_hand(tiny, others, values.setdefault)
+    return values
+
+
+def put(path, new, index=...):
+    """Return a `change` that sets entries at one place to `new`, or to `new` of them."""
+
+    def change(name, value):
+        if name != path:
+            return value
+        value = np.array(value)
+        value[index] = new(value[index]) if callable(new) else new
+        return value
+
+    return change
+
+
+def assert_close(found, expected, rtol=2e-4, atol=2e-5):
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol)

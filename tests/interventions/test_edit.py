@@ -1,4 +1,4 @@
-"""`nb.edit`: parts of a model are changed by hand, proved by shapes before, and undone."""
+"""`nb.edit`: edits of a model are checked by shapes, made and undone."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -88,7 +88,7 @@ def test_a_reset_draws_as_the_class_does(model):
         (lambda e: e.remove(""), "the whole model has no parent"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused_and_nothing_has_changed(change, said, model, x):
+def test_an_invalid_edit_is_refused_and_changes_nothing(change, said, model, x):
     text, before = repr(model), np.asarray(model(x))
     edits = nb.edit(model, x)
     with pytest.raises(nb.NbModuleError, match=said):
@@ -97,6 +97,6 @@ def test_a_change_that_cannot_be_is_refused_and_nothing_has_changed(change, said
     np.testing.assert_array_equal(model(x), before)
 
 
-def test_what_is_no_module_is_sent_to_the_converters():
+def test_edit_of_another_object_names_the_converters():
     with pytest.raises(nb.ArgumentTypeError, match="Convert it first"):
         nb.edit(lambda x: x)

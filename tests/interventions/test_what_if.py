@@ -9,19 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.interventions.run import relative
-
-CLOSE = {"rtol": 2e-4, "atol": 2e-5}
-
-
-def zeroed(*places):
-    def change(name, value):
-        for where, index in places:
-            if name == where:
-                value = np.array(value)
-                value[index] = 0
-        return value
-
-    return change
+from tests.interventions.conftest import assert_close, put
 
 
 def layer_of(linear):
@@ -36,14 +24,14 @@ def cross_entropy(logits, target):
 def test_output_changes_and_loss_are_those_of_numpy(tiny, tokens, by_hand):
     before, after = {}, {}
     keep = lambda kept, change: lambda name, value: kept.setdefault(name, change(name, value))
-    head = zeroed(("blocks.0.attention.heads", (slice(None), 1)))
+    head = put("blocks.0.attention.heads", 0, (slice(None), 1))
     change = lambda name, value: head(name, value) * (0.5 if name == "blocks.1.mlp" else 1)
     first = by_hand(tiny, tokens, keep(before, lambda n, v: v))
     second = by_hand(tiny, tokens, keep(after, change))
     settings = {"blocks.0.attention": nb.zero(head=1), "blocks.1.mlp": nb.scale_by(0.5)}
     found = nb.what_if(tiny, tokens, settings, target=tokens).result
-    np.testing.assert_allclose(found.before, first, **CLOSE)
-    np.testing.assert_allclose(found.after, second, **CLOSE)
+    assert_close(found.before, first)
+    assert_close(found.after, second)
     np.testing.assert_allclose(found.difference, second - first, rtol=1e-3, atol=5e-5)
     np.testing.assert_allclose(
         [found.metric_before, found.metric_after],
@@ -63,13 +51,10 @@ def test_sliders_switches_and_heads_are_inputs(tiny, tokens, by_hand, compiles):
     before = len(compiles)
     assert before
     for number in (2.0, -1.0, 0.25):
-        change = lambda name, value, number=number: (
-            np.concatenate([number * value[:, :1], value[:, 1:]], 1)
-            if name == "blocks.0.attention.heads"
-            else value
-        )
+        scaled = lambda value, number=number: number * value
+        change = put("blocks.0.attention.heads", scaled, (slice(None), 0))
         after = found.turn(0, number).result.after
-        np.testing.assert_allclose(after, by_hand(tiny, tokens, change), **CLOSE)
+        assert_close(after, by_hand(tiny, tokens, change))
     settings["blocks.0.attention"] = nb.scale_by(1.5, head=1)
     other = nb.what_if(tiny, tokens, settings, metric=3)
     assert len(compiles) == before
@@ -109,7 +94,7 @@ def test_looking_changes_nothing(compiles):
     assert len(compiles) == before  # and nothing that was compiled is compiled again
 
 
-def test_what_is_tried_after_training_is_compared_with_the_trained_model():
+def test_settings_tried_after_training_are_compared_with_the_trained_model():
     model, x = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), jnp.ones((2, 3))
     found = nb.what_if(model, x, {"0": nb.scale_by(1.0)}, metric=0)
     assert not found.run.has_changed
@@ -146,7 +131,7 @@ def test_a_tap_is_a_place_that_is_set_and_seen():
         nb.what_if(Net(), jnp.ones((1, 3)), {"trebled": nb.zero()})
 
 
-def test_a_setting_that_cannot_be_leaves_the_others(tiny, tokens):
+def test_an_invalid_setting_leaves_the_others(tiny, tokens):
     found = nb.what_if(tiny, tokens, {"embed": nb.scale_by(0.5)}, metric=0)
     kept = found.result
     with pytest.raises(nb.ArgumentError, match="there is no head 9"):
@@ -166,7 +151,7 @@ def test_heads_are_swept_as_numpy_does_one_by_one(tiny, tokens, by_hand):
     assert found.columns == ("0", "1")
     for l in range(2):
         for h in range(2):
-            change = zeroed((f"blocks.{l}.attention.heads", (slice(None), h)))
+            change = put(f"blocks.{l}.attention.heads", 0, (slice(None), h))
             after = by_hand(tiny, tokens, change)[0, -1, 3]
             np.testing.assert_allclose(found.changes[l, h], after - first, rtol=1e-3, atol=1e-5)
     most = found.most(1)[0]
@@ -178,7 +163,7 @@ def test_units_in_blocks_tokens_and_layers_are_swept(tiny, tokens, by_hand):
     first = cross_entropy(by_hand(tiny, tokens), tokens)
 
     def check(found, column, path, index):
-        after = cross_entropy(by_hand(tiny, tokens, zeroed((path, index))), tokens)
+        after = cross_entropy(by_hand(tiny, tokens, put(path, 0, index)), tokens)
         change = found.changes[found.rows.index(path), column]
         np.testing.assert_allclose(change, after - first, rtol=1e-2, atol=1e-5)
 
@@ -206,18 +191,10 @@ def test_causes_are_traced_as_by_hand(tiny, tokens, by_hand):
     only = ["embed", "blocks.0", "blocks.1.mlp"]
     found = nb.trace_causes(tiny, tokens, corrupted, (0, -1, 3), only=only)
 
-    def restored(where, token):
-        def change(name, value):
-            value = np.array(value)
-            if name == where:
-                value[:, token] = kept[name][:, token]
-            return value
-
-        return change
-
-    for row, where in enumerate(found.rows):
+    for row, path in enumerate(found.rows):
         for token in range(5):
-            after = by_hand(tiny, corrupted, restored(where, token))[0, -1, 3]
+            change = put(path, kept[path][:, token], (slice(None), token))
+            after = by_hand(tiny, corrupted, change)[0, -1, 3]
             share, wanted = found.recovered[row, token], (after - before) / (clean - before)
             np.testing.assert_allclose(share, wanted, rtol=1e-2, atol=1e-3)
     np.testing.assert_allclose(found.recovered[found.rows.index("embed"), 2], 1.0, atol=1e-3)
@@ -317,7 +294,7 @@ def test_direct_attribution_adds_up_and_is_that_of_the_logit_lens(tiny, tokens):
         (lambda m, x: nb.trace_causes(m, x, x, None), "give metric="),
     ],
 )
-def test_what_is_lacking_is_said(run, said, tiny, tokens):
+def test_missing_and_unsuitable_arguments_are_refused(run, said, tiny, tokens):
     with pytest.raises(nb.NbModuleError, match=said):
         run(tiny, tokens)
 
@@ -396,7 +373,7 @@ def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name()
         mixed = np.array(layer(corrupted if row == 0 else model.act(model.first(corrupted))))
         mixed[0, 2] = np.array(layer(clean if row == 0 else model.act(model.first(clean))))[0, 2]
         rest = model.act(model.second(model.act(mixed))) if row == 0 else model.act(mixed)
-        np.testing.assert_allclose(found.values[row, 2], rest[0, -1, 1], **CLOSE)
+        assert_close(found.values[row, 2], rest[0, -1, 1])
     found = nb.sweep(model, clean, "layers", nb.freeze(corrupted), metric=(0, -1, 1))
     assert found.rows == ("first", "second")
     said = '"act" runs 2 times .* give each call its own module'

@@ -7,6 +7,7 @@ interception (linen, Haiku) or by a function around `__call__` of its classes, w
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
@@ -45,37 +46,28 @@ class Model(NamedTuple):
     inputs: tuple[Any, ...]
 
 
-JAX_MODELS: dict[str, tuple[str, Callable[[], Model]]] = {}
-
-
-def entry(package: str, name: str) -> Callable[[Callable[[], Model]], Callable[[], Model]]:
-    def register(make: Callable[[], Model]) -> Callable[[], Model]:
-        JAX_MODELS[f"{package}.{name}"] = package, make
-        return make
-
-    return register
-
-
 def normal(*shape: int) -> jax.Array:
     return jax.random.normal(jax.random.key(5), shape)
 
 
+Named = dict[int, tuple[str, Any]]  # path and module by the identity of the module
+
+
 @contextmanager
-def around_classes(paths: dict[int, str], modules: list[Any], change: Change) -> Any:
+def around_classes(named: Named, change: Change) -> Any:
     """Pass the returns of modules, known by identity, through `change`."""
 
     def replaced(original: Any) -> Any:
         @functools.wraps(original)
         def call(self: Any, *args: Any, **kwargs: Any) -> Any:
             outputs = original(self, *args, **kwargs)
-            path = paths.get(id(self))
-            return outputs if path is None else change(path, outputs)
+            return change(named[id(self)][0], outputs) if id(self) in named else outputs
 
         return call
 
     owners = {
         next(c for c in type(m).__mro__ if "__call__" in vars(c)): None
-        for m in modules
+        for _, m in named.values()
         if callable(m) and any("__call__" in vars(c) for c in type(m).__mro__[:-1])
     }
     with ExitStack() as stack:
@@ -83,6 +75,18 @@ def around_classes(paths: dict[int, str], modules: list[Any], change: Change) ->
             stack.callback(setattr, owner, "__call__", vars(owner)["__call__"])
             setattr(owner, "__call__", replaced(vars(owner)["__call__"]))  # noqa: B010
         yield
+
+
+def of_object(
+    model: Any,
+    inputs: Any,
+    named: Named,
+    scaled: Callable[[float], Any],
+    convert: Callable[[], Any],
+) -> Model:
+    """Return the entry of a model that holds its variables and modules."""
+    observe = functools.partial(around_classes, named)
+    return Model(model, inputs, lambda: model(*inputs), observe, model, scaled, convert, inputs)
 
 
 def text_of(keys: Any) -> str:
@@ -103,16 +107,10 @@ def of_equinox(model: Any, *inputs: Any) -> Model:
                 enter(child, (*prefix, *keys))
 
     enter(model, ())
-    paths = {number: path for number, (path, _) in found.items()}
-    modules = [module for _, module in found.values()]
     scaled = lambda factor: jax.tree.map(
         lambda x: x * factor if eqx.is_inexact_array(x) else x, model
     )
-    return Model(
-        model, inputs, lambda: model(*inputs),
-        lambda change: around_classes(paths, modules, change),
-        model, scaled, lambda: nb.from_equinox(model), inputs,
-    )  # fmt: skip
+    return of_object(model, inputs, found, scaled, lambda: nb.from_equinox(model))
 
 
 def of_nnx(model: Any, *inputs: Any) -> Model:
@@ -122,19 +120,13 @@ def of_nnx(model: Any, *inputs: Any) -> Model:
     found: dict[int, tuple[str, Any]] = {}
     for keys, module in nnx.iter_modules(model):
         found.setdefault(id(module), (".".join(map(str, keys)), module))
-    paths = {number: path for number, (path, _) in found.items()}
-    modules = [module for _, module in found.values()]
 
     def scaled(factor: float) -> Any:
         graph, state = nnx.split(model)
         times = lambda x: x * factor if jnp.issubdtype(x.dtype, jnp.floating) else x
         return nnx.merge(graph, jax.tree.map(times, state))
 
-    return Model(
-        model, inputs, lambda: model(*inputs),
-        lambda change: around_classes(paths, modules, change),
-        model, scaled, lambda: nb.from_flax(model), inputs,
-    )  # fmt: skip
+    return of_object(model, inputs, found, scaled, lambda: nb.from_flax(model))
 
 
 def of_linen(model: Any, *inputs: Any) -> Model:
@@ -181,86 +173,52 @@ def of_haiku(function: Callable[..., Any], *inputs: Any) -> Model:
 def of_keras(model: Any, *inputs: Any) -> Model:
     import keras
 
-    paths = {id(layer): layer.name for layer in model._flatten_layers(include_self=False)} | {
-        id(model): ""
-    }
-    modules = [model, *model._flatten_layers(include_self=False)]
+    layers = model._flatten_layers(include_self=False)
+    found = {id(model): ("", model), **{id(layer): (layer.name, layer) for layer in layers}}
 
     def scaled(factor: float) -> Any:
         other = keras.models.clone_model(model)
         other.set_weights([w * factor for w in model.get_weights()])
         return other
 
-    return Model(
-        model, inputs, lambda: model(*inputs),
-        lambda change: around_classes(paths, modules, change),
-        model, scaled, lambda: nb.from_keras(model).eval(), inputs,
-    )  # fmt: skip
+    return of_object(model, inputs, found, scaled, lambda: nb.from_keras(model).eval())
 
 
 # -- the models --
-def keys() -> jax.Array:
-    return jax.random.key(0)
+KEY = jax.random.key(0)
+EDGES = np.array([[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 0, 2, 0]])
 
 
-@entry("pdequinox", "unet")
-def pdequinox_unet() -> Model:
-    import pdequinox
-
-    return of_equinox(
-        pdequinox.arch.ClassicUNet(1, 1, 1, hidden_channels=4, num_levels=2, key=keys()), normal(1, 16)
-    )  # fmt: skip
+def of_pdequinox(name: str, **options: Any) -> Model:
+    arch = importlib.import_module("pdequinox").arch
+    return of_equinox(getattr(arch, name)(1, 1, 1, **options, key=KEY), normal(1, 16))
 
 
-@entry("pdequinox", "resnet")
-def pdequinox_resnet() -> Model:
-    import pdequinox
-
-    return of_equinox(
-        pdequinox.arch.ClassicResNet(1, 1, 1, hidden_channels=4, num_blocks=2, key=keys()), normal(1, 16)
-    )  # fmt: skip
-
-
-@entry("pdequinox", "fno")
-def pdequinox_fno() -> Model:
-    import pdequinox
-
-    return of_equinox(
-        pdequinox.arch.ClassicFNO(1, 1, 1, num_modes=4, hidden_channels=4, num_blocks=2, key=keys()), normal(1, 16)
-    )  # fmt: skip
-
-
-@entry("equinox", "mlp")
 def equinox_mlp() -> Model:
     import equinox as eqx
 
-    return of_equinox(eqx.nn.MLP(3, 2, 8, 2, key=keys()), normal(3))
+    return of_equinox(eqx.nn.MLP(3, 2, 8, 2, key=KEY), normal(3))
 
 
-@entry("jraphx", "gcn")
 def jraphx_gcn() -> Model:
     from flax import nnx
     from jraphx.nn.models import GCN
 
-    edges = jnp.array([[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 0, 2, 0]])
-    return of_nnx(GCN(6, 8, 2, 3, rngs=nnx.Rngs(0)), normal(5, 6), edges)
+    return of_nnx(GCN(6, 8, 2, 3, rngs=nnx.Rngs(0)), normal(5, 6), jnp.asarray(EDGES))
 
 
-@entry("flax", "nnx_attention")
 def nnx_attention() -> Model:
     from flax import nnx
 
     return of_nnx(nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0)), normal(2, 5, 8))
 
 
-@entry("flax", "linen_attention")
 def linen_attention() -> Model:
     import flax.linen as nn
 
     return of_linen(nn.MultiHeadDotProductAttention(2), normal(2, 5, 8))
 
 
-@entry("flaxmodels", "vgg16")
 def flaxmodels_vgg() -> Model:
     import flaxmodels
 
@@ -268,34 +226,19 @@ def flaxmodels_vgg() -> Model:
     return of_linen(model, normal(1, 32, 32, 3))
 
 
-@entry("haiku", "mlp")
+def of_haiku_net(name: str, *args: Any, **options: Any) -> Model:
+    import haiku as hk
+
+    build = lambda x: getattr(hk.nets, name)(*args, **options)(x, hk.running_init())
+    return of_haiku(build, normal(1, 16, 16, 3))
+
+
 def haiku_mlp() -> Model:
     import haiku as hk
 
     return of_haiku(lambda x: hk.nets.MLP([8, 4, 2])(x), normal(5, 3))
 
 
-@entry("haiku", "mobilenet")
-def haiku_mobilenet() -> Model:
-    import haiku as hk
-
-    build = lambda x: hk.nets.MobileNetV1((1, 2), (8, 16), 3)(x, hk.running_init())
-    return of_haiku(build, normal(1, 16, 16, 3))
-
-
-@entry("haiku", "resnet")
-def haiku_resnet() -> Model:
-    import haiku as hk
-
-    def build(x: Any) -> Any:
-        return hk.nets.ResNet((1, 1, 1, 1), 3, channels_per_group=(4, 4, 8, 8), bottleneck=False)(
-            x, hk.running_init()
-        )
-
-    return of_haiku(build, normal(1, 16, 16, 3))
-
-
-@entry("keras", "mobilenet_v2")
 def keras_mobilenet() -> Model:
     import keras
 
@@ -303,9 +246,27 @@ def keras_mobilenet() -> Model:
     return of_keras(model, np.asarray(normal(1, 32, 32, 3)))
 
 
-@entry("keras", "lstm")
 def keras_lstm() -> Model:
     import keras
 
     model = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)])
     return of_keras(model, np.asarray(normal(2, 5, 3)))
+
+
+SMALL = {"hidden_channels": 4, "num_blocks": 2}
+RESNET = {"channels_per_group": (4, 4, 8, 8), "bottleneck": False}
+JAX_MODELS: dict[str, Callable[[], Model]] = {
+    "pdequinox.unet": lambda: of_pdequinox("ClassicUNet", hidden_channels=4, num_levels=2),
+    "pdequinox.resnet": lambda: of_pdequinox("ClassicResNet", **SMALL),
+    "pdequinox.fno": lambda: of_pdequinox("ClassicFNO", num_modes=4, **SMALL),
+    "equinox.mlp": equinox_mlp,
+    "jraphx.gcn": jraphx_gcn,
+    "flax.nnx_attention": nnx_attention,
+    "flax.linen_attention": linen_attention,
+    "flaxmodels.vgg16": flaxmodels_vgg,
+    "haiku.mlp": haiku_mlp,
+    "haiku.mobilenet": lambda: of_haiku_net("MobileNetV1", (1, 2), (8, 16), 3),
+    "haiku.resnet": lambda: of_haiku_net("ResNet", (1, 1, 1, 1), 3, **RESNET),
+    "keras.mobilenet_v2": keras_mobilenet,
+    "keras.lstm": keras_lstm,
+}

@@ -1,28 +1,21 @@
 """Published models of PyTorch packages, tiny and with random weights, by name.
 
-Each entry is `(package, function)`. The function returns a model in evaluation mode, its positional
-and its keyword arguments; its imports fail where the package is not installed.
+Each function returns a model in evaluation mode, its positional and its keyword arguments; its
+imports fail where the package is not installed.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 Made = tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
-class Entry(NamedTuple):
-    """One model: the package it comes from, and a function that makes it with its arguments."""
-
-    package: str
-    make: Callable[[], Made]
-
-
-MODELS: dict[str, Entry] = {}
+MODELS: dict[str, Callable[[], Made]] = {}
 
 
 def image(size: int = 64, batch: int = 2) -> torch.Tensor:
@@ -36,7 +29,7 @@ def ids(length: int = 7, vocabulary: int = 90, batch: int = 2) -> torch.Tensor:
 
 def entry(package: str, name: str) -> Callable[[Callable[[], Made]], Callable[[], Made]]:
     def register(make: Callable[[], Made]) -> Callable[[], Made]:
-        MODELS[f"{package}.{name}"] = Entry(package, make)
+        MODELS[f"{package}.{name}"] = make
         return make
 
     return register

@@ -247,9 +247,9 @@ def run_cell(check: Callable[[Any], Any], wild: Any) -> tuple[str, str]:
 def made(name: str) -> tuple[Any, dict[str, Callable[[Any], Any]], str]:
     """Return a model with its records, the verbs for it, and the name of its class."""
     if name in JAX_MODELS:
-        wild = jax_verbs.JaxWild(JAX_MODELS[name][1]())
+        wild = jax_verbs.JaxWild(JAX_MODELS[name]())
         return wild, jax_verbs.VERBS, type(wild.entry.model).__name__
-    model, args, kwargs = MODELS[name].make()
+    model, args, kwargs = MODELS[name]()
     return Wild(model, args, kwargs), VERBS, type(model).__name__
 
 

@@ -2,7 +2,7 @@
 with PyTorch's names.
 """
 
-from nbmodule.interop.torch_layers.convert import Conversion, from_torch
+from nbmodule.interop.torch_layers.convert import from_torch
 from nbmodule.interop.torch_layers.states import StateMatch, to_torch
 
-__all__ = ["Conversion", "StateMatch", "from_torch", "to_torch"]
+__all__ = ["StateMatch", "from_torch", "to_torch"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of, is_tensor
-from nbmodule.base.format import printable_repr
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.structure.building import move
 from nbmodule.core.structure.walk import is_module
 from nbmodule.core.variables.frame import write_all
@@ -33,37 +33,6 @@ from nbmodule.nn.containers import Sequential
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """The conversion of each part of a PyTorch model: `model.conversion` after `nb.from_torch`.
-
-    Attributes:
-        layers: Path, class in PyTorch, class here.
-        tensors: Name in PyTorch, and names of the variables that hold it.
-        passed_over: Tensors that have no place here: counters of batch norms.
-        difference: Largest difference to PyTorch on the example, by the largest value; None
-            without an example.
-    """
-
-    layers: tuple[tuple[str, str, str], ...]
-    tensors: tuple[tuple[str, tuple[str, ...]], ...]
-    passed_over: tuple[str, ...]
-    difference: float | None = None
-
-    @printable_repr
-    def __repr__(self) -> str:
-        width = max((len(path or "the model") for path, *_ in self.layers), default=0)
-        lines = [f"{len(self.layers)} layers, {len(self.tensors)} tensors converted"]
-        lines += [
-            f"  {path or 'the model':{width}}  {theirs} → {ours}"
-            for path, theirs, ours in self.layers
-        ]
-        lines += [f"  {name} passed over" for name in self.passed_over]
-        if self.difference is not None:
-            lines.append(f"  largest difference to PyTorch on the example: {self.difference:.1e}")
-        return "\n".join(lines)
 
 
 class Converter:
@@ -218,18 +187,19 @@ def from_torch(
     title = f"cannot convert {type(native).__name__}"
     values, report = matched(converted, arrays, title=title)
     write_all(tuple(values), tuple(values.values()))
-    tensors = tuple((name, names) for name, names, _ in report.tensors)
-    counters = tuple(name for name in report.passed_over if name.endswith(COUNT))
     difference = None
     if example or example_kwargs:
         difference = _difference(native, converted, example, example_kwargs)
-    converted.conversion = Conversion(tuple(converter.layers), tensors, counters, difference)
+    converted.conversion = replace(
+        report,
+        passed_over=tuple(name for name in report.passed_over if name.endswith(COUNT)),
+        layers=tuple(converter.layers),
+        difference=difference,
+    )
     return converted
 
 
-def _difference(
-    model: torch.nn.Module, converted: Module, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> float:
+def _difference(model: torch.nn.Module, converted: Module, args: Args, kwargs: Kwargs) -> float:
     """Return the largest difference of the two models in one call, by the largest value."""
     torch = need("torch", "nb.from_torch")
     as_tensor = lambda x: x if is_tensor(x) else torch.as_tensor(np.asarray(x))  # noqa: E731

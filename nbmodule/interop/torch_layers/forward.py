@@ -23,6 +23,7 @@ import torch
 
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import is_tensor
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.interop.torch_layers.dispatch import ArrayMode, Placeholder, array_in, local, lower
 from nbmodule.interop.torch_layers.states import TorchTensor, own_entries
 from nbmodule.interop.torch_native.tensors import map_tree
@@ -73,7 +74,7 @@ class TorchSource:
         args, kwargs = to_arrays((args, kwargs))
         return to_tensors(converted(*args, **kwargs))
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, args: Args, kwargs: Kwargs) -> Any:
         """Run the forward on arrays."""
         args, kwargs = to_tensors((args, kwargs))
         return to_arrays(self.original(*args, **kwargs))

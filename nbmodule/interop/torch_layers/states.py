@@ -9,7 +9,7 @@ asked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -168,7 +168,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "module", "_orig_mod")
 
 @dataclass(frozen=True)
 class StateMatch:
-    """The match of each tensor in a PyTorch state dict.
+    """The match of each tensor in a PyTorch state dict, and of each layer in a converted model.
 
     Attributes:
         tensors: Name in PyTorch, names of the variables that hold it, and whether its axes stand in
@@ -176,24 +176,37 @@ class StateMatch:
         passed_over: Names without a place here: counters of batch norms, second names of one
             tensor, what `strict=False` ignores.
         left: Variables that nothing was given for, which are as they were.
+        layers: Path, class in PyTorch, class here; empty if no model was converted.
+        difference: Largest difference to PyTorch on the example of a conversion, by the largest
+            value; None without an example.
     """
 
     tensors: tuple[tuple[str, tuple[str, ...], bool], ...]
     passed_over: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
+    layers: tuple[tuple[str, str, str], ...] = ()
+    difference: float | None = None
 
     @printable_repr
     def __repr__(self) -> str:
-        turned = sum(is_turned for *_, is_turned in self.tensors)
-        count = f"{len(self.tensors)} tensor{'s' * (len(self.tensors) != 1)} of PyTorch matched"
-        lines = [f"{count}, the axes of {turned} transposed" if turned else count]
-        width = max((len(name) for name, *_ in self.tensors), default=0)
-        lines += [
-            f"  {name:{width}}  → {', '.join(variables)}{'  transposed' * is_turned}"
+        count, turned = len(self.tensors), sum(is_turned for *_, is_turned in self.tensors)
+        title = f"{count} tensor{'s' * (count != 1)} of PyTorch matched"
+        title += f", the axes of {turned} transposed" * bool(turned)
+        rows = [
+            (name, f"→ {', '.join(variables)}{'  transposed' * is_turned}")
             for name, variables, is_turned in self.tensors
         ]
+        if self.layers:
+            title = f"{len(self.layers)} layers, {count} tensors converted"
+            rows = [
+                (path or "the model", f"{theirs} → {ours}") for path, theirs, ours in self.layers
+            ]
+        width = max((len(name) for name, _ in rows), default=0)
+        lines = [title, *(f"  {name:{width}}  {text}" for name, text in rows)]
         lines += [f"  {name} passed over" for name in self.passed_over]
         lines += [f"  {name} left as it was" for name in self.left]
+        if self.difference is not None:
+            lines.append(f"  largest difference to PyTorch on the example: {self.difference:.1e}")
         return "\n".join(lines)
 
 
@@ -224,7 +237,7 @@ def torch_state(
     if layout == "nbmodule":
         return None
     arrays, report = matched(module, given, title=title, strict=strict)
-    return arrays, StateMatch(report.tensors, report.passed_over + outer_name, report.left)
+    return arrays, replace(report, passed_over=report.passed_over + outer_name)
 
 
 def table_of(module: Module) -> dict[str, TorchTensor]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
+from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import are_watched
@@ -64,7 +65,7 @@ class WatchedTorch(StandIn):
     def _hook(self, stack: ExitStack, module: torch.nn.Module, part: Module) -> None:
         changes = any(getattr(layer, "inplace", False) for layer in module.modules())
 
-        def before(_: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        def before(_: object, args: Args, kwargs: Kwargs) -> None:
             if now.tracker is not None and not is_in_backward():
                 entry = self._logged(part, args, kwargs, changes)
                 next(entry)

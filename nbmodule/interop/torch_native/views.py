@@ -15,13 +15,13 @@ from nbmodule.calls.summary import Summary, TracedCalls
 from nbmodule.calls.track import track
 from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.interop.torch_native.graph import graph, shapes_of
-from nbmodule.interop.torch_native.nonfinite import first_nonfinite
 from nbmodule.interop.torch_native.operations import (
     ModuleRun,
-    RunListener,
     TorchOperation,
+    first_nonfinite,
     followed,
+    graph,
+    shapes_of,
 )
 from nbmodule.interop.torch_native.parts import (
     check_viewable,
@@ -39,31 +39,22 @@ if TYPE_CHECKING:
 
 
 # -- summary --
-class _Sizes(RunListener):
-    """Input and output shapes of each module, and the cost of its operations."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, list[tuple[str, str]]] = {}
-        self.flops: Counter[str] = Counter()
-
-    def left(self, run: ModuleRun, outputs: object) -> None:
-        args, kwargs, output = shapes_of((run.args, run.kwargs, outputs))
-        shapes = describe_arguments(args, kwargs), describe(output)
-        self.calls.setdefault(run.path, []).append(shapes)
-
-    def operation(self, ran: TorchOperation) -> None:
-        for path in set(ran.paths):
-            self.flops[path] += ran.flops
-
-
 def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
-    sizes = _Sizes()
+    shapes: dict[str, list[tuple[str, str]]] = {}  # of inputs and outputs
+    flops: Counter[str] = Counter()
+
+    def left(run: ModuleRun, outputs: object) -> None:
+        args, kwargs, output = shapes_of((run.args, run.kwargs, outputs))
+        shapes.setdefault(run.path, []).append((describe_arguments(args, kwargs), describe(output)))
+
+    def operation(ran: TorchOperation) -> None:
+        flops.update(dict.fromkeys(ran.paths, ran.flops))
+
     if args or kwargs:
-        with unchanged(model), followed(model, sizes):
+        with unchanged(model), followed(model, operation, left=left):
             model(*args, **kwargs)
     traced = {
-        path: TracedCalls(*calls[0], len(calls), sizes.flops[path])
-        for path, calls in sizes.calls.items()
+        path: TracedCalls(*calls[0], len(calls), flops[path]) for path, calls in shapes.items()
     }
     return Summary.of(module_of(model), traced)
 
