@@ -117,7 +117,7 @@ from nbmodule.live.run_data.media import samples as samples
 from nbmodule.live.run_data.series import no_improvement as no_improvement
 from nbmodule.live.runs.listing import compare_runs as compare_runs
 from nbmodule.live.runs.listing import runs as runs
-from nbmodule.live.runs.run import last_run as last_run
+from nbmodule.live.runs.record import last_run as last_run
 from nbmodule.nn import *
 from nbmodule.nn import functional as functional
 from nbmodule.nn.batches import batches as batches
