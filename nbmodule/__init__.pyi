@@ -105,8 +105,8 @@ from nbmodule.interventions.what_if import WhatIf as WhatIf
 from nbmodule.interventions.what_if import what_if as what_if
 from nbmodule.live.controls.loop import steps as steps
 from nbmodule.live.diagnosis.examine import check_setup as check_setup
-from nbmodule.live.diagnosis.judge import Diagnosis as Diagnosis
-from nbmodule.live.diagnosis.judge import mute_rule as mute_rule
+from nbmodule.live.diagnosis.rule import Diagnosis as Diagnosis
+from nbmodule.live.diagnosis.rule import mute_rule as mute_rule
 from nbmodule.live.diagnosis.rule import RuleVerdict as RuleVerdict
 from nbmodule.live.diagnosis.rule import rule as rule
 from nbmodule.live.live import Live as Live

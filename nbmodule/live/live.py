@@ -45,7 +45,7 @@ from nbmodule.live.runs.record import (
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
-    from nbmodule.live.diagnosis.judge import Diagnosis
+    from nbmodule.live.diagnosis.rule import Diagnosis
     from nbmodule.live.runs.resume import Resumed
     from nbmodule.views.records.records import Finding
 

@@ -41,7 +41,7 @@ from nbmodule.live.run_data.state import RunState, notebook_cell
 from nbmodule.live.run_data.strips import Sample, Strips
 
 if TYPE_CHECKING:
-    from nbmodule.live.diagnosis.judge import Diagnosis
+    from nbmodule.live.diagnosis.rule import Diagnosis
 
 MOST_RUNS = 200
 MOST_BYTES = 2**28
@@ -254,7 +254,7 @@ class RunRecord:
     def diagnosis(self) -> Diagnosis:
         """The verdicts of the rules for curves; see `nb.rule`."""
         from nbmodule.live.diagnosis.evidence import Evidence, logged_curves, number_or_none
-        from nbmodule.live.diagnosis.judge import judge
+        from nbmodule.live.diagnosis.rule import judge
 
         if self._diagnosis is None or self.state == "running":
             rate = number_or_none(self.settings.get("lr"))
