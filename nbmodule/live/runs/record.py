@@ -33,7 +33,7 @@ from nbmodule.live.reporting.journal import (
     read_records,
     unpack_state,
 )
-from nbmodule.live.run_data.branches import EarlierRun, reduced_curves
+from nbmodule.live.run_data.branches import Branch, reduced_curves
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.media import Media
@@ -353,10 +353,10 @@ def kept_runs() -> list[RunRecord]:
     return list(_runs)
 
 
-def earlier_runs(cell: str) -> list[EarlierRun]:
+def earlier_runs(cell: str) -> list[Branch]:
     """Return the pale curves of the runs of a cell that are over, oldest first."""
     kept = [run for run in kept_runs() if run.cell_id == cell and run.is_pale and run.ended]
-    earlier = [EarlierRun(run.ended, reduced_curves(run.history)) for run in kept[-MOST_RUNS:]]
+    earlier = [Branch(run.ended, reduced_curves(run.history)) for run in kept[-MOST_RUNS:]]
     return [run for run in earlier if run.curves][-MOST_PALE:]
 
 
