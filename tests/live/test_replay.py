@@ -120,23 +120,6 @@ def test_a_rewound_run_repeats_its_steps_and_ends_like_a_run_without_a_rewind():
     assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))
 
 
-def test_a_rewind_restores_the_learning_rate_which_can_then_be_changed():
-    model, optimizer, step = make()
-
-    def each(live, done):
-        if done == 30:
-            live.set("learning rate", 0.2)
-            live.rewind(20)
-        if done == 31:  # the first step after it
-            rates.append(float(optimizer.lr))
-            live.set("learning rate", 0.5)
-
-    rates: list[float] = []
-    _live, losses = train(model, optimizer, step, each=each)
-    assert rates == [pytest.approx(0.01)]  # as it was at step 20
-    assert losses[30] == losses[19] and losses[32] != losses[21]
-
-
 def test_a_branch_that_is_taken_predicts_the_next_steps_of_the_run():
     model, optimizer, step = make()
     branches = []
@@ -168,18 +151,6 @@ def test_a_repeat_whose_tracked_form_differs_reports_the_difference():
     assert "the recorded form differs by 9.0e+00" in repr(replay)
 
 
-def test_a_repeated_step_shows_its_samples_an_extreme_one_first():
-    x, y = X[:64].reshape(4, 16, 8).copy(), Y[:16]
-    x[2, 5, 3] = 4095.0
-    replay = over(x, y).at(3)
-    assert "sample 5: highest number of x 4095, others at most 1" in repr(replay)
-    columns = replay.samples.columns
-    assert columns["sample"][0] == "5" and columns["label"][0] == str(y[5])
-    losses = [float(loss) for loss in columns["loss"][1:]]
-    assert losses == sorted(losses, reverse=True)
-    assert "sample" in replay._repr_mimebundle_()["text/html"]
-
-
 def test_samples_of_a_regression_are_sorted_by_their_squared_error():
     model, targets = nb.Linear(8, 2), X[32:48, :2].copy()
     targets[7] += 3.0
@@ -194,11 +165,18 @@ def test_samples_of_a_regression_are_sorted_by_their_squared_error():
     np.testing.assert_allclose(list(map(float, columns["loss"])), errors[order], rtol=1e-2)
 
 
-def test_pictures_of_a_repeated_step_begin_at_the_extreme_sample():
+def test_samples_and_pictures_of_a_repeated_step_begin_at_the_extreme_sample():
     layers = nb.Conv2d(1, 3, 3), nb.Flatten(), nb.Linear(48, 2)
-    images = np.random.default_rng(0).random((4, 16, 6, 6, 1)).astype(np.float32)
+    images, y = np.random.default_rng(0).random((4, 16, 6, 6, 1)).astype(np.float32), Y[:16] % 2
     images[2, 5, 3, 3] = 4095.0
-    live = over(images, np.zeros(16, int), model=nb.Sequential(*layers))
+    live = over(images, y, model=nb.Sequential(*layers))
+    replay = live.at(3)
+    assert "sample 5: highest pixel of x 4095, others at most 1" in repr(replay)
+    columns = replay.samples.columns
+    assert columns["sample"][0] == "5" and columns["label"][0] == str(y[5])
+    losses = [float(loss) for loss in columns["loss"][1:]]
+    assert losses == sorted(losses, reverse=True)
+    assert "sample" in replay._repr_mimebundle_()["text/html"]
     for number, note in ((2, "sample"), (3, "sample 5 of 16")):
         rows = live.at(number)._shown.calls.rows
         picture = next(row.pictures[0] for row in rows if row.path == "0")
