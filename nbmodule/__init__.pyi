@@ -105,8 +105,8 @@ from nbmodule.interventions.what_if import WhatIf as WhatIf
 from nbmodule.interventions.what_if import what_if as what_if
 from nbmodule.live.controls.loop import steps as steps
 from nbmodule.live.diagnosis.examine import check_setup as check_setup
-from nbmodule.live.diagnosis.judge import Diagnosis as Diagnosis
-from nbmodule.live.diagnosis.judge import mute_rule as mute_rule
+from nbmodule.live.diagnosis.rule import Diagnosis as Diagnosis
+from nbmodule.live.diagnosis.rule import mute_rule as mute_rule
 from nbmodule.live.diagnosis.rule import RuleVerdict as RuleVerdict
 from nbmodule.live.diagnosis.rule import rule as rule
 from nbmodule.live.live import Live as Live
@@ -117,7 +117,7 @@ from nbmodule.live.run_data.media import samples as samples
 from nbmodule.live.run_data.series import no_improvement as no_improvement
 from nbmodule.live.runs.listing import compare_runs as compare_runs
 from nbmodule.live.runs.listing import runs as runs
-from nbmodule.live.runs.run import last_run as last_run
+from nbmodule.live.runs.record import last_run as last_run
 from nbmodule.nn import *
 from nbmodule.nn import functional as functional
 from nbmodule.nn.batches import batches as batches

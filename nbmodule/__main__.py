@@ -22,7 +22,7 @@ _DELEGATED = {
         "nbmodule.marking.course",
         "write each lesson without solutions for students, with them for the teacher",
     ),
-    "runs": ("nbmodule.live.runs.command", "list, compare and report runs kept on disk"),
+    "runs": ("nbmodule.live.runs.listing", "list, compare and report runs kept on disk"),
 }
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nbmodule.live.diagnosis.judge import rules
+from nbmodule.live.diagnosis.rule import rules
 
 PAGE = Path(__file__).parents[2] / "docs" / "views" / "diagnosis.md"
 TITLES = {"curve": "Curves", "data": "Data", "model": "Model", "inside": "Inside the model"}

@@ -14,7 +14,7 @@ import numpy as np
 import nbmodule as nb
 from nbmodule.live.diagnosis.evidence import LoggedCurve
 from nbmodule.live.diagnosis.examine import Examiner
-from nbmodule.live.diagnosis.judge import Diagnosis, judge
+from nbmodule.live.diagnosis.rule import Diagnosis, judge
 
 Array = Any
 

@@ -107,7 +107,7 @@ class RunLoop(Loop):
         self._open(MarimoView)
 
     def _open(self, view: type[NotebookView], kernel: object = None) -> None:
-        from nbmodule.live.runs.cell_comparison import cell_comparison
+        from nbmodule.live.runs.run_views import cell_comparison
 
         cell = cell_comparison()
         self._view = view(self._run, kernel, at=self._at, cell=cell)

@@ -21,7 +21,7 @@ from nbmodule.live.diagnosis.evidence import (
     VariableEvidence,
 )
 from nbmodule.live.diagnosis.examine import Examiner, examine
-from nbmodule.live.diagnosis.judge import judge, rules
+from nbmodule.live.diagnosis.rule import judge, rules
 
 RNG = np.random.default_rng(0)
 STEPS = np.arange(1, 201)
@@ -49,10 +49,7 @@ FALLING = np.exp(-STEPS / 50)
     ("expected", "loss", "held"),
     [
         ("nonfinite-loss", np.where(STEPS > 90, np.nan, FALLING), {}),
-        ("does-not-learn", np.ones(200), {}),
-        ("diverges", 1 + STEPS / 20 + noise(0.1), {}),
         ("oscillates", 1 + 0.5 * (-1.0) ** STEPS + noise(0.02), {}),
-        ("spikes", FALLING + 0.1 + np.where(STEPS == 150, 50, 0), {}),
         ("overfits", FALLING, {"val_loss": FALLING[::10] + np.linspace(0, 2, 20)}),
         ("overfits", FALLING, {"eval_loss": FALLING[::10] + np.linspace(0, 2, 20)}),
         ("overfits", FALLING - 3, {"val/loss": np.r_[np.linspace(-1, -3, 8), np.linspace(-3, -1, 12)]}),
@@ -77,7 +74,8 @@ def test_a_curve_with_a_fault_is_named(expected, loss, held):
     ids=["noise", "log-normal", "gamma", "restarts", "negative"],
 )
 def test_a_healthy_curve_is_silent(loss):
-    assert names(Evidence(curves(loss=loss))) == set()
+    nothing = Snapshot(1, None, Batch({}, {}), None, (), ())
+    assert names(Evidence(curves(loss=loss))) == names(Evidence(snapshots=(nothing,))) == set()
     still = {"d_loss": 0.7 + noise(0.02), "g_loss": 0.7 + noise(0.02)}
     assert names(Evidence(curves(**still))) == set()  # losses of adversaries need not fall
 
@@ -165,14 +163,6 @@ def mlp(*more, outputs=2):
     return nb.Sequential(nb.Linear(3, 8), nb.ReLU(), nb.Linear(8, outputs), *more)
 
 
-class Mixed(nb.Module):
-    def __init__(self):
-        self.body = mlp()
-
-    def forward(self, x):
-        return self.body(x.T.reshape(x.shape))
-
-
 class Scaled(nb.Module):
     def __init__(self, factor):
         self.body, self.scale = mlp(), nb.Lambda(lambda x: jnp.float16(factor) * x)
@@ -199,11 +189,9 @@ def in_float32(prediction, _):
 
 NOISE = RNG.normal(size=(64, 2)).astype(np.float32)
 SUM = np.c_[X[:, :1], NOISE[:, :1], NOISE.sum(1)].astype(np.float32)
-PRODUCT = X[:, :1] * X[:, 1:2]
 SOFTMAX, NUMBER = mlp(nb.Softmax()), mlp(outputs=1)
 NO_NUMBER = X.copy()
 NO_NUMBER[3, 1] = np.nan
-RARE = {"x": np.repeat(X[:16], 4, axis=0), "y": np.repeat(Y[:16], 4)}
 
 
 @pytest.mark.parametrize(
@@ -211,19 +199,13 @@ RARE = {"x": np.repeat(X[:16], 4, axis=0), "y": np.repeat(Y[:16], 4)}
     [
         (mlp(), {}, ""),
         (mlp(), {"x": X * 300}, "input-scale"),
-        (mlp(), {"x": NO_NUMBER}, "nonfinite-data"),
         (mlp(), {"y": Y + 1}, "labels-out-of-range"),
-        (mlp(), RARE, "duplicate-rows"),
-        (mlp(), {"x": np.round(X > 0).astype(np.float32), "y": np.roll(Y, 1)}, ""),
         (mlp(), {"x": np.c_[X[:, :2], Y].astype(np.float32)}, "target-among-inputs"),
         (NUMBER, {"x": SUM, "y": NOISE[:, 1:], "loss": square}, "target-among-inputs"),
         (NUMBER, {"x": X, "y": NOISE[:, 1:], "loss": square}, ""),
-        (NUMBER, {"y": PRODUCT[:, 0], "loss": square}, "loss-broadcasts"),
-        (NUMBER, {"y": PRODUCT, "loss": square}, ""),
         (SOFTMAX, {}, "double-softmax"),
         (SOFTMAX, {"loss": of_logits}, "double-softmax"),
         (SOFTMAX, {"loss": likelihood}, ""),
-        (Mixed(), {}, "row-leak"),
         (Scaled(3e4), {"loss": in_float32}, "nonfinite-return half-precision-overflow"),
         (Scaled(1), {"loss": in_float32}, ""),
     ],
@@ -317,17 +299,6 @@ def test_every_rule_explains_itself_and_is_on_the_page_of_the_docs(request):
             )
 
 
-def test_parameters_that_never_change_are_named_once_and_not_twice():
-    def snapshot(step):
-        still = VariableEvidence("w", (2, 2), True, 1.0, 0.0, False)
-        return Snapshot(step, 1.0, Batch({}, {}), None, (), (still,))
-
-    evidence = Evidence(curves(loss=1 + noise(1e-3)), tuple(map(snapshot, (1, 2, 5))))
-    assert names(evidence) == {"no-update"}
-    nothing = Snapshot(1, None, Batch({}, {}), None, (), ())
-    assert names(Evidence()) == names(Evidence(snapshots=(nothing,))) == set()
-
-
 # -- in a run --
 def test_a_run_says_what_its_rules_found_and_the_training_is_the_same_without_it(monkeypatch):
     monkeypatch.setattr("nbmodule.live.diagnosis.examine.AT_ONCE", 1e9)
@@ -393,24 +364,15 @@ def test_the_fix_of_a_verdict_is_tried_beside_the_run():
         live.try_fix("overfits")
 
 
-def test_one_nan_in_the_data_is_named_before_the_weights_it_poisoned():
-    x = np.random.default_rng(0).normal(size=(256, 4)).astype("float32")
-    y = x[:, :1] + 0.1
-    x[70, 3] = np.nan
-    model, optimizer = nb.Sequential(nb.Linear(4, 8), nb.Tanh(), nb.Linear(8, 1)), nb.SGD(0.1)
-
-    @nb.jit
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda m: nb.mse_loss(m(x), y))(model)
-        optimizer.update(model, grads)
-        return loss
-
+def test_a_nan_in_the_data_is_named_before_the_weights_that_it_makes_nonfinite():
+    x = X.copy()
+    x[40, 2] = np.nan
+    model, optimizer, step = make(nb.Linear(3, 8), nb.Tanh(), nb.Linear(8, 2))
     with nb.Live(model, optimizer, display=False) as live:
-        for batch in live.steps(nb.batches((x, y), 64, shuffle=False), epochs=2):
+        for batch in live.steps(nb.batches((x, Y), 16, shuffle=False), epochs=2):
             live.log(loss=step(*batch))
-    first = next(iter(live.diagnosis))
-    assert first.rule == "nonfinite-data"
-    assert "x[6, 3] (row 6 of 64)" in first.text
+    assert live.diagnosis[0].rule == "nonfinite-data"
+    assert "x[8, 2]" in live.diagnosis[0].text
     assert "nonfinite-return" not in live.diagnosis.names
 
 

@@ -22,7 +22,7 @@ import nbmodule as nb
 from nbmodule.errors import FileFormatError, NbModuleError
 from nbmodule.live.live import Live
 from nbmodule.live.reporting import journal
-from nbmodule.live.runs.run import RecordedRun, last_run
+from nbmodule.live.runs.record import RecordedRun, last_run
 
 ROOT = Path(__file__).parents[2]
 
@@ -258,7 +258,7 @@ def test_a_forked_child_that_leaves_the_block_leaves_run_and_journal_to_its_pare
     code = f"""
         import os, time
         from nbmodule.live.live import Live
-        from nbmodule.live.runs.run import last_run
+        from nbmodule.live.runs.record import last_run
         with Live(display=False, journal={str(tmp_path)!r}) as live:
             for k in live.steps(range(6)):
                 live.log(loss=float(k))

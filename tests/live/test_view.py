@@ -22,7 +22,7 @@ from nbmodule.live.reporting.payload import plain_form, record_of, text_form
 from nbmodule.live.reporting.stream import Stream
 from nbmodule.live.reporting.view import NotebookView, bundle_of
 from nbmodule.live.run_data.strips import FIELDS, Sample
-from nbmodule.live.runs.cell_comparison import CellComparison
+from nbmodule.live.runs.run_views import CellComparison
 
 
 def quiet(**options) -> Live:

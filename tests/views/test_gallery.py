@@ -13,7 +13,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.base.format import format_number
-from nbmodule.live.runs.page import report_page
+from nbmodule.live.runs.run_views import report_page
 from nbmodule.views import html_of
 from tools.make_gallery import page as page_of
 from tools.make_gallery import values

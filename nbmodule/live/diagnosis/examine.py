@@ -43,7 +43,7 @@ from nbmodule.live.diagnosis.evidence import (
     Snapshot,
     VariableEvidence,
 )
-from nbmodule.live.diagnosis.judge import Diagnosis, judge
+from nbmodule.live.diagnosis.rule import Diagnosis, judge
 
 Array = NDArray[Any]
 StepCall = functools.partial[Any]  # a training step with its arguments

@@ -6,7 +6,7 @@ loop fills again.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from nbmodule.base.paths import entry_text
 from nbmodule.calls.nonfinite import InputFault
-from nbmodule.core.compiled.jit import PLAIN
 from nbmodule.core.structure.copying import ObjectState
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.variable import Variable
@@ -25,11 +24,6 @@ _SMALL = 2**16
 """Bytes of an array that is copied at once."""
 _SAMPLE = 1024
 """Elements of a large array that its digest is made of."""
-
-
-def is_flat(values: Iterable[object]) -> bool:
-    """Return True if the values are arrays and numbers alone, which hold no other leaves."""
-    return all(type(value) in PLAIN or type(value) is np.ndarray for value in values)
 
 
 def digest_of(array: Any) -> int:

@@ -35,7 +35,7 @@ from nbmodule.live.replay.repeat import (
     run_branches,
 )
 from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
-from nbmodule.live.replay.saved_state import NOT_TRAINING, names_of, stateful_roots
+from nbmodule.live.replay.saved_state import controls_of, names_of, restore_controls, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.replay.verbs import CHANGE_IN_PLACE
 from nbmodule.live.run_data.branches import Attempt, Branch
@@ -135,7 +135,7 @@ class StepKeeper:
             iteration = Iteration(item, iteration.made, iteration.drawn)
         if run.controls.version != self._controls_version:
             self._controls_version = run.controls.version
-            self._controls = {c.name: c.value for c in run.controls if c.name not in NOT_TRAINING}
+            self._controls = controls_of(run)
         iteration.number, iteration.epoch = run.count.done + 1, run.count.epoch
         iteration.controls = self._controls
         self.tape.begin(iteration)
@@ -330,10 +330,7 @@ class StepKeeper:
         with self._lock, recording_paused():
             go_back()
             random.default._go_to(random.default._making.key, iteration.made)
-        controls = self._run.controls
-        for name, value in iteration.controls.items():
-            if name in controls and controls[name].value != value:
-                controls.set(name, value)
+        restore_controls(self._run, iteration.controls)
         cut = self.tape.cut(number)
         self.tape.ask_again()
         self._coming = deque([*cut, *self._coming])

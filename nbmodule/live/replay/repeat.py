@@ -296,7 +296,8 @@ def run_branches(
             logged = [repeat.make(iteration, given) for iteration, given in made]
         finally:
             attempt.undo()
-        branches.append(Branch(attempt, _curves(logged, newest.number, step_of), note))
+        curves = _curves(logged, newest.number, step_of)
+        branches.append(Branch(attempt.label, curves, note, attempt.take))
     return branches
 
 

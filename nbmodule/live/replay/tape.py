@@ -38,7 +38,7 @@ from nbmodule.core.compiled.call_record import (
     record_call,
 )
 from nbmodule.core.compiled.capture import reachable
-from nbmodule.core.compiled.jit import Jit
+from nbmodule.core.compiled.jit import PLAIN, Jit
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import ObjectState, restorable_objects
@@ -57,7 +57,6 @@ from nbmodule.live.replay.iterations import (
     Write,
     copies_of,
     digest_of,
-    is_flat,
     is_refillable,
     is_small,
 )
@@ -354,7 +353,8 @@ class Tape:
         if changes := self._changes(thorough=False):
             self._add(iteration, changes)
         segment = self.segments[-1]
-        if not kwargs and is_flat(args):
+        is_flat = all(type(x) in PLAIN or type(x) is np.ndarray for x in args)
+        if is_flat and not kwargs:
             leaves, tree = list(args), None
         else:
             leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import bytes_of, format_count, format_number, plain
 from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError
-from nbmodule.live.run_data.branches import Attempt, Branch, EarlierRun, reduced_curves
+from nbmodule.live.run_data.branches import Attempt, Branch, reduced_curves
 from nbmodule.live.run_data.control import RATE
 
 if TYPE_CHECKING:
@@ -320,22 +319,20 @@ class ReplayVerbs:
     def _leave_behind(self: Any, step: int) -> None:
         """Move the curves from a step on to the pale ones."""
         run = self._state
-        pale = EarlierRun(
-            f"left behind at step {format_count(run.step)}", reduced_curves(run.history, step)
-        )
-        if pale.curves:
+        if curves := reduced_curves(run.history, step):
+            pale = Branch(f"left behind at step {format_count(run.step)}", curves)
             run.earlier = [*run.earlier, pale][-_MOST_PALE:]
-        if self._journal is None:
-            self._kept.left_behind(step).keep()
-        else:  # whose file keeps the points that it cuts off
-            self._journal.write()
 
         def forget() -> None:
             for kept in (run.history, *run.watched.values()):
                 kept.cut(step)
 
-        cut = forget if self._journal is None else partial(self._journal.cut, step, forget)
-        cut()
+        if self._journal is None:
+            self._kept.left_behind(step).keep()
+            forget()
+        else:  # whose file keeps the points that it cuts off
+            self._journal.write()
+            self._journal.cut(step, forget)
         run.alarmed.clear()
 
 

@@ -110,7 +110,7 @@ def small_parts_of(run: RunState) -> dict[str, Any]:
         "route": {"kind": run.route.kind, "text": run.route.text},
         "about": [plain(text, 300) for text in run.notes()],
         "findings": [_described(verdict) for verdict in recent_verdicts(run)],
-        "earlier": [{"ended": plain(p.ended), "series": _curves_of(p.curves)} for p in run.earlier],
+        "earlier": [{"ended": plain(p.label), "series": _curves_of(p.curves)} for p in run.earlier],
         "branches": [
             {"label": plain(b.label), "note": plain(b.note), "series": _curves_of(b.curves)}
             for b in run.branches

@@ -19,8 +19,7 @@ from nbmodule.live.diagnosis.evidence import (
     logged_curves,
     number_or_none,
 )
-from nbmodule.live.diagnosis.judge import Diagnosis, judge
-from nbmodule.live.diagnosis.rule import Fix, RuleVerdict
+from nbmodule.live.diagnosis.rule import Diagnosis, Fix, RuleVerdict, judge
 from nbmodule.live.run_data.control import FACTOR, RATE
 from nbmodule.live.run_data.state import RunState
 from nbmodule.views.records.records import Finding

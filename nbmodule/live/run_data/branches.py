@@ -5,6 +5,7 @@ behind, and branches, which show what would follow from a change.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from nbmodule.base.curves import Curve, reduce_curve
@@ -12,13 +13,6 @@ from nbmodule.base.format import count_noun, format_number, printable_repr
 from nbmodule.live.run_data.history import History
 
 _COLUMNS = 200
-
-
-class EarlierRun(NamedTuple):
-    """The remains of a run: how it ended, and its reduced curves."""
-
-    ended: str
-    curves: dict[str, Curve]
 
 
 class Attempt(NamedTuple):
@@ -30,17 +24,21 @@ class Attempt(NamedTuple):
     take: Callable[[], Any]
 
 
+@dataclass(eq=False, repr=False)
 class Branch:
-    """A branch: some steps that would follow from a change.
+    """Some steps that would follow from a change, or that were made before.
 
     Attributes:
-        label: The change.
-        curves: What the steps would log, by name.
-        note: Which batches the steps use, if not those to come.
+        label: The change, or how the steps ended.
+        curves: The logged values of the steps, by name.
+        note: The batches that the steps use, if not those to come.
+        take: Makes the change for good.
     """
 
-    def __init__(self, attempt: Attempt, curves: dict[str, Curve], note: str) -> None:
-        self.label, self.take, self.curves, self.note = attempt.label, attempt.take, curves, note
+    label: str
+    curves: dict[str, Curve]
+    note: str = ""
+    take: Callable[[], Any] | None = None
 
     @printable_repr
     def __repr__(self) -> str:

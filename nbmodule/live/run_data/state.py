@@ -23,7 +23,7 @@ from nbmodule.base.trees import flat
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.live.run_data.branches import Branch, EarlierRun
+from nbmodule.live.run_data.branches import Branch
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
 from nbmodule.live.run_data.messages import Messages
@@ -114,7 +114,7 @@ class RunState:
         self.each_step = SampledCost()
         """Cost of logging and recording at every step."""
         # replay
-        self.earlier: list[EarlierRun] = []
+        self.earlier: list[Branch] = []
         """Earlier runs of this cell, and parts of this one that rewinds left behind."""
         self.tape: Any = None
         """Recorded steps (`replay/tape.py`); None where nothing is kept."""

@@ -4,10 +4,13 @@ models, and curves over one another.
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import math
 import os
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
@@ -19,9 +22,20 @@ from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError, NbModuleError, PathError
 from nbmodule.live.reporting.journal import folders_of, journals_in
 from nbmodule.live.run_data.history import load_extra
-from nbmodule.live.runs.record import RunRecord, kept_runs, write_parquet
-from nbmodule.live.runs.run import RecordedRun, series_names, varying_settings
+from nbmodule.live.runs.record import RecordedRun, RunRecord, kept_runs, write_parquet
 from nbmodule.views.renderers.plain_text import text_of
+
+
+def varying_settings(runs: Sequence[RunRecord]) -> list[str]:
+    """Return the settings that differ among runs."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    return [n for n in names if len({repr(run.settings.get(n)) for run in runs}) > 1]
+
+
+def series_names(runs: Sequence[RunRecord]) -> list[str]:
+    """Return the names of the series of some runs, those that most runs have first."""
+    counts = Counter(series.name for run in runs for series in run.history)
+    return [name for name, _ in counts.most_common()]
 
 
 class RunComparison:
@@ -384,3 +398,38 @@ def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
         if is_listed and (folder is None or kept.parent in known):
             recorded.append(kept)
     return Runs(sorted(recorded, key=lambda run: (run.began, run.run_id), reverse=True), errors)
+
+
+# -- python -m nbmodule runs --
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; return the exit status, 2 for an error."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nbmodule runs", description="List, compare and report runs kept on disk."
+    )
+    parser.add_argument("folder", nargs="?", help="folder of the journals (.nbmodule_runs)")
+    parser.add_argument("--sort", metavar="NAME", help="order by a series or a setting, best first")
+    parser.add_argument("--compare", nargs="+", metavar="RUN", help="names or numbers of the list")
+    parser.add_argument("--report", nargs=2, metavar=("RUN", "PAGE"), help="write one HTML page")
+    try:
+        options = parser.parse_args(arguments)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    try:
+        listed = runs(options.folder)
+        listed = listed.sort(options.sort) if options.sort else listed
+        if options.compare:
+            print(listed.compare(*map(_key, options.compare)))
+        elif options.report:
+            name, page = options.report
+            listed[_key(name)].report(page)
+            print(f"wrote {page}")
+        else:
+            print(listed)
+    except (NbModuleError, OSError, IndexError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _key(text: str) -> int | str:
+    return int(text) if text.lstrip("-").isdigit() else text

@@ -1,12 +1,18 @@
-"""Runs as views: the list, and a comparison."""
+"""Runs as views: the list, a comparison, the comparison of a cell that makes several runs, and one
+offline HTML page about a run.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
+import jax
 import numpy as np
 
 from nbmodule.base.curves import Curve
@@ -20,15 +26,20 @@ from nbmodule.base.format import (
     plain,
 )
 from nbmodule.base.kinds import is_real
+from nbmodule.base.notebook import running_execution
+from nbmodule.base.version import __version__
 from nbmodule.live.reporting.payload import series_record
 from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.listing import RunComparison, Runs
-from nbmodule.live.runs.page import MOST_COLUMNS
+from nbmodule.live.runs.record import RunRecord, kept_runs
 from nbmodule.views import html_of, register_record
+from nbmodule.views.display.show import chosen_form
 from nbmodule.views.records.outline import Outline
 from nbmodule.views.records.records import Column, DataTable, HistoryRecord
 from nbmodule.views.renderers.drawing import LINES
-from nbmodule.views.renderers.html import Markup, tag
+from nbmodule.views.renderers.html import Markup, escape, tag
+
+MOST_COLUMNS = 500
 
 
 def outline_of(labels: Sequence[str]) -> Outline:
@@ -226,3 +237,170 @@ def _axis(name: str, levels: Sequence[Any], x: float) -> Markup:
         for text, y in ((plain(name, 22), 14), (high, 32), (low, _BOTTOM + 16))
     ]
     return tag("g", line, *labels)
+
+
+# -- several runs of one execution of a cell --
+Bundle = dict[str, str]
+
+MOST_COMPARED = 8
+_COLUMNS = 100
+"""Detail across each curve: the comparison is sent anew every few seconds."""
+_EVERY = 5.0
+"""Seconds between two updates while a run goes on."""
+_COST = 50.0
+"""Least ratio of the pause after an update to its duration."""
+
+
+class CellComparison:
+    """The comparison of the runs that one execution of a cell makes.
+
+    The first run has its view alone. When the second one begins, the comparison is displayed, and
+    the views of all runs are folded below it.
+    """
+
+    def __init__(self, execution: str) -> None:
+        self.execution = execution
+        self._handle: Any = None
+        self._update_at = 0.0
+        self._first: tuple[Any, str, Bundle] | None = None
+        """Handle, run and final form of the first view."""
+
+    def begin(self, run_id: str, bundle: Bundle) -> Bundle:
+        """Return the form in which the view of a run begins."""
+        if self._handle is None and len(self._runs()) > 1:
+            from IPython.display import display
+
+            if self._first is not None:
+                handle, first, final = self._first
+                handle.update(self._folded(first, final), raw=True)
+            self._handle = display(self._bundle(), raw=True, display_id=True)
+        return self.form(run_id, bundle)
+
+    def form(self, run_id: str, bundle: Bundle) -> Bundle:
+        """Return the form of a view: folded below the comparison, once there is one."""
+        return bundle if self._handle is None else self._folded(run_id, bundle)
+
+    def end(self, handle: object, run_id: str, bundle: Bundle) -> Bundle:
+        """Return the form in which the view of a run ends."""
+        if self._handle is None:
+            self._first = handle, run_id, bundle
+        self.update(0.0)
+        return self.form(run_id, bundle)
+
+    def _folded(self, run_id: str, bundle: Bundle) -> Bundle:
+        if "text/html" not in bundle:
+            return bundle
+        runs = self._runs()
+        names = dict(zip((run.run_id for run in runs), RunComparison(runs).names))
+        summary = tag("summary", f"view of {names.get(run_id, 'a run')}")
+        return bundle | {"text/html": str(tag("details", summary, Markup(bundle["text/html"])))}
+
+    def update(self, clock: float) -> None:
+        """Show the newest values, if it is time; a clock of 0 means that a run has ended."""
+        if self._handle is None or 0 < clock < self._update_at:
+            return
+        begun = time.monotonic()
+        self._handle.update(self._bundle(), raw=True)
+        now = time.monotonic()
+        self._update_at = now + max(_EVERY, _COST * (now - begun))
+
+    def _runs(self) -> list[RunRecord]:
+        """Return the runs of this execution, oldest first."""
+        return [run for run in kept_runs() if self.execution and run.execution == self.execution]
+
+    def _bundle(self) -> Bundle:
+        runs = self._runs()
+        comparison = RunComparison(runs[-MOST_COMPARED:])
+        if chosen_form() == "text":
+            return {"text/plain": repr(comparison)}
+        html = comparison_html(comparison, columns=_COLUMNS)
+        if len(runs) > MOST_COMPARED:
+            about = f"the last {MOST_COMPARED} of {count_noun(len(runs), 'run')}: nb.runs() has all"
+            html = f"{tag('div', about)}{html}"
+        return {"text/plain": repr(comparison), "text/html": html}
+
+
+_newest = CellComparison("")
+
+
+def cell_comparison() -> CellComparison:
+    """Return the comparison of the running execution of a cell."""
+    global _newest
+    execution = running_execution()
+    if not execution or _newest.execution != execution:
+        _newest = CellComparison(execution)
+    return _newest
+
+
+# -- one page about a run --
+def run_curves(run: RunRecord) -> list[HistoryRecord]:
+    """One plot per group of series: training and validation of one measure together."""
+    records = []
+    for group, members in run.history.groups().items():
+        series = (series_record(n, s.since(0), MOST_COLUMNS) for n, s in members.items())
+        records.append(HistoryRecord(plain(group), tuple(series)))
+    return records
+
+
+_STYLE = """
+:root { color-scheme: light dark; }
+body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto;
+  padding: 0 16px; }
+h1 { font-size: 22px; margin: 0 0 4px; } h2 { font-size: 16px; margin: 28px 0 8px; }
+dl { display: grid; grid-template-columns: max-content 1fr; gap: 2px 16px; margin: 0; }
+pre { overflow-x: auto; }
+dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
+@media (max-width: 480px) { dl { grid-template-columns: 1fr; } dd { margin-bottom: 6px; } }
+@media print { body { margin: 0; } h2 { break-after: avoid; } }
+"""
+
+
+def report_page(run: RunRecord) -> str:
+    """One offline HTML page about a run."""
+    facts = {
+        "began": when(run.began),
+        "ran": f"{format_seconds(run.seconds)}, {format_count(run.step)} steps",
+        "ended": run.state + (f": {run.reason}" if run.reason else ""),
+        "tags": " ".join(run.tags),
+        "note": run.note,
+        "notebook": run.origin,
+        "commit": run.commit,
+    }
+    sections: dict[str, Any] = {
+        "Settings": run.settings and _facts(run.settings),
+        "Findings": run.diagnosis.html(),
+        "Curves": "".join(map(html_of, run_curves(run))),
+        "Epochs": run.epochs().html(),
+    }
+    for name, items in run.history.media.items():
+        newest = items[-1]
+        title = f"{plain(name, 80)}, step {format_count(newest.step)}"
+        is_media = newest.kind == "media"
+        sections[title] = newest.value.html() if is_media else escape(plain(newest.value, 2000))
+    sections |= {
+        "Model": run.model is not None and html_of(run.model),
+        "Code of the cell": run.code and f"<pre>{escape(run.code)}</pre>",
+        "Environment": _facts(  # a journal does not keep the versions of its own
+            {
+                "report written with": f"nbmodule {__version__}, JAX {jax.__version__}",
+                "Python": f"{platform.python_version()} on {sys.platform}",
+            }
+        ),
+    }
+    parts = [f"<h2>{escape(title)}</h2>{body}" for title, body in sections.items() if body]
+    title = escape(plain(run.name, 200))
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style><body><h1>{title}</h1>{_facts(facts)}{''.join(parts)}"
+        "</body></html>"
+    )
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    rows = (
+        f"<dt>{escape(plain(k, 80))}</dt><dd>{escape(plain(str(v), 300))}</dd>"
+        for k, v in facts.items()
+        if v != ""
+    )
+    return f"<dl>{''.join(rows)}</dl>"
