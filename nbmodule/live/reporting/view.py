@@ -154,7 +154,7 @@ class NotebookView:
             self._show_step(message.get("step"), page)
         elif action == "detail":
             path, quantity = message.get("path", ""), message.get("quantity", "weight")
-            self._send(self._detail(page, str(path), str(quantity)), [])
+            self._send(self._detail(page, str(path), str(quantity)))
 
     def tell_all(self) -> None:
         """Send the whole run to all pages, after a rewind."""
@@ -169,7 +169,7 @@ class NotebookView:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
         except Exception as error:  # noqa: BLE001 - it is shown where it was asked for
             answer["error"] = plain(str(error), 600)
-        self._send(answer, [])
+        self._send(answer)
 
     def receive(self, message: dict[str, Any]) -> None:
         """Take a message of a page, in any thread: for the loop, or after the run to act on it when
@@ -204,17 +204,17 @@ class NotebookView:
             self._loop.call_later(_GRACE, link.close)
 
     def _send_run(self, page: str) -> None:
-        self._send(self._stream.snapshot(page) | {"n": self.sender.sent}, [])
+        self._send(self._stream.snapshot(page) | {"n": self.sender.sent})
 
     def _send_tick(self, clock: float) -> None:
-        content, buffers, size = self._stream.tick(self.sender.room(clock))
+        content, size = self._stream.tick(self.sender.room(clock))
         content["n"] = self.sender.note_sent(size, clock)
-        self._send(content, buffers)
+        self._send(content)
 
-    def _send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+    def _send(self, content: dict[str, Any]) -> None:
         link = self._link
         if link is not None:
-            self._in_main(lambda: link.send(content, buffers))
+            self._in_main(lambda: link.send(content))
 
     def _detail(self, page: str, path: str, quantity: str) -> dict[str, Any]:
         """Return the histograms of one submodule over the steps, and a picture of it."""
