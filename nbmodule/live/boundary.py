@@ -137,7 +137,7 @@ class RunLoop(Loop):
         """Read what was logged, and show it."""
         run, begun = self._run, time.thread_time()
         self.find_route()
-        run.cost.note_each_step(run.each_step.take())
+        run.cost.note_each_step()
         run.cost.note(take_compile_seconds())
         if run.unsteered is None and run.count.done:
             self._guarded("controls", self._add_late_controls)
@@ -176,7 +176,7 @@ class RunLoop(Loop):
 
     def after_step(self) -> None:
         """Let the loop not run far ahead, and check the conditions that end it."""
-        run, cost = self._run, self._run.each_step
+        run, cost = self._run, self._run.cost
         begun = cost.begin()
         self._log_queue.hold_back(run.count.done, self._most_ahead)
         cost.end(begun)

@@ -256,7 +256,7 @@ class Live(ReplayVerbs):
             at: Another step than the current one; a vector begins there.
             named: Values by name. `loss` and `val_loss` share a plot.
         """
-        cost = self._state.each_step
+        cost = self._state.cost
         begun = cost.begin()
         try:
             logged = {**values, **named} if values else named
@@ -300,7 +300,7 @@ class Live(ReplayVerbs):
         if not self._logged_names.isdisjoint(names):
             self._logged_names.clear()
             self._loop.tick()
-            self._state.each_step.next_step()
+            self._state.cost.next_step()
         self._logged_names.update(names)
 
     def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:

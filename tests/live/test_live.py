@@ -388,7 +388,7 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
             for _ in live.steps(range(40)):
                 live.log(loss=step(np.ones((2, 3), np.float32)))
             monkeypatch.undo()
-            return live._state.each_step.take()
+            return live._state.cost.note_each_step()
 
     logged, kept = cost_of(False), cost_of(True)
     assert logged == pytest.approx(

@@ -221,14 +221,17 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
 @pytest.mark.parametrize(
     ("each_step", "left"), [(0.0, 0.02), (0.0001, 0.01), (0.00015, 0.005), (0.01, 0.005)]
 )
-def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, left):
+def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, left, monkeypatch):
     run = RunState("training", budget=0.02)
     busy = [40.0]  # the process is older than the run
     run.cost = CostMeter()
     run.cost.busy = lambda: busy[0]
     run.cost.start()
     busy[0] += 100 * 0.01  # 100 steps of 10 ms
-    run.cost.note_each_step(100 * each_step)
+    run.cost.next_step()
+    monkeypatch.setattr("time.thread_time", lambda: 1 + 100 * each_step / 16)
+    run.cost.end(1.0)
+    run.cost.note_each_step()
     assert run.share == pytest.approx(left / 4)
 
 

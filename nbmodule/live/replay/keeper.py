@@ -90,7 +90,7 @@ class StepKeeper:
         self._run, self._settle, self._model = run, settle, model
         self._named_roots = list(stateful_roots(run))
         roots = [root for _, root in self._named_roots]
-        self.tape = Tape(roots, room=room, every=every, cost=run.each_step)
+        self.tape = Tape(roots, room=room, every=every, cost=run.cost)
         self.outliers = Outliers(room)
         run.tape, run.outliers = self.tape, self.outliers
         self._coming: deque[Iteration] = deque()
@@ -115,7 +115,7 @@ class StepKeeper:
         """Begin an iteration; return its item: one to be made again after a rewind, or the next one
         of the iterator.
         """
-        run, cost = self._run, self._run.each_step
+        run, cost = self._run, self._run.cost
         self._iterator = iterator
         if recording.listener is None:  # no run around this one listens to calls of this thread
             self.tape.thread = threading.get_ident()

@@ -27,13 +27,7 @@ from nbmodule.live.run_data.branches import Branch, EarlierRun
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
 from nbmodule.live.run_data.messages import Messages
-from nbmodule.live.run_data.progress import (
-    CostMeter,
-    Progress,
-    SampledCost,
-    ScannedSteps,
-    StepCount,
-)
+from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, StepCount
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
 
@@ -111,8 +105,6 @@ class RunState:
         """When the run is judged again, on the monotonic clock."""
         # cost
         self.cost = CostMeter()
-        self.each_step = SampledCost()
-        """Cost of logging and recording at every step."""
         # replay
         self.earlier: list[EarlierRun] = []
         """Earlier runs of this cell, and parts of this one that rewinds left behind."""
