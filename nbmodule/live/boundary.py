@@ -30,14 +30,13 @@ from nbmodule.live.run_data.state import RunState
 if TYPE_CHECKING:
     from nbmodule.live.replay.replayed_step import ReplayedStep
     from nbmodule.live.reporting.journal import Journal
-    from nbmodule.live.reporting.view import NotebookView
+    from nbmodule.live.reporting.view import NotebookView, TerminalView
 
 _SHOWN_COMPILE = 0.2
 """Seconds of compiling from which a message is shown."""
 _MOST_VIEW_FAILURES = 3
 _OFTENEST, _RAREST = 0.1, 1.0
 """Seconds between two times at which all is read and shown; clicks are handled more often."""
-_NUMBERS_IN_A_LINE = 4
 
 
 class RunLoop(Loop):
@@ -72,7 +71,6 @@ class RunLoop(Loop):
         self._view: Any = None
         self._failed_view: Any = None
         """A view that is left out, whose buttons still work."""
-        self._line: Any = None
         self._failures = 0
         self._most_ahead = steps_ahead(None)
         """Steps that may be begun and not yet computed."""
@@ -81,16 +79,13 @@ class RunLoop(Loop):
 
     def open_view(self) -> None:
         """Show the run, in the form of the environment."""
+        from nbmodule.live.reporting.view import NotebookView, TerminalView
         from nbmodule.views.display.show import in_notebook
 
         if in_notebook():
-            from nbmodule.live.reporting.view import NotebookView
-
-            self._open(NotebookView, running_kernel())
+            self._open(self._in_notebook(NotebookView, running_kernel()))
         else:
-            from nbmodule.live.reporting.terminal import ProgressLine
-
-            self._line = ProgressLine()
+            self._open(TerminalView(self._run))
 
     def show_widget(self) -> None:
         """Draw the run as a widget, in a notebook."""
@@ -99,26 +94,25 @@ class RunLoop(Loop):
 
     def open_in_background(self) -> None:
         """Show a run that goes on after its cell, where that needs another view."""
-        if self._line is None or not is_marimo():
-            return
-        from nbmodule.live.reporting.view import MarimoView
+        if self._view is not None and is_marimo():
+            from nbmodule.live.reporting.view import MarimoView, TerminalView
 
-        self._line = None
-        self._open(MarimoView)
+            if isinstance(self._view, TerminalView):
+                self._open(self._in_notebook(MarimoView))
 
-    def _open(self, view: type[NotebookView], kernel: object = None) -> None:
+    def _in_notebook(self, view: type[NotebookView], kernel: object = None) -> NotebookView:
         from nbmodule.live.runs.cell_comparison import cell_comparison
 
-        cell = cell_comparison()
-        self._view = view(self._run, kernel, at=self._at, cell=cell)
+        return view(self._run, kernel, at=self._at, cell=cell_comparison())
+
+    def _open(self, view: NotebookView | TerminalView) -> None:
+        self._view = view
         self._guarded("the view", self._view.open, time.monotonic())
 
     def close_view(self) -> None:
         """Show the final form."""
         if self._view is not None:
             self._guarded("the view", self._view.close, time.monotonic())
-        elif self._line is not None:
-            self._show_line()
         self._run.updates_per_second = 0.0
         self._conditions.clear()
 
@@ -150,20 +144,12 @@ class RunLoop(Loop):
         self._report_compiles()
         if self._view is not None:
             self._guarded("the view", self._view.flush, clock)
-        elif self._line is not None:
-            self._show_line()
         # a page answers what it is sent
         spent = time.thread_time() - begun + self.pump.take_seconds()
         # what somebody looks at keeps its pace, however much the work of every step takes
-        is_shown = self._view is not None or self._line is not None
-        share = run.budget / 2 if is_shown else run.share
+        share = run.share if self._view is None else run.budget / 2
         self.tell_every = rest_after(spent, share, least=_OFTENEST, most=_RAREST)
         self._most_ahead = steps_ahead(run.count.meter.rate, before=self._most_ahead)
-
-    def _show_line(self) -> None:
-        run = self._run
-        newest = {series.name: series.last for series in list(run.history)[:_NUMBERS_IN_A_LINE]}
-        self._guarded("the progress line", self._line.show, run.progress, newest, run.messages)
 
     def add_condition(self, condition: Callable[..., Any]) -> None:
         """Let a function, of the history or without arguments, end the loop."""
@@ -263,5 +249,5 @@ class RunLoop(Loop):
         self._run.messages.add_failure(self._run.step, failure)
         self._failures += 1
         if self._failures >= _MOST_VIEW_FAILURES:
-            self._failed_view, self._view, self._line = self._view, None, None
+            self._failed_view, self._view = self._view, None
             self.watching.switch_off()

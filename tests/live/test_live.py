@@ -13,6 +13,7 @@ import re
 import signal
 import threading
 import time
+import types
 import weakref
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from nbmodule.live.controls import log_queue
 from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
-from nbmodule.live.reporting.terminal import ProgressLine
+from nbmodule.live.reporting.view import TerminalView
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.runs import record
@@ -291,30 +292,33 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_one_line_that_is_written_over():
+def shown(stream, clocked):
+    """Show the progress of a run at given times."""
+    run = types.SimpleNamespace(
+        messages=[], history=[types.SimpleNamespace(name="loss", last=0.25)]
+    )
+    view = TerminalView(run, stream)
+    view.open(0.0)
+    for clock, progress in clocked:
+        run.progress = progress
+        view.flush(clock)
+
+
+def test_a_terminal_shows_one_line_that_is_written_over():
     stream = Terminal()
-    line = ProgressLine(stream)
-    line.show(Progress("running", 12, 40, 1, 1, 21.5, 1.3), {"loss": 0.25})
-    line.show(Progress("running", 13, 40), {})
-    line.show(Progress("done", 40, 40), {"loss": 0.125})
+    states = [("running", 12, 40, 1, 1, 21.5, 1.3), ("running", 13, 40), ("done", 40, 40)]
+    shown(stream, [(0.0, Progress(*state)) for state in states])
     text = stream.getvalue()
     assert text.count("\n") == 1
-    assert text.startswith("\r\x1b[Krunning ? step 12/40")
-    assert text.endswith("done ? step 40/40 ? loss 0.125\n")
+    assert text.startswith("\r\x1b[Krunning ? step 12/40 ? 21.5/s ? 1.3 s left ? loss 0.25")
+    assert text.endswith("done ? step 40/40 ? loss 0.25\n")
 
 
-def test_a_job_log_gets_a_line_for_each_tenth_and_one_a_minute(monkeypatch):
-    stream, clock = io.StringIO(), [0.0]
-    monkeypatch.setattr("nbmodule.live.reporting.terminal.time.monotonic", lambda: clock[0])
-    lines = ProgressLine(stream)
-    for done in range(101):
-        lines.show(Progress("running", done, 100), {})
-    assert len(stream.getvalue().splitlines()) == 10
-    unknown = ProgressLine(stream)
-    for second in range(200):
-        clock[0] = float(second)
-        unknown.show(Progress("running", second, None), {})
-    assert len(stream.getvalue().splitlines()) == 10 + 3
+@pytest.mark.parametrize(("total", "seconds", "lines"), [(100, 0.0, 10), (None, 200.0, 3)])
+def test_a_job_log_shows_a_line_for_each_tenth_and_one_a_minute(total, seconds, lines):
+    stream = io.StringIO()
+    shown(stream, [(done / 100 * seconds, Progress("running", done, total)) for done in range(101)])
+    assert len(stream.getvalue().splitlines()) == lines
 
 
 def test_outside_of_a_notebook_a_run_writes_progress_and_warnings_to_standard_error(capsys):

@@ -191,11 +191,11 @@ class CostlyLine:
     def __init__(self, clock):
         self.clock, self.shown = clock, []
 
-    def show(self, progress, numbers, messages):
+    def flush(self, _):
         self.clock.now += 0.005
         self.shown.append(self.clock.now)
 
-    def close(self, progress, numbers, messages):
+    def close(self, _):
         pass
 
 
@@ -206,7 +206,7 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
     line = CostlyLine(clock)
     with Live(budget=0.02, display=False, keep=False) as live:
-        live._loop._line = line
+        live._loop._view = line
         begun = clock.now
         for _ in live.steps(range(int(60 / step))):
             clock.now += step
