@@ -22,7 +22,6 @@ from nbmodule.live.controls.loop import Loop
 from nbmodule.live.controls.pump import find_route, is_marimo
 from nbmodule.live.monitors.compile_queue import take_compile_seconds
 from nbmodule.live.monitors.watching import Sampling
-from nbmodule.live.run_data.messages import guard
 from nbmodule.live.run_data.progress import rest_after
 from nbmodule.live.run_data.series import is_training_loss
 from nbmodule.live.run_data.state import RunState
@@ -170,7 +169,7 @@ class RunLoop(Loop):
             with run.cost.counted():
                 run.drain()
                 for name, condition in self._conditions:
-                    if self._tried(name, condition):
+                    if run.guard(name, condition)[0]:
                         self.stop(f"{name} after step {format_count(run.count.done)}")
         cost.next_step()
 
@@ -184,7 +183,7 @@ class RunLoop(Loop):
         """Set a control; report the change, or why it failed."""
         controls = self._run.controls
         before = controls[name].value if name in controls else None
-        self._tried(f"setting {name!r}", controls.set, name, value)
+        self._run.guard(f"setting {name!r}", controls.set, name, value)
         if name in controls and controls[name].value != before:
             change = (self.count.done + 1, name, before, controls[name].value)
             self._run.messages.add_change(*change)
@@ -196,7 +195,7 @@ class RunLoop(Loop):
 
     def repeat(self, label: str, function: Callable[..., Any], *arguments: object) -> None:
         """Repeat steps for a reader; report a failure."""
-        self._tried(label, function, *arguments)
+        self._run.guard(label, function, *arguments)
         self.compiled_since()  # what was compiled for that is not part of a step
 
     def pass_to_view(self, message: dict[str, Any]) -> None:
@@ -234,20 +233,10 @@ class RunLoop(Loop):
             # otherwise the time left would count on a compile every few steps
             run.count.meter.restart(done - self._log_queue.in_flight(), time.monotonic())
 
-    def _tried(self, label: str, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call a function of the user; report its failure and return None."""
-        value, failure = guard(label, function, *arguments)
-        if failure is not None:
-            self._run.messages.add_failure(self._run.step, failure)
-        return value
-
     def _guarded(self, label: str, function: Callable[..., Any], *arguments: object) -> None:
         """Call a part that only shows; leave all of them out after several failures."""
-        _, failure = guard(label, function, *arguments)
-        if failure is None:
-            return
-        self._run.messages.add_failure(self._run.step, failure)
-        self._failures += 1
-        if self._failures >= _MOST_VIEW_FAILURES:
+        _, failure = self._run.guard(label, function, *arguments)
+        self._failures += failure is not None
+        if failure is not None and self._failures >= _MOST_VIEW_FAILURES:
             self._failed_view, self._view = self._view, None
             self.watching.switch_off()

@@ -62,7 +62,7 @@ def test_a_press_ends_a_pause():
     with pytest.raises(KeyboardInterrupt):
         for i in loop.run(range(10)):
             if i == 0:
-                loop.pause()
+                loop.commands.put({"kind": "pause"})
                 timer.start()
     assert loop.count.done == 1
 

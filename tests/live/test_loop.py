@@ -131,12 +131,12 @@ def test_step_makes_one_step_and_holds_again():
             loop.commands.put({"kind": "step"})
         while loop.count.done < 4 and time.monotonic() < deadline:
             time.sleep(0.005)
-        loop.resume()
+        loop.commands.put({"kind": "resume"})
 
     thread = threading.Thread(target=steer)
     for i in loop.run(range(6)):
         if i == 0:
-            loop.pause()
+            loop.commands.put({"kind": "pause"})
             thread.start()
     thread.join(20)
     assert seen == [("paused", 1), ("paused", 2), ("paused", 3)]

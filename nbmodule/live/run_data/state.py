@@ -26,7 +26,7 @@ from nbmodule.errors import ArgumentTypeError
 from nbmodule.live.run_data.branches import Branch, EarlierRun
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
-from nbmodule.live.run_data.messages import Messages
+from nbmodule.live.run_data.messages import CaughtException, Messages, guard
 from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, StepCount
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
@@ -174,6 +174,15 @@ class RunState:
         """Return the step, this or the one before, with inputs that are not finite, and where."""
         faults = ((number, self.nonfinite_input(number)) for number in (step - 1, step))
         return next(((number, fault) for number, fault in faults if fault), None)
+
+    def guard(
+        self, label: str, function: Callable[..., Any], *arguments: object
+    ) -> tuple[Any, CaughtException | None]:
+        """Call a function; return value and None, or None and the failure, which is reported."""
+        value, failure = guard(label, function, *arguments)
+        if failure is not None:
+            self.messages.add_failure(self.step, failure)
+        return value, failure
 
     def sound_alarm(self, quantity: str, text: str) -> None:
         """Report once that a quantity is not finite; end the loop where that is wanted."""
