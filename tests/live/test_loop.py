@@ -210,15 +210,6 @@ def test_steps_that_are_begun_and_not_computed_do_not_count_for_the_rate(monkeyp
     assert per_step[-1] == pytest.approx([rate for _, rate in rates if rate][-1] / 2, rel=0.1)
 
 
-def test_the_first_step_does_not_slow_the_rate_down():
-    meter = Meter(total=None, clock=0.0)
-    meter.update(done=1, clock=30.0)
-    meter.restart(1, clock=30.0)
-    meter.update(done=11, clock=31.0)
-    assert meter.rate == 10
-    assert meter.remaining is None
-
-
 def test_the_loop_closes_the_iterators_of_the_user():
     closed = []
 

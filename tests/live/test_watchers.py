@@ -235,49 +235,38 @@ def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, l
     assert run.share == pytest.approx(left / 4)
 
 
-class SlowWatch:
-    """Takes ten milliseconds of the loop's time for each measurement."""
+class Watch:
+    """Counts the requests to watch a step."""
 
-    about = "everything is slow"
-    is_preparing = False
+    about, is_preparing, closed = "", False, False
 
     def __init__(self):
-        self.asked, self.closed, self._due = [], False, None
+        self.asked = []
 
     def request(self, step):
         self.asked.append(step)
-        self._due = step
 
     def take(self, step):
-        if self._due is None or step <= self._due:
-            return ()
-        self._due = None
-        time.sleep(0.01)
-        return [sample(step, ("a",))]
-
-    def picture(self, path, quantity="weight"):
-        return np.ones(3)
+        return ()
 
     def close(self):
         self.closed = True
 
 
 @pytest.fixture
-def slow_watch(monkeypatch):
-    watch = SlowWatch()
+def stand_in(monkeypatch):
+    watch = Watch()
     room = "nbmodule.live.monitors.watching"
     monkeypatch.setattr(f"{room}.watch_weights", lambda model, level: watch if level else None)
     monkeypatch.setattr(f"{room}.watch_steps", lambda model, level: None)
     return watch
 
 
-def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(
-    slow_watch, monkeypatch
-):
+def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(stand_in, monkeypatch):
     def fail(step):
         raise ValueError("no such array")
 
-    slow_watch.take = fail
+    stand_in.take = fail
     with Live({}, display=False) as live:
         for _ in live.steps(range(300)):
             time.sleep(0.001)
@@ -286,20 +275,20 @@ def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(
     assert len(texts) == 1
     assert "watching raised ValueError: no such array" in texts[0]
     assert 'raise ValueError("no such array")' in texts[0]
-    assert slow_watch.closed
+    assert stand_in.closed
 
 
-def test_watching_can_be_switched_off_and_on_by_its_control(slow_watch):
+def test_watching_can_be_switched_off_and_on_by_its_control(stand_in):
     with Live({}, display=False) as live:
         for i in live.steps(range(400)):
             time.sleep(0.002)
             if i == 100:
                 live.controls.set("watch", "off")
-                before = len(slow_watch.asked)
+                before = len(stand_in.asked)
             if i == 250:
-                assert len(slow_watch.asked) == before
+                assert len(stand_in.asked) == before
                 live.controls.set("watch", "weights")
-    assert len(slow_watch.asked) > before
+    assert len(stand_in.asked) > before
 
 
 def test_weights_that_are_not_finite_stop_the_loop_and_name_the_submodule():
