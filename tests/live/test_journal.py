@@ -213,9 +213,9 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
 @pytest.mark.parametrize(
     ("make", "dtype"),
     [
-        (lambda: nb.Adam(0.1), "float32"),
-        (lambda: nb.SGD(0.1), "bfloat16"),
-        (lambda: nb.Optax(optax.adamw(0.1)), "float32"),
+        (nb.Adam, "float32"),
+        (nb.SGD, "bfloat16"),
+        (lambda rate: nb.Optax(optax.adamw(rate)), "float32"),
     ],
     ids=["Adam", "SGD bfloat16", "optax"],
 )
@@ -228,7 +228,7 @@ def test_training_goes_on_from_the_newest_values_beside_the_journal(
 
     def made():
         model = nb.Sequential(nb.Linear(3, 4), nb.Tanh(), nb.Linear(4, 1))
-        return model.to(dtype=dtype), make()
+        return model.to(dtype=dtype), make(0.1)
 
     @nb.jit
     def step(model, optimizer):

@@ -37,13 +37,8 @@ def measured(variables, step):
 @pytest.fixture(scope="module")
 def variables():
     rng = np.random.default_rng(0)
-    shapes = {
-        "head.weight": (7, 5),
-        "head.bias": (5,),
-        "blocks.0.w": (90, 70),
-        "blocks.1.w": (7, 5),
-        "blocks.1.b": (5,),
-    }
+    shapes = {"head.weight": (7, 5), "head.bias": (5,), "blocks.0.w": (90, 70)}
+    shapes |= {"blocks.1.w": (7, 5), "blocks.1.b": (5,)}
     made = {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
     made["blocks.0.w"][0, :7] = 0
     return made
@@ -122,13 +117,8 @@ def test_the_picture_is_the_largest_array_of_the_submodule_itself(variables):
 
 
 def sample(step, paths, value=0.0):
-    return Sample(
-        step,
-        "weight",
-        paths,
-        np.full((len(paths), len(FIELDS)), value),
-        np.ones((len(paths), BINS)),
-    )
+    values = np.full((len(paths), len(FIELDS)), value)
+    return Sample(step, "weight", paths, values, np.ones((len(paths), BINS)))
 
 
 def test_strips_keep_rows_by_path_when_the_model_changes():
@@ -262,19 +252,16 @@ def stand_in(monkeypatch):
     return watch
 
 
-def test_a_watcher_that_fails_is_shown_and_switched_off_and_the_loop_goes_on(stand_in, monkeypatch):
-    def fail(step):
-        raise ValueError("no such array")
-
-    stand_in.take = fail
+def test_a_watcher_that_fails_is_reported_and_switched_off_and_the_loop_goes_on(
+    stand_in, monkeypatch
+):
+    monkeypatch.setattr(stand_in, "take", lambda step: [][step])
     with Live({}, display=False) as live:
         for _ in live.steps(range(300)):
             time.sleep(0.001)
     assert live.progress.state == "done"
-    texts = [m.text for m in live._state.messages]
-    assert len(texts) == 1
-    assert "watching raised ValueError: no such array" in texts[0]
-    assert 'raise ValueError("no such array")' in texts[0]
+    (message,) = live._state.messages
+    assert "watching raised IndexError" in message.text and "[][step]" in message.text
     assert stand_in.closed
 
 
@@ -340,10 +327,9 @@ def test_the_step_that_failed_is_recorded():
     assert live.progress.state == "failed"
 
 
-def test_a_recorder_that_fails_is_shown_and_the_training_goes_on():
+def test_a_recorder_that_fails_is_reported_and_the_training_goes_on():
     with Live(recorder=Recorder(fail=True), display=False) as live:
-        for _ in live.steps(range(5)):
-            pass
+        list(live.steps(range(5)))
     assert live.step == 5
     assert ["disk full" in m.text for m in live._state.messages] == [True]
 
