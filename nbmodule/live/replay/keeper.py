@@ -38,9 +38,8 @@ from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import NOT_TRAINING, names_of, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.replay.verbs import CHANGE_IN_PLACE
-from nbmodule.live.run_data.branches import Attempt, Branch
 from nbmodule.live.run_data.series import Outliers
-from nbmodule.live.run_data.state import RunState
+from nbmodule.live.run_data.state import Attempt, Branch, RunState
 
 _MORE_ROOM = "nb.Live(..., keep='1GB') keeps more of them."
 _INSIDE = (

@@ -17,10 +17,9 @@ from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.notebook import running_cell_id, running_execution
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentTypeError, FileFormatError, MissingDependencyError
-from nbmodule.live.run_data.branches import EarlierRun, reduced_curves
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
 from nbmodule.live.run_data.history import History, load_extra
-from nbmodule.live.run_data.state import RunState, notebook_cell
+from nbmodule.live.run_data.state import EarlierRun, RunState, notebook_cell, reduced_curves
 from nbmodule.live.run_data.strips import Strips
 
 if TYPE_CHECKING:
