@@ -22,7 +22,6 @@ from nbmodule.live.controls.loop import Loop
 from nbmodule.live.controls.pump import find_route, is_marimo
 from nbmodule.live.monitors.compile_queue import take_compile_seconds
 from nbmodule.live.monitors.watching import Sampling
-from nbmodule.live.run_data.messages import guard
 from nbmodule.live.run_data.progress import rest_after
 from nbmodule.live.run_data.series import is_training_loss
 from nbmodule.live.run_data.state import RunState
@@ -30,14 +29,13 @@ from nbmodule.live.run_data.state import RunState
 if TYPE_CHECKING:
     from nbmodule.live.replay.replayed_step import ReplayedStep
     from nbmodule.live.reporting.journal import Journal
-    from nbmodule.live.reporting.view import NotebookView
+    from nbmodule.live.reporting.view import NotebookView, TerminalView
 
 _SHOWN_COMPILE = 0.2
 """Seconds of compiling from which a message is shown."""
 _MOST_VIEW_FAILURES = 3
 _OFTENEST, _RAREST = 0.1, 1.0
 """Seconds between two times at which all is read and shown; clicks are handled more often."""
-_NUMBERS_IN_A_LINE = 4
 
 
 class RunLoop(Loop):
@@ -72,7 +70,6 @@ class RunLoop(Loop):
         self._view: Any = None
         self._failed_view: Any = None
         """A view that is left out, whose buttons still work."""
-        self._line: Any = None
         self._failures = 0
         self._most_ahead = steps_ahead(None)
         """Steps that may be begun and not yet computed."""
@@ -81,16 +78,13 @@ class RunLoop(Loop):
 
     def open_view(self) -> None:
         """Show the run, in the form of the environment."""
+        from nbmodule.live.reporting.view import NotebookView, TerminalView
         from nbmodule.views.display.show import in_notebook
 
         if in_notebook():
-            from nbmodule.live.reporting.view import NotebookView
-
-            self._open(NotebookView, running_kernel())
+            self._open(self._in_notebook(NotebookView, running_kernel()))
         else:
-            from nbmodule.live.reporting.terminal import ProgressLine
-
-            self._line = ProgressLine()
+            self._open(TerminalView(self._run))
 
     def show_widget(self) -> None:
         """Draw the run as a widget, in a notebook."""
@@ -99,26 +93,25 @@ class RunLoop(Loop):
 
     def open_in_background(self) -> None:
         """Show a run that goes on after its cell, where that needs another view."""
-        if self._line is None or not is_marimo():
-            return
-        from nbmodule.live.reporting.view import MarimoView
+        if self._view is not None and is_marimo():
+            from nbmodule.live.reporting.view import MarimoView, TerminalView
 
-        self._line = None
-        self._open(MarimoView)
+            if isinstance(self._view, TerminalView):
+                self._open(self._in_notebook(MarimoView))
 
-    def _open(self, view: type[NotebookView], kernel: object = None) -> None:
+    def _in_notebook(self, view: type[NotebookView], kernel: object = None) -> NotebookView:
         from nbmodule.live.runs.run_views import cell_comparison
 
-        cell = cell_comparison()
-        self._view = view(self._run, kernel, at=self._at, cell=cell)
+        return view(self._run, kernel, at=self._at, cell=cell_comparison())
+
+    def _open(self, view: NotebookView | TerminalView) -> None:
+        self._view = view
         self._guarded("the view", self._view.open, time.monotonic())
 
     def close_view(self) -> None:
         """Show the final form."""
         if self._view is not None:
             self._guarded("the view", self._view.close, time.monotonic())
-        elif self._line is not None:
-            self._show_line()
         self._run.updates_per_second = 0.0
         self._conditions.clear()
 
@@ -137,7 +130,7 @@ class RunLoop(Loop):
         """Read what was logged, and show it."""
         run, begun = self._run, time.thread_time()
         self.find_route()
-        run.cost.note_each_step(run.each_step.take())
+        run.cost.note_each_step()
         run.cost.note(take_compile_seconds())
         if run.unsteered is None and run.count.done:
             self._guarded("controls", self._add_late_controls)
@@ -150,20 +143,12 @@ class RunLoop(Loop):
         self._report_compiles()
         if self._view is not None:
             self._guarded("the view", self._view.flush, clock)
-        elif self._line is not None:
-            self._show_line()
         # a page answers what it is sent
         spent = time.thread_time() - begun + self.pump.take_seconds()
         # what somebody looks at keeps its pace, however much the work of every step takes
-        is_shown = self._view is not None or self._line is not None
-        share = run.budget / 2 if is_shown else run.share
+        share = run.share if self._view is None else run.budget / 2
         self.tell_every = rest_after(spent, share, least=_OFTENEST, most=_RAREST)
         self._most_ahead = steps_ahead(run.count.meter.rate, before=self._most_ahead)
-
-    def _show_line(self) -> None:
-        run = self._run
-        newest = {series.name: series.last for series in list(run.history)[:_NUMBERS_IN_A_LINE]}
-        self._guarded("the progress line", self._line.show, run.progress, newest, run.messages)
 
     def add_condition(self, condition: Callable[..., Any]) -> None:
         """Let a function, of the history or without arguments, end the loop."""
@@ -176,7 +161,7 @@ class RunLoop(Loop):
 
     def after_step(self) -> None:
         """Let the loop not run far ahead, and check the conditions that end it."""
-        run, cost = self._run, self._run.each_step
+        run, cost = self._run, self._run.cost
         begun = cost.begin()
         self._log_queue.hold_back(run.count.done, self._most_ahead)
         cost.end(begun)
@@ -184,7 +169,7 @@ class RunLoop(Loop):
             with run.cost.counted():
                 run.drain()
                 for name, condition in self._conditions:
-                    if self._tried(name, condition):
+                    if run.guard(name, condition)[0]:
                         self.stop(f"{name} after step {format_count(run.count.done)}")
         cost.next_step()
 
@@ -198,7 +183,7 @@ class RunLoop(Loop):
         """Set a control; report the change, or why it failed."""
         controls = self._run.controls
         before = controls[name].value if name in controls else None
-        self._tried(f"setting {name!r}", controls.set, name, value)
+        self._run.guard(f"setting {name!r}", controls.set, name, value)
         if name in controls and controls[name].value != before:
             change = (self.count.done + 1, name, before, controls[name].value)
             self._run.messages.add_change(*change)
@@ -210,7 +195,7 @@ class RunLoop(Loop):
 
     def repeat(self, label: str, function: Callable[..., Any], *arguments: object) -> None:
         """Repeat steps for a reader; report a failure."""
-        self._tried(label, function, *arguments)
+        self._run.guard(label, function, *arguments)
         self.compiled_since()  # what was compiled for that is not part of a step
 
     def pass_to_view(self, message: dict[str, Any]) -> None:
@@ -248,20 +233,10 @@ class RunLoop(Loop):
             # otherwise the time left would count on a compile every few steps
             run.count.meter.restart(done - self._log_queue.in_flight(), time.monotonic())
 
-    def _tried(self, label: str, function: Callable[..., Any], *arguments: object) -> Any:
-        """Call a function of the user; report its failure and return None."""
-        value, failure = guard(label, function, *arguments)
-        if failure is not None:
-            self._run.messages.add_failure(self._run.step, failure)
-        return value
-
     def _guarded(self, label: str, function: Callable[..., Any], *arguments: object) -> None:
         """Call a part that only shows; leave all of them out after several failures."""
-        _, failure = guard(label, function, *arguments)
-        if failure is None:
-            return
-        self._run.messages.add_failure(self._run.step, failure)
-        self._failures += 1
-        if self._failures >= _MOST_VIEW_FAILURES:
-            self._failed_view, self._view, self._line = self._view, None, None
+        _, failure = self._run.guard(label, function, *arguments)
+        self._failures += failure is not None
+        if failure is not None and self._failures >= _MOST_VIEW_FAILURES:
+            self._failed_view, self._view = self._view, None
             self.watching.switch_off()

@@ -97,6 +97,13 @@ class Live(ReplayVerbs):
             `live.steps` leaves out the items of the steps that were made, so the same program ends
             as if it had never been killed. Variables of the loop itself are not restored.
 
+    Attributes:
+        name: The title.
+        budget: Largest share of the time that watching may take.
+        nonfinite: The reaction to a weight or training loss that is not finite.
+        watched: Statistics per submodule over the steps, by quantity ('weight', 'gradient',
+            'return', 'update').
+
     Raises:
         ArgumentError: If an argument has an unknown value.
 
@@ -144,6 +151,8 @@ class Live(ReplayVerbs):
         run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
         self._state = run
         """The data of the run, which its parts share."""
+        self.name, self.budget, self.nonfinite = run.name, run.budget, nonfinite
+        self.watched = run.watched
         self._set_keeping(keep, keep_every)
         self._journal_at, self._journal, self._display = journal, None, display
         self._log_queue = LogQueue(run)
@@ -255,7 +264,7 @@ class Live(ReplayVerbs):
             at: Another step than the current one; a vector begins there.
             named: Values by name. `loss` and `val_loss` share a plot.
         """
-        cost = self._state.each_step
+        cost = self._state.cost
         begun = cost.begin()
         try:
             logged = {**values, **named} if values else named
@@ -299,7 +308,7 @@ class Live(ReplayVerbs):
         if not self._logged_names.isdisjoint(names):
             self._logged_names.clear()
             self._loop.tick()
-            self._state.each_step.next_step()
+            self._state.cost.next_step()
         self._logged_names.update(names)
 
     def stop_when(self, condition: Callable[..., Any]) -> Callable[..., Any]:
@@ -360,11 +369,11 @@ class Live(ReplayVerbs):
         """Pause at the next boundary, until `resume`, a button, or the interrupt key; from any
         thread.
         """
-        self._loop.pause()
+        self._state.commands.put({"kind": "pause"})
 
     def resume(self) -> None:
         """Continue after a pause; from any thread."""
-        self._loop.resume()
+        self._state.commands.put({"kind": "resume"})
 
     def stop(self, reason: str = "") -> None:
         """End the loop at the next boundary; from any thread."""
@@ -426,21 +435,6 @@ class Live(ReplayVerbs):
         self._background = BackgroundRun(self._state, function, steps, finish=self._finish)
         self._background.start()
         return self._background
-
-    @property
-    def name(self) -> str:
-        """The title."""
-        return self._state.name
-
-    @property
-    def nonfinite(self) -> str:
-        """The reaction to a weight or training loss that is not finite."""
-        return self._state.nonfinite
-
-    @property
-    def budget(self) -> float:
-        """Largest share of the time that watching may take."""
-        return self._state.budget
 
     @property
     def model(self) -> Any:
@@ -516,13 +510,6 @@ class Live(ReplayVerbs):
     def stopped(self) -> bool:
         """True if a button, `stop` or a condition ended the loop."""
         return self._state.count.is_stopping
-
-    @property
-    def watched(self) -> dict[str, Any]:
-        """Statistics per submodule over the steps, by quantity ('weight', 'gradient', 'return',
-        'update').
-        """
-        return self._state.watched
 
     @property
     def diagnosis(self) -> Diagnosis:

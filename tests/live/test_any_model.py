@@ -34,35 +34,27 @@ def run(live, step, *, until):
 
 
 def moves(live):
-    """Whether an update was seen that is none of zero."""
+    """Return True if an update other than zero was measured."""
     found = live.watched.get("update")
     return found is not None and len(found) and bool((found.newest > 0).any())
 
 
 def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
-    model = torch.nn.ModuleList(
-        [torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)]
-    )
-    optimizer = torch.optim.SGD(
-        [{"params": model[0].parameters(), "lr": 0.1}, {"params": model[2].parameters(), "lr": 0.2}]
-    )
+    layers = [torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)]
+    model, rates = torch.nn.ModuleList(layers), {0: 0.1, 2: 0.2}
+    groups = [{"params": model[k].parameters(), "lr": rate} for k, rate in rates.items()]
+    optimizer = torch.optim.SGD(groups)
     x = torch.tensor(np.asarray(X))
 
     def step():
         optimizer.zero_grad()
-        loss = (
-            model[0](x).sum() + model[2](x).sum()
-        )  # its slope stays, so that no update is ever zero
+        loss = model[0](x).sum() + model[2](x).sum()  # of one slope: no update is ever zero
         loss.backward()
         optimizer.step()
         live.log(loss=loss)
 
     with nb.Live(model, optimizer, display=False) as live:
-        assert {control.name for control in live.controls} >= {
-            "learning rate",
-            "dropout rate",
-            "watch",
-        }
+        assert all(name in live.controls for name in ("learning rate", "dropout rate", "watch"))
         live.controls.set("learning rate", 0.01)
         run(live, step, until=lambda: moves(live))
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.01, 0.02])
@@ -72,9 +64,8 @@ def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
 
 def nnx_run():
     model = nnx.Linear(3, 1, rngs=nnx.Rngs(0))
-    optimizer = nnx.Optimizer(
-        model, optax.inject_hyperparams(optax.sgd)(learning_rate=0.01), wrt=nnx.Param
-    )
+    rule = optax.inject_hyperparams(optax.sgd)(learning_rate=0.01)
+    optimizer = nnx.Optimizer(model, rule, wrt=nnx.Param)
 
     @nnx.jit
     def step(model, optimizer):
@@ -86,17 +77,13 @@ def nnx_run():
 def state_run():
     module = nn.Dense(1)
     variables = module.init(jax.random.key(0), X)
-    held = {
-        "state": TrainState.create(
-            apply_fn=module.apply, params=variables["params"], tx=optax.sgd(0.01)
-        )
-    }
+    parts = {"apply_fn": module.apply, "params": variables["params"], "tx": optax.sgd(0.01)}
+    held = {"state": TrainState.create(**parts)}
 
     @jax.jit
     def update(state):
-        return state.apply_gradients(
-            grads=jax.grad(lambda p: state.apply_fn({"params": p}, X).sum())(state.params)
-        )
+        grads = jax.grad(lambda p: state.apply_fn({"params": p}, X).sum())(state.params)
+        return state.apply_gradients(grads=grads)
 
     def step():
         held["state"] = update(held["state"])
@@ -179,10 +166,9 @@ def test_arrays_that_never_change_are_said_to_be_never_changing():
 
 
 def test_what_cannot_be_watched_is_said_and_gets_no_control():
-    for model, said in (
-        (nn.Dense(3), "Dense holds no parameters: pass a function that gives them"),
-        (object(), "object holds no named arrays"),
-    ):
+    reasons = {"Dense holds no parameters: pass a function": nn.Dense(3)}
+    reasons["object holds no named arrays"] = object()
+    for reason, model in reasons.items():
         with nb.Live(model, display=False) as live:
             assert "watch" not in live.controls
-            assert live.notes()[0].startswith(said)
+            assert live.notes()[0].startswith(reason)

@@ -128,15 +128,6 @@ def training(optimizer):
     return model, step, traces
 
 
-class DropoutLayer:
-    pass
-
-
-class Dropout(DropoutLayer):
-    def __init__(self, rate):
-        self.rate = rate
-
-
 def test_a_run_moves_the_factor_of_a_schedule_and_compiles_once_for_it():
     schedule, counts = optax.linear_schedule(0.1, 0.0, 10), []
     optimizer = nb.SGD(schedule)
@@ -187,21 +178,9 @@ def test_a_rate_that_optax_has_only_after_the_first_step_gets_its_slider_then():
     assert float(optimizer.lr) == 0.5
 
 
-class Layers:
-    def __init__(self, *rates):
-        self.layers = [Dropout(rate) for rate in rates]
-
-    def modules(self):
-        return self.layers
-
-
-def test_dropout_layers_of_one_rate_have_one_slider():
-    controls, model = Controls(), Layers(0.5, 0.5)
-    add_knobs(controls, model, None)
-    controls.set("dropout rate", 0.1)
-    assert [layer.rate for layer in model.layers] == [0.1, 0.1]
+def test_dropout_layers_of_several_rates_have_no_slider():
     controls = Controls()
-    add_knobs(controls, Layers(0.5, 0.1), None)
+    add_knobs(controls, nb.Sequential(nb.Dropout(0.5), nb.Dropout(0.1)), None)
     assert "dropout rate" not in controls
 
 

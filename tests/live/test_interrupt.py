@@ -25,6 +25,14 @@ def _handler_is_restored():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@pytest.fixture
+def set_handler():
+    """Set the handler of interrupts until the test ends."""
+    before = signal.getsignal(signal.SIGINT)
+    yield functools.partial(signal.signal, signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
+
+
 def press() -> None:
     signal.raise_signal(signal.SIGINT)
 
@@ -62,7 +70,7 @@ def test_a_press_ends_a_pause():
     with pytest.raises(KeyboardInterrupt):
         for i in loop.run(range(10)):
             if i == 0:
-                loop.pause()
+                loop.commands.put({"kind": "pause"})
                 timer.start()
     assert loop.count.done == 1
 
@@ -86,29 +94,22 @@ def test_a_shield_without_a_loop_holds_nothing_back():
         press()
 
 
-def test_the_handler_that_was_there_gets_the_second_press():
+def test_the_handler_that_was_there_gets_the_second_press(set_handler):
     heard = []
-    before = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            for _ in steps(range(3)):
-                press()
-                press()
-                press()
-        assert heard == [signal.SIGINT, signal.SIGINT]
-    finally:
-        signal.signal(signal.SIGINT, before)
+    set_handler(lambda number, frame: heard.append(number))
+    with pytest.raises(KeyboardInterrupt):
+        for _ in steps(range(3)):
+            press()
+            press()
+            press()
+    assert heard == [signal.SIGINT, signal.SIGINT]
 
 
-def test_a_handler_put_in_while_the_loop_runs_is_left_there():
-    before = signal.getsignal(signal.SIGINT)
+def test_a_handler_that_is_set_while_the_loop_runs_stays(set_handler):
     mine = lambda number, frame: None
-    try:
-        for _ in steps(range(1)):
-            signal.signal(signal.SIGINT, mine)
-        assert signal.getsignal(signal.SIGINT) is mine
-    finally:
-        signal.signal(signal.SIGINT, before)
+    for _ in steps(range(1)):
+        set_handler(mine)
+    assert signal.getsignal(signal.SIGINT) is mine
 
 
 @pytest.fixture
@@ -168,16 +169,13 @@ def test_in_another_thread_nothing_is_touched():
     assert seen == [True, True]
 
 
-def test_where_interrupts_are_ignored_they_stay_ignored():
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        done = []
-        for i in steps(range(3)):
-            press()
-            done.append(i)
-        assert done == [0, 1, 2]
-    finally:
-        signal.signal(signal.SIGINT, before)
+def test_where_interrupts_are_ignored_they_stay_ignored(set_handler):
+    set_handler(signal.SIG_IGN)
+    done = []
+    for i in steps(range(3)):
+        press()
+        done.append(i)
+    assert done == [0, 1, 2]
 
 
 def press_soon(chance, times, begun):
@@ -232,7 +230,7 @@ class Training:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("times", [1, 2])
 @pytest.mark.parametrize("presses", [15, pytest.param(200, marks=pytest.mark.long)])
-def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, request):
+def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, set_handler):
     """Pressed once the loop ends at a boundary; pressed twice it ends at once, and the compiled
     step is whole or not done.
     """
@@ -244,9 +242,7 @@ def test_an_interrupted_training_goes_on_bit_for_bit(presses, times, request):
         if armed[0]:
             raise KeyboardInterrupt
 
-    request.addfinalizer(
-        functools.partial(signal.signal, signal.SIGINT, signal.signal(signal.SIGINT, heard))
-    )
+    set_handler(heard)
     undisturbed, training = Training(), Training()
     undisturbed.step(0)
     training.step(0)

@@ -13,6 +13,7 @@ import re
 import signal
 import threading
 import time
+import types
 import weakref
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from nbmodule.live.controls import log_queue
 from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
-from nbmodule.live.reporting.terminal import ProgressLine
+from nbmodule.live.reporting.view import TerminalView
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.runs import record
@@ -97,26 +98,19 @@ def test_ten_thousand_names_break_no_form():
     assert len(json.dumps(record_of(live._state))) < 250_000
 
 
-def test_stop_when_ends_at_the_first_step_at_which_it_is_true():
+def test_the_loop_ends_at_the_first_step_at_which_a_condition_holds():
     with quiet() as live:
         live.stop_when(lambda history: history.loss.last < 0.3)
         for i in live.steps(range(1, 1000)):
             live.log(loss=1 / i)
-        after = "reached"
-    assert after == "reached"
-    assert live.step == 4
     assert str(live.progress).startswith("stopped (stop_when after step 4)")
-
-
-def test_a_condition_may_take_nothing_and_be_a_decorator():
     with quiet() as live:
 
         @live.stop_when
         def enough():
             return live.step >= 5
 
-        for _ in live.steps(range(100)):
-            pass
+        list(live.steps(range(100)))
     assert live.progress.reason == "enough after step 5"
 
 
@@ -134,23 +128,13 @@ def test_a_condition_that_raises_is_shown_with_its_line_and_the_loop_goes_on():
     assert "Traceback" in message.detail
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {},
-        {"kind": 3},
-        {"kind": "set"},
-        {"kind": "set", "name": None, "value": {}},
-        {"kind": "nonsense"},
-        {"kind": "hello"},
-        {"kind": "ack", "n": "x"},
-    ],
-)
-def test_messages_that_make_no_sense_do_no_harm(message):
+def test_messages_without_meaning_do_no_harm():
+    kinds = [{}, {"kind": 3}, {"kind": "set"}, {"kind": "set", "name": None, "value": {}}]
+    kinds += [{"kind": "nonsense"}, {"kind": "hello"}, {"kind": "ack", "n": "x"}]
     with quiet() as live:
-        for _ in live.steps(range(3)):
+        for message in live.steps(kinds):
             live._loop.commands.put(message)
-    assert live.progress.state == "done"
+    assert str(live.progress).startswith("done · step 7/7")
 
 
 @pytest.mark.parametrize("choice", ["stop", "warn", "ignore"])
@@ -165,25 +149,23 @@ def test_a_loss_that_is_not_finite_for_one_step_stops_the_loop_is_reported_or_ig
     assert live.progress.reason.startswith("loss is nan at step 6" if choice == "stop" else "")
 
 
-def test_an_exception_ends_the_run_as_failed_and_is_raised():
-    with pytest.raises(ZeroDivisionError), quiet() as live:
-        for _ in live.steps(range(10)):
-            live.log(loss=1.0)
-            1 / 0
-    assert live.progress.state == "failed"
-    assert live.progress.reason == "ZeroDivisionError: division by zero"
-    assert len(live.history.loss) == 1
-
-
-def test_an_interrupt_ends_the_run_at_a_boundary_and_is_raised():
-    with pytest.raises(KeyboardInterrupt), quiet() as live:
+@pytest.mark.parametrize(
+    ("error", "ended", "logged"),
+    [
+        (ZeroDivisionError("bad"), ("failed", "ZeroDivisionError: bad"), 4),
+        (None, ("interrupted", "at step 5"), 5),
+    ],
+)
+def test_an_exception_and_an_interrupt_end_the_run_and_are_raised(error, ended, logged):
+    with pytest.raises(type(error) if error else KeyboardInterrupt), quiet() as live:
         for i in live.steps(range(100)):
             if i == 4:
+                if error:
+                    raise error
                 signal.raise_signal(signal.SIGINT)
             live.log(loss=i)
-    assert live.progress.state == "interrupted"
-    assert live.progress.reason == "at step 5"
-    assert live.history.loss.steps.tolist() == [1, 2, 3, 4, 5]
+    assert (live.progress.state, live.progress.reason) == ended
+    assert live.history.loss.steps.tolist() == list(range(1, logged + 1))
 
 
 def test_steps_and_several_runs_need_a_block_each():
@@ -219,28 +201,21 @@ def test_the_run_lets_go_of_model_and_optimizer():
     assert live.step == 3
 
 
-def test_compiling_is_told_and_compiling_anew_too():
+def test_long_compiling_in_the_thread_of_the_loop_is_reported():
     def compile_for(seconds):
-        jax.monitoring.record_event_duration_secs(
-            "/jax/core/compile/backend_compile_duration", seconds
-        )
+        event = "/jax/core/compile/backend_compile_duration"
+        jax.monitoring.record_event_duration_secs(event, seconds)
 
-    durations = [4.1, 1.5]
     with quiet() as live:
-        for _ in live.steps(range(1000)):
-            time.sleep(0.01)
-            if len(live._state.messages) == 2:
-                break
-            is_due = len(live._state.messages) == 2 - len(durations)  # the one before was noticed
-            compile_for(durations.pop(0) if is_due and durations else 1e-6)
+        for seconds in live.steps([4.1, 1e-6, 1.5]):
+            compile_for(seconds)
             other = threading.Thread(target=compile_for, args=(9.0,))
             other.start()
             other.join()
+            live._loop.look_soon()
     compile_for(7.0)
-    assert [m.text for m in live._state.messages] == [
-        "spent 4.1 s compiling",
-        "spent 1.5 s compiling",
-    ]
+    texts = [message.text for message in live._state.messages]
+    assert texts == ["spent 4.1 s compiling", "spent 1.5 s compiling"]
 
 
 def test_a_run_in_the_background_goes_on_after_the_block_and_can_be_waited_for():
@@ -291,30 +266,33 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_terminal_gets_one_line_that_is_written_over():
+def shown(stream, clocked):
+    """Show the progress of a run at given times."""
+    run = types.SimpleNamespace(
+        messages=[], history=[types.SimpleNamespace(name="loss", last=0.25)]
+    )
+    view = TerminalView(run, stream)
+    view.open(0.0)
+    for clock, progress in clocked:
+        run.progress = progress
+        view.flush(clock)
+
+
+def test_a_terminal_shows_one_line_that_is_written_over():
     stream = Terminal()
-    line = ProgressLine(stream)
-    line.show(Progress("running", 12, 40, 1, 1, 21.5, 1.3), {"loss": 0.25})
-    line.show(Progress("running", 13, 40), {})
-    line.show(Progress("done", 40, 40), {"loss": 0.125})
+    states = [("running", 12, 40, 1, 1, 21.5, 1.3), ("running", 13, 40), ("done", 40, 40)]
+    shown(stream, [(0.0, Progress(*state)) for state in states])
     text = stream.getvalue()
     assert text.count("\n") == 1
-    assert text.startswith("\r\x1b[Krunning ? step 12/40")
-    assert text.endswith("done ? step 40/40 ? loss 0.125\n")
+    assert text.startswith("\r\x1b[Krunning ? step 12/40 ? 21.5/s ? 1.3 s left ? loss 0.25")
+    assert text.endswith("done ? step 40/40 ? loss 0.25\n")
 
 
-def test_a_job_log_gets_a_line_for_each_tenth_and_one_a_minute(monkeypatch):
-    stream, clock = io.StringIO(), [0.0]
-    monkeypatch.setattr("nbmodule.live.reporting.terminal.time.monotonic", lambda: clock[0])
-    lines = ProgressLine(stream)
-    for done in range(101):
-        lines.show(Progress("running", done, 100), {})
-    assert len(stream.getvalue().splitlines()) == 10
-    unknown = ProgressLine(stream)
-    for second in range(200):
-        clock[0] = float(second)
-        unknown.show(Progress("running", second, None), {})
-    assert len(stream.getvalue().splitlines()) == 10 + 3
+@pytest.mark.parametrize(("total", "seconds", "lines"), [(100, 0.0, 10), (None, 200.0, 3)])
+def test_a_job_log_shows_a_line_for_each_tenth_and_one_a_minute(total, seconds, lines):
+    stream = io.StringIO()
+    shown(stream, [(done / 100 * seconds, Progress("running", done, total)) for done in range(101)])
+    assert len(stream.getvalue().splitlines()) == lines
 
 
 def test_outside_of_a_notebook_a_run_writes_progress_and_warnings_to_standard_error(capsys):
@@ -388,7 +366,7 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
             for _ in live.steps(range(40)):
                 live.log(loss=step(np.ones((2, 3), np.float32)))
             monkeypatch.undo()
-            return live._state.each_step.take()
+            return live._state.cost.note_each_step()
 
     logged, kept = cost_of(False), cost_of(True)
     assert logged == pytest.approx(

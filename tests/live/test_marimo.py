@@ -20,7 +20,7 @@ def test_in_marimo_a_run_in_the_background_is_a_widget_in_the_output(monkeypatch
         def __init__(self, run, hear, is_drawn):
             self.hear, self.record, self.sent, self.closed = hear, record_of(run), [], False
 
-        def send(self, content, buffers):
+        def send(self, content):
             self.sent.append(content)
 
         def close(self):

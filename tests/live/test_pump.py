@@ -4,7 +4,6 @@ name is missing.
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 import types
@@ -91,16 +90,8 @@ class Kernel:
         self.events.append(f"{status} {parent['content'] if parent else 'cell'}")
 
     def arrive(self, kind, content, signature="good"):
-        self.socket.messages.append(
-            [
-                Frame(b"page"),
-                Frame(signature.encode()),
-                Frame(kind.encode()),
-                Frame(b"{}"),
-                Frame(b"{}"),
-                Frame(content.encode()),
-            ]
-        )
+        parts = ("page", signature, kind, "{}", "{}", content)
+        self.socket.messages.append([Frame(part.encode()) for part in parts])
 
     def queued(self):
         items = [self.msg_queue.get_nowait() for _ in range(self.msg_queue.qsize())]
@@ -114,76 +105,61 @@ def kernel():
     return Kernel()
 
 
-def test_widget_messages_are_handled_between_busy_and_idle_of_their_own(kernel):
-    pump = CommPump(kernel)
-    kernel.arrive("comm_msg", "click")
-    assert pump.look() == 1
-    assert kernel.events == ["busy click", "click", "flushed", "idle click", "busy cell"]
+@pytest.mark.parametrize(
+    ("messages", "events", "logged"),
+    [
+        (
+            [("comm_msg", "click")],
+            ["busy click", "click", "flushed", "idle click", "busy cell"],
+            [],
+        ),
+        # a reloaded page
+        (
+            [("kernel_info_request", "who")],
+            ["busy who", "answered", "flushed", "idle who", "busy cell"],
+            [],
+        ),
+        ([("comm_msg", "click", "forged")], [], ["Invalid Message"]),
+        (
+            [("comm_msg", "fails"), ("comm_msg", "click")],
+            ["busy fails", "fails", "idle fails", "busy cell"]
+            + ["busy click", "click", "flushed", "idle click", "busy cell"],
+            ["Exception in message handler:"],
+        ),
+    ],
+    ids=["click", "reload", "forged", "callback fails"],
+)
+def test_messages_of_pages_are_handled_between_busy_and_idle(kernel, messages, events, logged):
+    for message in messages:
+        kernel.arrive(*message)
+    assert CommPump(kernel).look() == len(messages)
+    assert (kernel.events, kernel.log_lines) == (events, logged)
 
 
-def test_other_requests_are_given_back_in_order(kernel):
-    pump = CommPump(kernel)
-    for kind, content in [
-        ("execute_request", "a"),
-        ("comm_msg", "click"),
-        ("complete_request", "b"),
-        ("execute_request", "c"),
-    ]:
-        kernel.arrive(kind, content)
-    assert pump.look() == 1
-    assert kernel.queued() == ["a", "b", "c"]
-    assert pump.look() == 0
-    assert kernel.queued() == ["a", "b", "c"]
-
-
-def test_messages_that_came_before_the_cell_are_taken_out_of_the_queue(kernel):
-    for kind, content in [
-        ("execute_request", "a"),
-        ("comm_msg", "early"),
-        ("execute_request", "b"),
-    ]:
+def test_other_requests_are_given_back_in_order_also_those_that_came_before_the_cell(kernel):
+    for kind, content in [("execute_request", "a"), ("comm_msg", "early"), ("broken", "b")]:
         kernel.arrive(kind, content)
         kernel.shell_stream._recv_callback(kernel.socket.messages.pop())
     pump = CommPump(kernel)
-    kernel.arrive("comm_msg", "late")
+    for kind, content in [("complete_request", "c"), ("comm_msg", "late"), ("broken", "d")]:
+        kernel.arrive(kind, content)
     assert pump.look() == 2
     assert [e for e in kernel.events if e in ("early", "late")] == ["early", "late"]
-    assert kernel.queued() == ["a", "b"]
+    for _ in range(2):
+        assert kernel.queued() == ["a", "b", "c", "d"]
+        assert pump.look() == 0
 
 
-def test_a_reloaded_page_is_answered_at_once(kernel):
-    kernel.arrive("kernel_info_request", "who")
-    assert CommPump(kernel).look() == 1
-    assert kernel.events == ["busy who", "answered", "flushed", "idle who", "busy cell"]
-
-
-def test_a_callback_that_fails_is_logged_and_the_next_message_is_handled(kernel):
-    kernel.arrive("comm_msg", "fails")
-    kernel.arrive("comm_msg", "click")
-    assert CommPump(kernel).look() == 2
-    assert kernel.log_lines == ["Exception in message handler:"]
-    assert "idle fails" in kernel.events
-
-
-def test_a_forged_message_is_dropped_as_the_kernel_drops_it(kernel):
-    kernel.arrive("comm_msg", "click", signature="forged")
-    assert CommPump(kernel).look() == 1
-    assert kernel.log_lines == ["Invalid Message"]
-    assert "click" not in kernel.events
-
-
-def test_what_cannot_be_read_is_left_to_the_kernel(kernel):
-    kernel.arrive("broken", "x")
+def test_a_message_without_parts_is_left_to_the_kernel(kernel):
     kernel.socket.messages.append([Frame(b"stop aborting")])
     assert CommPump(kernel).look() == 0
-    assert kernel.msg_queue.qsize() == 2
+    assert kernel.msg_queue.qsize() == 1
 
 
 def test_a_flood_is_handled_in_parts(kernel):
     for k in range(500):
         kernel.arrive("comm_msg", str(k))
-    pump = CommPump(kernel)
-    assert pump.look() == 200
+    assert CommPump(kernel).look() == 200
     assert len(kernel.socket.messages) == 300
 
 
@@ -212,63 +188,21 @@ def test_a_socket_that_breaks_switches_the_pump_off_and_the_loop_goes_on(kernel)
     assert kernel.log_lines == ["widget messages are no longer handled between steps"]
 
 
-class SubshellKernel(Kernel):
-    """ipykernel 7 as the pump sees it: the messages of the main shell come through a pair of
-    sockets.
-    """
-
-    def __init__(self, started):
-        super().__init__()
-        del self.msg_queue, self.shell_stream
-        stream = types.SimpleNamespace(
-            socket=self.socket,
-            _recv_callback=lambda frames: started.append(frames) or self.shell_main(frames),
-        )
-        manager = types.SimpleNamespace(
-            _shell_channel_to_main=types.SimpleNamespace(to_stream=stream),
-            _cache={},
-            get_subshell_to_shell_channel_socket=lambda name: f"socket {name}",
-        )
-        self.shell_channel_thread = types.SimpleNamespace(
-            manager=manager, parent_thread=threading.main_thread()
-        )
-        self.ran = []
-
-    async def shell_main(self, frames):
-        self.ran.append(frames[5].bytes.decode())
-
-
-def test_in_ipykernel_7_requests_go_back_through_the_event_loop_in_order():
-    started = []
-    kernel = SubshellKernel(started)
-
-    async def cell():
-        for content in "abc":
-            kernel.arrive("execute_request", content)
-        kernel.arrive("comm_msg", "click")
-        pump = CommPump(kernel)
-        assert pump.look() == 1
-        assert kernel.ran == []
-
-    async def main():
-        await cell()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    asyncio.run(main())
-    assert kernel.ran == ["a", "b", "c"]
-    assert "click" in kernel.events
-
-
-def test_in_ipykernel_7_a_subshell_has_messages_of_its_own():
-    kernel = SubshellKernel([])
-    found = []
+def test_in_ipykernel_7_a_subshell_has_messages_of_its_own(kernel):
+    """The messages of a subshell come through a pair of sockets; test_kernels tries the main one."""
+    del kernel.msg_queue, kernel.shell_stream
+    cache, found = {}, []
+    kernel.shell_channel_thread = types.SimpleNamespace(
+        parent_thread=threading.main_thread(),
+        manager=types.SimpleNamespace(
+            _cache=cache, get_subshell_to_shell_channel_socket=lambda name: f"socket {name}"
+        ),
+    )
     inner = types.SimpleNamespace(socket=Socket(), _recv_callback=lambda frames: None)
 
     def work():
-        here = threading.current_thread()
-        here.shell_channel_to_subshell = types.SimpleNamespace(to_stream=inner)
-        kernel.shell_channel_thread.manager._cache["one"] = here
+        cache["one"] = threading.current_thread()
+        cache["one"].shell_channel_to_subshell = types.SimpleNamespace(to_stream=inner)
         pump = CommPump(kernel)
         found.append((pump.active, pump._inbox.stream is inner, pump._inbox.reply))
 

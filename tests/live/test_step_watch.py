@@ -19,8 +19,6 @@ from nbmodule.live.monitors import step_watch, weights
 from nbmodule.live.monitors.compile_queue import compile_in_background
 from nbmodule.live.monitors.step_watch import ReturnsWatcher
 
-QUANTITIES = {"weight", "update", "return", "gradient"}
-
 
 def network():
     nb.seed(0)
@@ -47,19 +45,22 @@ DATA = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 TARGET = np.ones((6, 3), np.float32)
 
 
-def run_until(live, step, condition, seconds=200):
-    """Train until a condition holds, and two more steps."""
-    deadline = time.monotonic() + seconds
-    for _ in live.steps(range(10**9)):
-        step()
-        time.sleep(0.002)
-        if condition(live):
-            live.stop()
-        assert time.monotonic() < deadline, live.notes()
+def watched(model, step, condition, **options):
+    """Train until a condition holds, and two more steps; return the run."""
+    with nb.Live(model, budget=1.0, display=False, **options) as live:
+        deadline = time.monotonic() + 200
+        for _ in live.steps(range(10**9)):
+            step()
+            time.sleep(0.002)
+            if condition(live):
+                live.stop()
+            assert time.monotonic() < deadline, live.notes()
+    return live
 
 
-def all_are_there(live):
-    return set(live.watched) >= QUANTITIES
+def has(*quantities):
+    """Return a condition: these quantities were measured."""
+    return lambda live: {*quantities} <= set(live.watched)
 
 
 @pytest.mark.parametrize("donate", [False, True])
@@ -67,23 +68,14 @@ def test_returns_and_gradients_of_a_compiled_step_are_those_of_numpy_and_jax(don
     model = network()
     step = training(model, donate)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(
-            live, lambda: step(x, y), lambda live: {"return", "gradient"} <= set(live.watched)
-        )
+    live = watched(model, lambda: step(x, y), has("return", "gradient"))
     found = live.watched["return"]
     assert found.paths == ("0", "1", "2")
     weight, bias = np.asarray(model[0].weight()), np.asarray(model[0].bias())
     first = DATA @ weight.T + bias
     for row, expected in ((0, first), (1, first.clip(0))):
-        wanted = [
-            expected.mean(),
-            expected.std(),
-            expected.min(),
-            expected.max(),
-            0,
-            (expected == 0).mean(),
-        ]
+        wanted = [expected.mean(), expected.std(), expected.min(), expected.max()]
+        wanted += [0, (expected == 0).mean()]
         np.testing.assert_allclose(found.newest[row], wanted, rtol=1e-4, atol=1e-5)
     gradient = live.watched["gradient"]
     assert gradient.paths == ("0", "2")
@@ -164,8 +156,7 @@ def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(
         traces.append(1)
         return nb.value_and_grad(loss_of)(model, x, y)[0]
 
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(live, lambda: step(x, y), lambda live: "gradient" in live.watched)
+    watched(model, lambda: step(x, y), has("gradient"))
     assert len(traces) == 2
 
 
@@ -193,28 +184,22 @@ def test_under_raw_jit_only_weights_are_watched_and_the_view_says_so():
     model = network()
     forward = jax.jit(lambda m, x: m(x).sum())
     x = jnp.asarray(DATA)
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(
-            live,
-            lambda: forward(model, x),
-            lambda live: (
-                any("jax.jit" in note for note in live.notes()) and "weight" in live.watched
-            ),
-        )
-        notes = live.notes()
-    assert any("nb.jit in place of jax.jit" in note for note in notes)
+    live = watched(
+        model,
+        lambda: forward(model, x),
+        lambda live: (
+            "weight" in live.watched
+            and any("nb.jit in place of jax.jit" in note for note in live.notes())
+        ),
+    )
     assert set(live.watched) <= {"weight", "update"}
 
 
 def test_eager_steps_are_watched_too():
     model = network()
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(
-            live,
-            lambda: nb.value_and_grad(loss_of)(model, x, y),
-            lambda live: {"return", "gradient"} <= set(live.watched),
-        )
+    step = lambda: nb.value_and_grad(loss_of)(model, x, y)
+    live = watched(model, step, has("return", "gradient"))
     expected = np.asarray(model[0](x))
     at = live.watched["return"].paths.index("0")
     np.testing.assert_allclose(
@@ -229,12 +214,7 @@ def test_returns_that_are_not_finite_name_the_submodule_that_made_them():
 
     model = nb.Sequential(nb.Linear(4, 5), Log(), nb.ReLU(), nb.Linear(5, 3))
     step = nb.jit(lambda x: model(x).sum())
-    with nb.Live(model, budget=1.0, display=False) as live:
-        deadline = time.monotonic() + 90
-        for _ in live.steps(range(10**9)):
-            step(-jnp.ones((2, 4)))
-            time.sleep(0.002)
-            assert time.monotonic() < deadline
+    live = watched(model, lambda: step(-jnp.ones((2, 4))), lambda live: False)
     assert "returns of 1 are not finite" in live.progress.reason
 
 
@@ -250,8 +230,7 @@ def test_a_recorder_and_a_tracker_inside_go_first():
             step(x, y)
         kept.append(len(calls))
 
-    with nb.Live(model, recorder=recorder, budget=1.0, display=False) as live:
-        run_until(live, tracked, lambda live: live.step > 400)
+    watched(model, tracked, lambda live: live.step > 400, recorder=recorder)
     assert set(kept) == {4}
     assert len(recorder.steps) == len(kept) // 2
 
@@ -264,10 +243,14 @@ def test_the_picture_of_a_return_is_its_first_example_in_small():
     model = nb.Sequential(Image(), nb.Flatten(), nb.Linear(40 * 40 * 2, 2))
     step = nb.jit(lambda x: model(x).sum())
     x = jax.random.normal(jax.random.key(0), (3, 40, 40, 2))
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(live, lambda: step(x), lambda live: "return" in live.watched)
-        picture = live._state.picture("0", "return")
-    np.testing.assert_allclose(picture, 2 * np.asarray(x)[0, ::2, ::2, 0])
+    pictures = []
+
+    def is_there(live):
+        pictures.append(live._state.picture("0", "return"))
+        return pictures[-1] is not None
+
+    watched(model, lambda: step(x), is_there)
+    np.testing.assert_allclose(pictures[-1], 2 * np.asarray(x)[0, ::2, ::2, 0])
 
 
 @pytest.mark.parametrize("keep", [True, False])
@@ -275,9 +258,9 @@ def test_what_is_watched_lets_go_of_the_model(keep):
     model = network()
     step = training(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    with nb.Live(model, budget=1.0, display=False, keep=keep) as live:
-        run_until(live, lambda: step(x, y), all_are_there)
-    assert all_are_there(live)
+    live = watched(
+        model, lambda: step(x, y), has("weight", "gradient", "return", "update"), keep=keep
+    )
     gone = weakref.ref(model)
     del model, step
     if keep:  # to repeat its steps a run needs the model; it goes with the run
@@ -296,12 +279,9 @@ def test_evaluations_that_follow_the_training_in_a_step_do_not_take_its_place():
         for _ in range(3):
             predict(x)
 
-    with nb.Live(model, budget=1.0, display=False) as live:
-        run_until(
-            live,
-            turn,
-            lambda live: len(live.watched.get("gradient", ())) >= 10 and not live.notes(),
-        )
+    watched(
+        model, turn, lambda live: len(live.watched.get("gradient", ())) >= 10 and not live.notes()
+    )
 
 
 def test_the_end_of_python_waits_for_the_compiler(run_python):

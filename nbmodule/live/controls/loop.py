@@ -130,14 +130,6 @@ class Loop:
             )
         return self._iterate(iterable, iterator, int(epochs))
 
-    def pause(self) -> None:
-        """Hold the loop at the next boundary; from any thread."""
-        self.commands.put({"kind": "pause"})
-
-    def resume(self) -> None:
-        """Go on after a pause; from any thread."""
-        self.commands.put({"kind": "resume"})
-
     def stop(self, reason: str = "") -> None:
         """End the loop at the next boundary; from any thread."""
         self.commands.put({"kind": "stop", "reason": reason})

@@ -14,7 +14,7 @@ import numpy as np
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.monitors.step_watch import watch_steps
 from nbmodule.live.monitors.weights import WeightWatch, watch_weights
-from nbmodule.live.run_data.messages import describe_caught, guard
+from nbmodule.live.run_data.messages import describe_caught
 from nbmodule.live.run_data.progress import rest_after
 from nbmodule.live.run_data.sources import named_arrays, source_of, trained_module, why_not
 from nbmodule.live.run_data.state import RunState
@@ -251,9 +251,7 @@ class _Guarded(contextlib.ExitStack):
 
     def __enter__(self) -> _Guarded:
         for context in self.contexts:
-            _, failure = guard("watching", self.enter_context, context)
-            if failure is not None:
-                self._run.messages.add_failure(self._run.step, failure)
+            self._run.guard("watching", self.enter_context, context)
         return self
 
     def __exit__(self, kind: Any, raised: BaseException | None, tb: Any) -> None:

@@ -38,9 +38,8 @@ from nbmodule.live.replay.replayed_step import ReplayedStep, TrackedStep
 from nbmodule.live.replay.saved_state import controls_of, names_of, restore_controls, stateful_roots
 from nbmodule.live.replay.tape import Tape
 from nbmodule.live.replay.verbs import CHANGE_IN_PLACE
-from nbmodule.live.run_data.branches import Attempt, Branch
 from nbmodule.live.run_data.series import Outliers
-from nbmodule.live.run_data.state import RunState
+from nbmodule.live.run_data.state import Attempt, Branch, RunState
 
 _MORE_ROOM = "nb.Live(..., keep='1GB') keeps more of them."
 _INSIDE = (
@@ -90,7 +89,7 @@ class StepKeeper:
         self._run, self._settle, self._model = run, settle, model
         self._named_roots = list(stateful_roots(run))
         roots = [root for _, root in self._named_roots]
-        self.tape = Tape(roots, room=room, every=every, cost=run.each_step)
+        self.tape = Tape(roots, room=room, every=every, cost=run.cost)
         self.outliers = Outliers(room)
         run.tape, run.outliers = self.tape, self.outliers
         self._coming: deque[Iteration] = deque()
@@ -115,7 +114,7 @@ class StepKeeper:
         """Begin an iteration; return its item: one to be made again after a rewind, or the next one
         of the iterator.
         """
-        run, cost = self._run, self._run.each_step
+        run, cost = self._run, self._run.cost
         self._iterator = iterator
         if recording.listener is None:  # no run around this one listens to calls of this thread
             self.tape.thread = threading.get_ident()

@@ -30,8 +30,8 @@ from nbmodule.live.replay.iterations import (
     as_arrays,
 )
 from nbmodule.live.replay.tape import Tape, leaves_of, overwrites_arguments
-from nbmodule.live.run_data.branches import Attempt, Branch
 from nbmodule.live.run_data.history import History
+from nbmodule.live.run_data.state import Attempt, Branch
 
 
 class NotReproducedError(Exception):

@@ -60,7 +60,7 @@ from nbmodule.live.replay.iterations import (
     is_refillable,
     is_small,
 )
-from nbmodule.live.run_data.progress import SampledCost
+from nbmodule.live.run_data.progress import CostMeter
 
 _value = attrgetter("_value")
 _ITERATION_BYTES = 1024
@@ -107,7 +107,7 @@ class Tape:
     """
 
     def __init__(
-        self, roots: list[Any], *, room: int, every: int, cost: SampledCost | None = None
+        self, roots: list[Any], *, room: int, every: int, cost: CostMeter | None = None
     ) -> None:
         self.thread = threading.get_ident()
         self.room, self.every = room, every
@@ -140,7 +140,7 @@ class Tape:
         self._rests = False
         """True if iterations are skipped, because their arguments find no room."""
         self._has_failed = False
-        self._cost = cost or SampledCost()
+        self._cost = cost or CostMeter()
 
     @property
     def nbytes(self) -> int:
@@ -216,7 +216,7 @@ class Tape:
         self._note_settings()
         self.segments.append(Segment(number, kept, size, dict(self._settings)))
         self._note_values()
-        self._cost.add_once(time.thread_time() - begun)
+        self._cost.note_once(time.thread_time() - begun)
         return self.segments[-1]
 
     def _make_room(self, size: int) -> None:

@@ -10,8 +10,8 @@ from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import bytes_of, format_count, format_number, plain
 from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.errors import ArgumentError
-from nbmodule.live.run_data.branches import Attempt, Branch, reduced_curves
 from nbmodule.live.run_data.control import RATE
+from nbmodule.live.run_data.state import Attempt, Branch, reduced_curves
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.keeper import Kept, StepKeeper

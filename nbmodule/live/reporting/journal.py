@@ -360,9 +360,5 @@ def unpack_state(file: dict[str, Any]) -> dict[str, Any]:
 
 def _record(kind: str, head: dict[str, Any], data: bytes = b"") -> bytes:
     described = json.dumps({"record": kind, **head}).encode()
-    return _framed(_LENGTH.pack(len(described)) + described + data)
-
-
-def _framed(record: bytes) -> bytes:
-    """Return a record after its length and checksum."""
+    record = _LENGTH.pack(len(described)) + described + data
     return _FRAME.pack(len(record), zlib.crc32(record)) + record

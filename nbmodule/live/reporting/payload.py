@@ -89,10 +89,7 @@ def record_of(run: RunState) -> dict[str, Any]:
         "view": "live",
         "title": [plain(run.name)],
         "run": run.run_id,
-        "series": [
-            describe_series(series) | points_of(reduce_curve(series.since(0), columns))
-            for series in drawn
-        ],
+        "series": [series_of(series, columns) for series in drawn],
         "strips": {
             quantity: strips_of(strips) for quantity, strips in run.watched.items() if len(strips)
         },
@@ -153,26 +150,33 @@ def progress_of(run: RunState) -> dict[str, Any]:
     return {"progress": numbers, "cost": cost}
 
 
-def describe_series(series: Series) -> dict[str, Any]:
-    """Return the facts of a series beside its points."""
-    best = series.best
+def series_of(series: Series, columns: int, start: int = 0) -> dict[str, Any]:
+    """Return a series with its points from a position on, reduced to a drawing."""
+    points, best = series.since(start), series.best
     group, role = group_of(series.name)
     return {
         "name": plain(series.name),
         "group": plain(group),
         "role": role,
-        "n": len(series),
+        "n": start + len(points.steps),
         "last": json_number(series.last),
         "best": best and [best[0], json_number(best[1])],
+        **points_of(reduce_curve(points, columns)),
     }
 
 
-def strips_of(strips: Strips) -> dict[str, Any]:
-    """Return the statistics per submodule over the steps, sampled evenly, the newest included."""
+def strips_of(strips: Strips, most: int = _STRIP_SAMPLES) -> dict[str, Any]:
+    """Return the statistics per submodule over the steps, sampled evenly, the newest included.
+
+    Args:
+        strips: The statistics.
+        most: Number of samples; a single one has no histograms over the steps.
+    """
     count = len(strips)
-    samples = np.unique(np.linspace(count - 1, 0, min(_STRIP_SAMPLES, count)).round().astype(int))
+    samples = np.unique(np.linspace(count - 1, 0, min(most, count)).round().astype(int))
+    first = int(samples[0])
     paths = strips.paths[:STRIP_ROWS]
-    values = strips.values[samples, : len(paths)]
+    values = strips.recent(count - first)[samples - first, : len(paths)]
     newest = strips.newest_bins
     out = {
         "paths": list(map(plain, paths)),
@@ -183,6 +187,7 @@ def strips_of(strips: Strips) -> dict[str, Any]:
     }
     if newest is not None:
         out["bins"] = base64_of(heights_of(newest[: len(paths)]), "u1")
+    if newest is not None and most > 1:
         out["over"] = {
             plain(path): bins_over_steps(strips, path, samples) for path in paths[:_DETAIL_ROWS]
         }

@@ -1,8 +1,8 @@
-"""A run in a notebook: its output, the pages that show it, and the pace of messages to them.
+"""Displays of a run: its output in a notebook, the pages that show it, and a line in a terminal.
 
-The output begins and ends as static HTML; in between the pages get changes through a widget. If
-no page ever answers (a run by nbclient, a front end without widgets) the HTML itself is replaced
-now and then.
+The output of a notebook begins and ends as static HTML; in between the pages get changes through a
+widget. If no page ever answers (a run by nbclient, a front end without widgets) the HTML itself is
+replaced now and then.
 
 The widget is itself never shown. Its script finds the views of its run in the
 page and connects them to the kernel, so that a saved notebook never holds a widget view, and an
@@ -15,13 +15,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import shutil
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.base.format import plain
+from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.live.reporting.payload import (
     base64_of,
     bins_over_steps,
@@ -29,9 +31,9 @@ from nbmodule.live.reporting.payload import (
     record_of,
     text_form,
 )
-from nbmodule.live.reporting.send import Sender
-from nbmodule.live.reporting.stream import Stream
+from nbmodule.live.reporting.stream import Sender, Stream
 from nbmodule.live.run_data.messages import guard
+from nbmodule.live.run_data.progress import ENDED
 from nbmodule.live.run_data.state import RunState
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.comm.link import link_class, needs_second_output
@@ -39,6 +41,7 @@ from nbmodule.views.display.show import chosen_form
 from nbmodule.views.frontend.bundle import read_frontend, widget_module
 from nbmodule.views.renderers.columns import picture_payload
 from nbmodule.views.renderers.html import data_text, view_element
+from nbmodule.views.renderers.text_layout import cut_end
 
 if TYPE_CHECKING:
     from nbmodule.live.replay.replayed_step import ReplayedStep
@@ -56,6 +59,9 @@ _FIRST_SAVE = 30.0
 """Seconds after which the HTML is replaced where a page answers: it remains if the kernel dies."""
 _HEARTBEAT = 2.0
 """Seconds after which a message is sent although nothing has changed."""
+LOG_EVERY, _REDRAW_EVERY = 60.0, 0.1
+"""Seconds between two lines of a job log, and between two updates of the line in a terminal."""
+_NUMBERS_IN_A_LINE = 4
 
 
 def bundle_of(run: RunState) -> dict[str, str]:
@@ -154,7 +160,7 @@ class NotebookView:
             self._show_step(message.get("step"), page)
         elif action == "detail":
             path, quantity = message.get("path", ""), message.get("quantity", "weight")
-            self._send(self._detail(page, str(path), str(quantity)), [])
+            self._send(self._detail(page, str(path), str(quantity)))
 
     def tell_all(self) -> None:
         """Send the whole run to all pages, after a rewind."""
@@ -169,7 +175,7 @@ class NotebookView:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
         except Exception as error:  # noqa: BLE001 - it is shown where it was asked for
             answer["error"] = plain(str(error), 600)
-        self._send(answer, [])
+        self._send(answer)
 
     def receive(self, message: dict[str, Any]) -> None:
         """Take a message of a page, in any thread: for the loop, or after the run to act on it when
@@ -204,17 +210,17 @@ class NotebookView:
             self._loop.call_later(_GRACE, link.close)
 
     def _send_run(self, page: str) -> None:
-        self._send(self._stream.snapshot(page) | {"n": self.sender.sent}, [])
+        self._send(self._stream.snapshot(page) | {"n": self.sender.sent})
 
     def _send_tick(self, clock: float) -> None:
-        content, buffers, size = self._stream.tick(self.sender.room(clock))
+        content, size = self._stream.tick(self.sender.room(clock))
         content["n"] = self.sender.note_sent(size, clock)
-        self._send(content, buffers)
+        self._send(content)
 
-    def _send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+    def _send(self, content: dict[str, Any]) -> None:
         link = self._link
         if link is not None:
-            self._in_main(lambda: link.send(content, buffers))
+            self._in_main(lambda: link.send(content))
 
     def _detail(self, page: str, path: str, quantity: str) -> dict[str, Any]:
         """Return the histograms of one submodule over the steps, and a picture of it."""
@@ -325,3 +331,62 @@ def run_link(run: RunState, hear: Hear, is_drawn: bool) -> Any:
     """
     record = json.dumps(record_of(run)) if is_drawn else ""
     return _widget_class(is_drawn)(hear, run=run.run_id, record=record)
+
+
+# -- outside a notebook --
+class TerminalView:
+    """Shows a run as text: one line that is written over in a terminal, otherwise a line for every
+    tenth of the steps and at least one a minute. Warnings and errors are lines of their own.
+
+    Args:
+        run: The run.
+        stream: Where to write; standard error if not given.
+    """
+
+    def __init__(self, run: RunState, stream: Any = None) -> None:
+        self._run, self._stream = run, sys.stderr if stream is None else stream
+        self._is_terminal = getattr(self._stream, "isatty", lambda: False)()
+        self._tenth = self._reported = 0
+        self._at = 0.0
+
+    def open(self, clock: float) -> None:
+        """Begin to count the time."""
+        self._at = clock - _REDRAW_EVERY
+
+    def flush(self, clock: float) -> None:
+        """Write new messages, and progress and the newest numbers if it is time or the end."""
+        for message in self._run.messages:
+            if message.number > self._reported and message.kind != "note":
+                text = f"step {format_count(message.step)}: {plain(message.text, 600)}"
+                self._write(f"{message.kind}, {text}", "\n")
+            self._reported = max(self._reported, message.number)
+        progress = self._run.progress
+        is_over = progress.state in ENDED
+        tenth = 10 * progress.done // progress.total if progress.total else 0
+        every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY
+        is_next_tenth = tenth > self._tenth and not self._is_terminal
+        if is_over or is_next_tenth or clock - self._at >= every:
+            self._tenth, self._at = tenth, clock
+            newest = list(self._run.history)[:_NUMBERS_IN_A_LINE]
+            numbers = [f"{plain(series.name)} {format_number(series.last)}" for series in newest]
+            end = "" if self._is_terminal and not is_over else "\n"
+            self._write(" · ".join([str(progress), *numbers]), end)
+
+    close = flush
+
+    def hear(self, message: dict[str, Any], clock: float) -> None:
+        """Do nothing: there are no pages."""
+
+    def tell_all(self) -> None:
+        """Do nothing."""
+
+    def show_widget(self) -> None:
+        """Do nothing."""
+
+    def _write(self, text: str, end: str) -> None:
+        if self._is_terminal:
+            width = shutil.get_terminal_size().columns - 1
+            text = "\r\x1b[K" + (text if end else cut_end(text, width))
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        self._stream.write(text.encode(encoding, "replace").decode(encoding) + end)
+        self._stream.flush()

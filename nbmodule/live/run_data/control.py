@@ -33,7 +33,7 @@ class Route:
     text: str
 
 
-class CommandQueue:
+class CommandQueue(deque[dict[str, Any]]):
     """Takes messages of pages and code from any thread and hands them to the loop.
 
     The `kind` of a message is 'pause', 'resume', 'step' or 'stop', or the loop passes it on.
@@ -46,25 +46,22 @@ class CommandQueue:
     """
 
     def __init__(self) -> None:
-        self._messages: deque[dict[str, Any]] = deque(maxlen=_MOST_WAITING)
+        super().__init__(maxlen=_MOST_WAITING)
         self.arrived = threading.Event()
         self.last_thread = ""
         """Name of the thread that delivered the last message."""
 
     def put(self, message: dict[str, Any]) -> None:
         """Add a message; a page that greets again before it has an answer is not heard twice."""
-        if message.get("kind") != "hello" or message not in list(self._messages):
-            self._messages.append(message)
+        if message.get("kind") != "hello" or message not in list(self):
+            self.append(message)
         self.last_thread = threading.current_thread().name
         self.arrived.set()
 
     def take(self) -> list[dict[str, Any]]:
         """Return all messages that have come, oldest first."""
         self.arrived.clear()
-        return [self._messages.popleft() for _ in range(len(self._messages))]
-
-    def __bool__(self) -> bool:
-        return bool(self._messages)
+        return [self.popleft() for _ in range(len(self))]
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -83,7 +83,7 @@ class Message:
     """Position in the run: a page finds a message by it whose text has changed."""
 
 
-class Messages:
+class Messages(list[Message]):
     """The newest messages of a run.
 
     Example:
@@ -94,27 +94,25 @@ class Messages:
         [('loss is NaN', 2)]
     """
 
-    def __init__(self) -> None:
-        self.version = 0
-        """Grows with every message."""
-        self._messages: list[Message] = []
-        self._count = 0
+    version = 0
+    """Grows with every message."""
+    _count = 0
 
     def add(self, step: int, kind: str, text: str, detail: str = "", *, mark: str = "") -> None:
         """Add a message; one that repeats one of the last few is counted there."""
         self.version += 1
-        for message in self._messages[-_RECENT:]:
+        for message in self[-_RECENT:]:
             if (message.kind, message.text) == (kind, text) and not (mark and message.step != step):
                 message.times += 1
                 message.step = step
                 return
         self._count += 1
-        self._messages.append(Message(step, kind, text, detail, mark=mark, number=self._count))
-        del self._messages[:-MOST]
+        self.append(Message(step, kind, text, detail, mark=mark, number=self._count))
+        del self[:-MOST]
 
     def add_change(self, step: int, name: str, before: object, after: object) -> None:
         """Add a change of a control; changes of one control that follow each other are one."""
-        last = self._messages[-1] if self._messages else None
+        last = self[-1] if self else None
         start = f"{name}: "
         if last and last.mark == "changed" and not last.detail and last.text.startswith(start):
             first = last.text.removeprefix(start).split(" → ")[0]
@@ -130,17 +128,11 @@ class Messages:
     def describe(self) -> list[dict[str, Any]]:
         """Return the messages as plain dicts, safe to show."""
         described = []
-        for message in self._messages:
+        for message in self:
             detail = "\n".join(plain(line, 500) for line in message.detail.splitlines())
             fields = {"text": plain(message.text, 600), "detail": detail[-_LONGEST:]}
             described.append(asdict(message) | fields)
         return described
-
-    def __iter__(self) -> Iterator[Message]:
-        return iter(self._messages)
-
-    def __len__(self) -> int:
-        return len(self._messages)
 
 
 def _words(value: object) -> str:

@@ -18,6 +18,8 @@ WINDOW = 5.0
 """Seconds over which the rate is measured."""
 COST_WINDOW = 10.0
 """Seconds over which the cost of watching is measured."""
+_MEASURED = 16
+"""Number of steps of which the work of one is measured."""
 SETTLED = 0.2
 """Seconds before the rate is known: at first a loop runs ahead of its device."""
 ENDED = frozenset({"done", "stopped", "interrupted", "failed"})
@@ -230,7 +232,7 @@ class CostMeter:
 
     Where JAX computes on the CPU, all time is that of the process on the processor, so that a busy
     machine changes nothing; with an accelerator it is wall time. Work is counted in the time of its
-    thread.
+    thread. Work of every step is measured at one of 16 steps, because a clock costs as much.
 
     Example:
         >>> meter = CostMeter()
@@ -239,6 +241,12 @@ class CostMeter:
         ...     found = sum(range(1000))
         >>> 0 < meter.fraction() < 1
         True
+        >>> meter.next_step()
+        >>> begun = meter.begin()
+        >>> found = sum(range(1000))
+        >>> meter.end(begun)
+        >>> meter.note_each_step() > 0, meter.note_each_step()
+        (True, 0.0)
     """
 
     def __init__(self) -> None:
@@ -252,7 +260,9 @@ class CostMeter:
         self.each_step_share = 0.0
         """Share of the time that the work of every step took, when it was last noted."""
         self._each_step_noted = 0.0
-        """Busy time at that moment."""
+        """Busy time when it was."""
+        self._steps, self._is_measured, self._seconds = 0, False, 0.0
+        """Steps, True if this one is measured, and the time of its kind since the last note."""
         self._final: float | None = None
 
     def start(self) -> None:
@@ -265,12 +275,33 @@ class CostMeter:
         if seconds:
             self._spans.append((time.monotonic(), self.busy(), seconds))
 
-    def note_each_step(self, seconds: float) -> None:
-        """Add what the work of every step took since the last call."""
+    def next_step(self) -> None:
+        """Begin a step."""
+        self._is_measured = not self._steps % _MEASURED
+        self._steps += 1
+
+    def begin(self) -> float:
+        """Begin work that is done at every step; return what `end` takes."""
+        return time.thread_time() if self._is_measured else 0.0
+
+    def end(self, begun: float) -> None:
+        """End work that is done at every step."""
+        if begun:
+            self._seconds += time.thread_time() - begun
+
+    def note_once(self, seconds: float) -> None:
+        """Add time of work that is not done at every step, also between `begin` and `end`."""
+        self.note(seconds)
+        self._seconds -= seconds * self._is_measured
+
+    def note_each_step(self) -> float:
+        """Add what the work of every step took since the last call; return it in seconds."""
+        seconds, self._seconds = self._seconds * _MEASURED, 0.0
         self.note(seconds)
         busy = self.busy()
         self.each_step_share = seconds / max(busy - self._each_step_noted, 1e-3)
         self._each_step_noted = busy
+        return seconds
 
     def fraction(self) -> float:
         """Return the share of the last seconds that was not the training's."""
@@ -304,48 +335,3 @@ def rest_after(seconds: float, share: float, *, least: float, most: float) -> fl
         2.0
     """
     return min(max(seconds / share, least), most)
-
-
-class SampledCost:
-    """Measures work of every step at one of several steps, because a clock costs as much.
-
-    Example:
-        >>> cost = SampledCost(every=4)
-        >>> cost.next_step()
-        >>> begun = cost.begin()
-        >>> found = sum(range(1000))
-        >>> cost.end(begun)
-        >>> cost.take() > 0, cost.take()
-        (True, 0.0)
-    """
-
-    def __init__(self, every: int = 16) -> None:
-        self.every = every
-        self.is_on = False
-        """True if this step is measured."""
-        self._count = -1
-        self._seconds = self._once = 0.0
-
-    def next_step(self) -> None:
-        """Begin a step."""
-        self._count += 1
-        self.is_on = not self._count % self.every
-
-    def begin(self) -> float:
-        """Begin work that is done at every step; return what `end` takes."""
-        return time.thread_time() if self.is_on else 0.0
-
-    def end(self, begun: float) -> None:
-        """End work that is done at every step."""
-        if begun:
-            self._seconds += time.thread_time() - begun
-
-    def add_once(self, seconds: float) -> None:
-        """Add time of work that is not done at every step, also within a measured part."""
-        self._once += seconds
-        self._seconds -= seconds * self.is_on
-
-    def take(self) -> float:
-        """Return the seconds of all steps since the last call."""
-        seconds, self._seconds, once, self._once = self._seconds, 0.0, self._once, 0.0
-        return seconds * self.every + once

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -220,7 +220,7 @@ def _usual(before: Any) -> tuple[float, float]:
     return middle, max(middle + _FAR * spread, middle + (_LARGER - 1) * abs(middle))
 
 
-class Outliers:
+class Outliers(list[Outlier]):
     """The worst steps of a run.
 
     Args:
@@ -239,12 +239,12 @@ class Outliers:
     """
 
     def __init__(self, room: int = 2**62) -> None:
+        super().__init__()
         self._room = room
         self.is_over = False
         """True when the run is over: the first losses are then judged, however few they are."""
         self._judged = -(2**62)
         """The last step that was judged."""
-        self._outliers: list[Outlier] = []
 
     def look(self, history: History) -> list[Outlier]:
         """Return the steps that stand out among those since the last call, without batches.
@@ -274,30 +274,20 @@ class Outliers:
 
     def keep(self, outlier: Outlier, batch: object) -> None:
         """Keep a step that stands out with its batch, if it is one of the worst."""
-        outliers = [*self._outliers, outlier._replace(batch=batch)]
-        self._outliers = sorted(outliers, key=_badness)[:MOST_OUTLIERS]
-        while len(self._outliers) > 1 and self.nbytes > self._room:
-            self._outliers.pop()
+        self[:] = sorted([*self, outlier._replace(batch=batch)], key=_badness)[:MOST_OUTLIERS]
+        while len(self) > 1 and self.nbytes > self._room:
+            self.pop()
 
     @property
     def nbytes(self) -> int:
         """Bytes of their batches."""
-        leaves: list[Any] = jax.tree.leaves([each.batch for each in self._outliers])
+        leaves: list[Any] = jax.tree.leaves([each.batch for each in self])
         return sum({id(leaf): getattr(leaf, "nbytes", 0) for leaf in leaves}.values())
 
     def cut(self, step: int) -> None:
         """Forget this step and later ones."""
-        self._outliers = [each for each in self._outliers if each.step < step]
+        self[:] = [each for each in self if each.step < step]
         self._judged = min(self._judged, step - 1)
-
-    def __iter__(self) -> Iterator[Outlier]:
-        return iter(list(self._outliers))
-
-    def __len__(self) -> int:
-        return len(self._outliers)
-
-    def __getitem__(self, index: int) -> Outlier:
-        return self._outliers[index]
 
     @printable_repr
     def __repr__(self) -> str:

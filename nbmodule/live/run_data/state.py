@@ -1,4 +1,4 @@
-"""`RunState`: the data of one run, which its parts share, and its origin.
+"""`RunState`: the data of one run, which its parts share, its branches and its origin.
 
 `Live` makes it and hands it to the parts; each reads what it needs, writes what it finds out, and
 puts messages for the loop in its queue. So no part knows `Live`, and a view can be made of the
@@ -13,34 +13,78 @@ import subprocess
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nbmodule.base.format import format_count
+from nbmodule.base.curves import Curve, reduce_curve
+from nbmodule.base.format import count_noun, format_count, format_number, printable_repr
 from nbmodule.base.notebook import names_of_notebook, running_shell
 from nbmodule.base.trees import flat
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.live.run_data.branches import Branch
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
-from nbmodule.live.run_data.messages import Messages
-from nbmodule.live.run_data.progress import (
-    CostMeter,
-    Progress,
-    SampledCost,
-    ScannedSteps,
-    StepCount,
-)
+from nbmodule.live.run_data.messages import CaughtException, Messages, guard
+from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, StepCount
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
 
 _LONGEST = 300
+_COLUMNS = 200
+"""Detail of a curve that is drawn pale."""
 _MOST_CODE = 20_000
 
 
+# -- curves drawn pale: earlier runs of the cell, parts that a rewind left behind, branches --
+class Attempt(NamedTuple):
+    """A change to try: `make` and `undo` it for a branch, or `take` it for good."""
+
+    label: str
+    make: Callable[[], Any]
+    undo: Callable[[], Any]
+    take: Callable[[], Any]
+
+
+@dataclass(eq=False, repr=False)
+class Branch:
+    """Some steps that would follow from a change, or that were made before.
+
+    Attributes:
+        label: The change, or how the steps ended.
+        curves: The logged values of the steps, by name.
+        note: The batches that the steps use, if not those to come.
+        take: Makes the change for good.
+    """
+
+    label: str
+    curves: dict[str, Curve]
+    note: str = ""
+    take: Callable[[], Any] | None = None
+
+    @printable_repr
+    def __repr__(self) -> str:
+        logged = {name: curve.values for name, curve in self.curves.items() if len(curve.values)}
+        ends = ", ".join(f"{name} {format_number(float(v[-1]))}" for name, v in logged.items())
+        count = max(map(len, logged.values()), default=0)
+        return f"Branch({self.label}: {ends or 'nothing logged'} after {count_noun(count, 'step')})"
+
+
+def reduced_curves(history: History, step: int = 0) -> dict[str, Curve]:
+    """Return the curves of a history from a step on, as copies of at most 200 columns."""
+    curves = {}
+    for series in history:
+        steps, values = series.since(0)
+        late = steps >= step
+        if late.sum() > 1:
+            reduced = reduce_curve(Curve(steps[late], values[late]), _COLUMNS)
+            curves[series.name] = Curve(reduced.steps.copy(), reduced.values.copy())
+    return curves
+
+
+# -- the run --
 class RunState:
     """The data of one run.
 
@@ -111,8 +155,6 @@ class RunState:
         """When the run is judged again, on the monotonic clock."""
         # cost
         self.cost = CostMeter()
-        self.each_step = SampledCost()
-        """Cost of logging and recording at every step."""
         # replay
         self.earlier: list[Branch] = []
         """Earlier runs of this cell, and parts of this one that rewinds left behind."""
@@ -182,6 +224,15 @@ class RunState:
         """Return the step, this or the one before, with inputs that are not finite, and where."""
         faults = ((number, self.nonfinite_input(number)) for number in (step - 1, step))
         return next(((number, fault) for number, fault in faults if fault), None)
+
+    def guard(
+        self, label: str, function: Callable[..., Any], *arguments: object
+    ) -> tuple[Any, CaughtException | None]:
+        """Call a function; return value and None, or None and the failure, which is reported."""
+        value, failure = guard(label, function, *arguments)
+        if failure is not None:
+            self.messages.add_failure(self.step, failure)
+        return value, failure
 
     def sound_alarm(self, quantity: str, text: str) -> None:
         """Report once that a quantity is not finite; end the loop where that is wanted."""

@@ -33,11 +33,10 @@ from nbmodule.live.reporting.journal import (
     read_records,
     unpack_state,
 )
-from nbmodule.live.run_data.branches import Branch, reduced_curves
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.media import Media
-from nbmodule.live.run_data.state import RunState, notebook_cell
+from nbmodule.live.run_data.state import Branch, RunState, notebook_cell, reduced_curves
 from nbmodule.live.run_data.strips import Sample, Strips
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import { Line } from "./live_line.js";
 import { Plots } from "./live_plots.js";
 import { smoothing } from "./plot.js";
 import { MediaPanel } from "./live_media.js";
-import { addTick, openRun, stepRange } from "./live_store.js";
+import { addChanges, openRun, stepRange } from "./live_store.js";
 import { StripTable } from "./live_strips.js";
 
 /**
@@ -63,7 +63,7 @@ class RunView {
       page: Math.random().toString(36).slice(2, 12),
       now: () => performance.now() / 1000,
       onRecord: (record) => void (this.run = openRun(record)),
-      onTick: (tick, buffers) => addTick(this.run, tick, buffers),
+      onTick: (tick) => addChanges(this.run, tick),
       onDetail: (detail) => this.strips.take(detail),
       onReplay: (answer) => this.replay.take(answer),
       onChange: redraw,

@@ -23,7 +23,7 @@ const CONFIRMED_BY = {
 /** One page's side of the line; `now` is in seconds and given in, so that time can be tested. */
 export class Line {
   /**
-   * @param {{ onRecord: (record: import("./messages.js").RunData) => void, onTick: (tick: import("./messages.js").Tick, buffers: DataView[]) => void,
+   * @param {{ onRecord: (record: import("./messages.js").RunData) => void, onTick: (tick: import("./messages.js").Tick) => void,
    *   onDetail: (detail: import("./messages.js").DetailData) => void, onReplay: (answer: import("./messages.js").Replay) => void,
    *   onChange: () => void, now: () => number, page: string }} listener
    */
@@ -56,7 +56,7 @@ export class Line {
     this.press = null;
     this.greeted = this.heardAt = -Infinity;
     if (channel) {
-      this.off = channel.onMessage((message, buffers) => this.hear(/** @type {import("./messages.js").RunHeard} */ (/** @type {unknown} */ (message)), buffers));
+      this.off = channel.onMessage((message) => this.hear(/** @type {import("./messages.js").RunHeard} */ (/** @type {unknown} */ (message))));
       if (!ended) this.greet();
     }
     this.listener.onChange();
@@ -84,11 +84,8 @@ export class Line {
     this.channel?.send({ ...message, page: this.listener.page });
   }
 
-  /**
-   * @param {import("./messages.js").RunHeard} message
-   * @param {DataView[]} buffers
-   */
-  hear(message, buffers) {
+  /** @param {import("./messages.js").RunHeard} message */
+  hear(message) {
     const { listener } = this;
     this.heardAt = listener.now();
     if (message.kind === "snapshot" && message.page === listener.page) {
@@ -107,7 +104,7 @@ export class Line {
         return;
       }
       this.last = message.n;
-      listener.onTick(message, buffers);
+      listener.onTick(message);
       this.confirm(message.progress);
     } else if (message.kind === "detail" && message.page === listener.page) listener.onDetail(message);
     else if (message.kind === "replay" && message.page === listener.page) listener.onReplay(message);

@@ -33,44 +33,41 @@ const MOST_MEDIA = 8;
  * @returns {Run}
  */
 export function openRun(record) {
-  return {
+  /** @type {Run} */
+  const run = {
     run: record.run,
     name: record.title?.[0] ?? "",
-    progress: numbersOf(record.progress),
-    series: new Map(record.series.map((s) => [s.name, openSeries(s)])),
-    earlier: (record.earlier ?? []).map((e) => ({ ended: e.ended, curves: e.series.map((s) => ({ name: s.name, ...pointsOf(s) })) })),
-    strips: new Map(Object.entries(record.strips ?? {}).map(([name, s]) => [name, openStrips(s)])),
-    controls: record.controls ?? [],
-    messages: record.messages ?? [],
-    media: record.media ?? [],
-    about: record.about ?? [],
-    branches: openBranches(record.branches),
-    findings: record.findings ?? [],
-    route: record.route ?? { kind: "none", text: "" },
-    cost: record.cost ?? { share: 0, budget: 0, rate: 0 },
+    progress: record.progress,
+    series: new Map(),
+    earlier: [],
+    strips: new Map(),
+    controls: [],
+    messages: [],
+    media: [],
+    about: [],
+    branches: [],
+    findings: [],
+    route: { kind: "none", text: "" },
+    cost: { share: 0, budget: 0, rate: 0 },
   };
+  addChanges(run, record);
+  return run;
 }
 
 /**
- * Add what a message brings.
+ * Add a record, or what has changed since the last message.
  * @param {Run} run
- * @param {import("./messages.js").Tick} tick
- * @param {DataView[]} buffers
+ * @param {Partial<import("./messages.js").RunParts>} changes
  */
-export function addTick(run, tick, buffers) {
-  const floats = buffers.length ? floatsOf(buffers[0]) : new Float32Array(0);
-  let at = 0;
-  const take = (/** @type {number} */ n) => floats.subarray(at, (at += n));
-  for (const entry of tick.strips ?? []) addSample(run, entry, take(entry.shape[0] * entry.shape[1]));
-  for (const entry of tick.series ?? []) {
-    const steps = take(entry.count);
-    addPoints(run, entry, steps, take(entry.count));
-  }
-  if (tick.progress) run.progress = numbersOf(tick.progress);
-  for (const name of /** @type {const} */ (["cost", "controls", "route", "earlier", "about", "findings"])) if (tick[name]) Object.assign(run, { [name]: tick[name] });
-  if (tick.branches) run.branches = openBranches(tick.branches);
-  if (tick.messages) run.messages = joinMessages(run.messages, tick.messages);
-  if (tick.media) run.media = joinMedia(run.media, tick.media);
+export function addChanges(run, changes) {
+  for (const [quantity, entry] of Object.entries(changes.strips ?? {})) addSamples(run, quantity, entry);
+  for (const entry of changes.series ?? []) addPoints(run, entry);
+  if (changes.progress) run.progress = numbersOf(changes.progress);
+  for (const name of /** @type {const} */ (["cost", "controls", "route", "about", "findings"])) if (changes[name]) Object.assign(run, { [name]: changes[name] });
+  if (changes.earlier) run.earlier = changes.earlier.map((e) => ({ ended: e.ended, curves: curvesOf(e.series) }));
+  if (changes.branches) run.branches = changes.branches.map((b) => ({ label: b.label, note: b.note, curves: curvesOf(b.series) }));
+  if (changes.messages) run.messages = joinMessages(run.messages, changes.messages);
+  if (changes.media) run.media = joinMedia(run.media, changes.media);
 }
 
 const NEAR = 4;
@@ -118,15 +115,9 @@ export function firstAtLeast(xs, x) {
   return low;
 }
 
-/** @param {import("./messages.js").RunData["branches"]} branches */
-function openBranches(branches) {
-  return (branches ?? []).map((f) => ({ label: f.label, note: f.note, curves: f.series.map((s) => ({ name: s.name, ...pointsOf(s) })) }));
-}
-
-/** @param {import("./messages.js").SeriesData} s */
-function openSeries(s) {
-  const points = pointsOf(s);
-  return { ...described(s), ...points, size: points.steps.length };
+/** @param {import("./messages.js").CurveData[]} series */
+function curvesOf(series) {
+  return series.map((s) => ({ name: s.name, ...pointsOf(s) }));
 }
 
 /** @param {Omit<import("./messages.js").SeriesData, "s" | "v">} s */
@@ -140,25 +131,6 @@ function pointsOf(s) {
 }
 
 /**
- * @param {import("./messages.js").StripsData} s
- * @returns {Strips}
- */
-function openStrips(s) {
-  const steps = [...new Float64Array(bytesOf(s.steps).buffer)];
-  const all = new Float32Array(bytesOf(s.values).buffer);
-  const size = s.paths.length * s.fields.length;
-  return {
-    paths: s.paths,
-    fields: s.fields,
-    left: s.left ?? 0,
-    steps,
-    values: steps.map((_, k) => all.subarray(k * size, (k + 1) * size)),
-    bins: s.bins ? bytesOf(s.bins) : null,
-    over: new Map(Object.entries(s.over ?? {}).map(([path, text]) => [path, bytesOf(text)])),
-  };
-}
-
-/**
  * Numbers that JSON cannot hold come as text.
  * @param {Progress} progress
  */
@@ -168,27 +140,21 @@ function numbersOf(progress) {
   return out;
 }
 
-/** @param {DataView} view */
-function floatsOf(view) {
-  return new Float32Array(view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength));
-}
-
 /**
  * @param {Run} run
- * @param {NonNullable<import("./messages.js").Tick["series"]>[0]} entry
- * @param {Float32Array} offsets steps beyond `entry.base`
- * @param {Float32Array} values
+ * @param {import("./messages.js").SeriesData} entry
  */
-function addPoints(run, entry, offsets, values) {
-  let series = run.series.get(entry.name);
+function addPoints(run, entry) {
+  const { steps, values } = pointsOf(entry);
+  const series = run.series.get(entry.name);
   if (!series) {
-    series = { ...described(entry), steps: new Float64Array(0), values: new Float32Array(0), size: 0 };
-    run.series.set(entry.name, series);
+    run.series.set(entry.name, { ...described(entry), steps, values, size: steps.length });
+    return;
   }
   Object.assign(series, described(entry));
-  const end = series.size + entry.count;
+  const end = series.size + steps.length;
   if (end > series.steps.length) grow(series, end);
-  for (let i = 0; i < entry.count; i++) series.steps[series.size + i] = entry.base + offsets[i];
+  series.steps.set(steps, series.size);
   series.values.set(values, series.size);
   series.size = end;
   if (series.size > MOST_POINTS) {
@@ -242,23 +208,22 @@ export function reduced(steps, values, columns) {
 
 /**
  * @param {Run} run
- * @param {NonNullable<import("./messages.js").Tick["strips"]>[0]} entry
- * @param {Float32Array} values
+ * @param {string} quantity
+ * @param {import("./messages.js").StripsData} entry
  */
-function addSample(run, entry, values) {
-  let strips = run.strips.get(entry.quantity);
-  if (!strips) {
-    const fields = entry.shape[1] > 1 ? ["mean", "std", "low", "high", "nonfinite", "zero"] : ["ratio"];
-    strips = { paths: [], fields, left: 0, steps: [], values: [], bins: null, over: new Map() };
-    run.strips.set(entry.quantity, strips);
-  }
-  if (entry.paths) {
-    strips.paths = entry.paths;
-    strips.left = entry.left ?? 0;
-  }
+function addSamples(run, quantity, entry) {
+  /** @type {Strips} */
+  const strips = run.strips.get(quantity) ?? { paths: [], fields: entry.fields, left: 0, steps: [], values: [], bins: null, over: new Map() };
+  run.strips.set(quantity, strips);
+  strips.paths = entry.paths ?? strips.paths;
+  strips.left = entry.left ?? strips.left;
   if (entry.bins) strips.bins = bytesOf(entry.bins);
-  strips.steps.push(entry.step);
-  strips.values.push(values.slice());
+  for (const [path, text] of Object.entries(entry.over ?? {})) strips.over.set(path, bytesOf(text));
+  const steps = new Float64Array(bytesOf(entry.steps).buffer);
+  const values = new Float32Array(bytesOf(entry.values).buffer);
+  const size = values.length / steps.length;
+  strips.steps.push(...steps);
+  steps.forEach((_, k) => strips.values.push(values.subarray(k * size, (k + 1) * size)));
   if (strips.steps.length > MOST_SAMPLES) {
     const kept = evenly(strips.steps);
     strips.steps = kept.map((i) => strips.steps[i]);

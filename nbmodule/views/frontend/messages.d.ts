@@ -220,7 +220,8 @@ export interface SeriesData extends CurveData {
 }
 
 export interface StripsData {
-  paths: string[];
+  /** Left out where they have not changed. */
+  paths?: string[];
   fields: string[];
   steps: string;
   values: string;
@@ -239,7 +240,12 @@ export interface MediaEntry {
   rgb: string;
 }
 
-interface Shared {
+/** All of a run, or of its parts those that have changed. */
+export interface RunParts {
+  progress: Progress;
+  series: SeriesData[];
+  strips: Record<string, StripsData>;
+  earlier: { ended: string; series: CurveData[] }[];
   controls: Control[];
   route: Run["route"];
   cost: Run["cost"];
@@ -250,22 +256,15 @@ interface Shared {
   findings: Finding[];
 }
 
-export interface RunData extends Omit<Head, "findings">, Partial<Shared> {
+export interface RunData extends Omit<Head, "findings">, Partial<RunParts> {
   run: string;
   progress: Progress;
-  series: SeriesData[];
-  earlier?: { ended: string; series: CurveData[] }[];
-  strips?: Record<string, StripsData>;
 }
 
-export interface Tick extends Partial<Shared> {
+export interface Tick extends Partial<RunParts> {
   kind: "tick";
   n: number;
   t: number;
-  progress?: Progress;
-  earlier?: Run["earlier"];
-  strips?: { quantity: string; shape: [number, number]; step: number; paths?: string[]; left?: number; bins?: string }[];
-  series?: (Omit<SeriesData, "s" | "v"> & { count: number; base: number })[];
 }
 
 /** A step that was replayed. */

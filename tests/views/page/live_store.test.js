@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { addTick, evenly, openRun, firstMeasured, measuredRange, pathsOf, reduced, statistic, stepRange, wrongWith, stepUnder } from "../../../nbmodule/views/frontend/live_store.js";
+import { addChanges, evenly, openRun, firstMeasured, measuredRange, pathsOf, reduced, statistic, stepRange, wrongWith, stepUnder } from "../../../nbmodule/views/frontend/live_store.js";
 import { sampleAt } from "../../../nbmodule/views/frontend/scale.js";
 
 const base64 = (array) => Buffer.from(array.buffer, array.byteOffset, array.byteLength).toString("base64");
 const points = (steps, values) => ({ s: base64(Float64Array.from(steps)), v: base64(Float32Array.from(values)) });
 const series = (name, steps, values, more = {}) => ({ name, group: name, role: "train", n: steps.length, last: values.at(-1), best: null, ...points(steps, values), ...more });
 const record = (more = {}) => ({ view: "live", title: ["digits"], run: "r", progress: { state: "running", done: 2, total: 4, epoch: 1, epochs: 1, rate: "Infinity", remaining: null, elapsed: 1, reason: "", step: 2, ended: false }, series: [], ...more });
-const view = (...parts) => [new DataView(Float32Array.from(parts.flat()).buffer)];
+const FIELDS = ["mean", "std", "low", "high", "nonfinite", "zero"];
+const sample = (step, paths, rows) => ({ paths, fields: rows[0].length > 1 ? FIELDS : ["ratio"], steps: base64(Float64Array.of(step)), values: base64(Float32Array.from(rows.flat())), left: 0 });
 
 test("a record becomes a run, numbers that JSON cannot hold included", () => {
   const run = openRun(record({ series: [series("loss", [1, 2], [0.5, NaN], { last: "NaN", best: [1, "0.5"] })] }));
@@ -18,39 +19,34 @@ test("a record becomes a run, numbers that JSON cannot hold included", () => {
   assert.equal(run.progress.rate, Infinity);
 });
 
-test("messages add points to known and to new series, in the order of the buffer", () => {
+test("messages add points to known and to new series", () => {
   const run = openRun(record({ series: [series("loss", [1], [0.5])] }));
-  const tick = {
-    strips: [{ quantity: "update", step: 3, shape: [2, 1], paths: ["a", "b"], left: 0 }],
-    series: [
-      { name: "loss", group: "loss", role: "train", n: 3, last: 0.1, best: [3, 0.1], count: 2, base: 2 },
-      { name: "val_loss", group: "loss", role: "val", n: 1, last: 7, best: null, count: 1, base: 1e12 },
-    ],
+  addChanges(run, {
+    strips: { update: sample(3, ["a", "b"], [[0.25], [0.75]]) },
+    series: [series("loss", [2, 3], [0.2, 0.1], { n: 3 }), series("val_loss", [1e12], [7])],
     progress: { ...record().progress, done: 3 },
-  };
-  addTick(run, tick, view([0.25, 0.75], [0, 1], [0.2, 0.1], [0], [7]));
+  });
   const loss = run.series.get("loss");
   assert.deepEqual([...loss.steps.subarray(0, loss.size)], [1, 2, 3]);
   assert.deepEqual([...loss.values.subarray(0, loss.size)].map((v) => Number(v.toFixed(3))), [0.5, 0.2, 0.1]);
+  assert.equal(loss.n, 3);
   assert.equal(run.series.get("val_loss").steps[0], 1e12);
   assert.equal(run.progress.done, 3);
   assert.equal(statistic(run.strips.get("update"), 0, 1, "ratio"), 0.75);
   assert.deepEqual(stepRange(run), [1, 1e12]);
 });
 
-test("a buffer that begins in the middle of its memory is read rightly", () => {
+test("runs that a message draws pale are read as those of a record", () => {
   const run = openRun(record());
-  const memory = new ArrayBuffer(2 + 8);
-  new Uint8Array(memory).set(new Uint8Array(Float32Array.of(0, 5).buffer), 2);
-  addTick(run, { series: [{ name: "a", group: "a", role: "train", n: 1, last: 5, best: null, count: 1, base: 4 }] }, [new DataView(memory, 2, 8)]);
-  assert.equal(run.series.get("a").values[0], 5);
+  addChanges(run, { earlier: [{ ended: "done", series: [{ name: "loss", ...points([1, 2], [3, 4]) }] }] });
+  assert.deepEqual([...run.earlier[0].curves[0].values], [3, 4]);
 });
 
 test("a long run is kept small and keeps its extremes", () => {
   const run = openRun(record());
   for (let k = 0; k < 200; k++) {
     const values = Array.from({ length: 1000 }, (_, i) => (k === 77 && i === 7 ? 99 : Math.sin(i)));
-    addTick(run, { series: [{ name: "a", group: "a", role: "train", n: 1, last: 0, best: null, count: 1000, base: k * 1000 }] }, view(Array.from({ length: 1000 }, (_, i) => i), values));
+    addChanges(run, { series: [series("a", Array.from({ length: 1000 }, (_, i) => k * 1000 + i), values)] });
   }
   const a = run.series.get("a");
   assert.ok(a.size <= 61_000);
@@ -74,7 +70,7 @@ test("a reduced curve keeps both ends, extremes and what is not finite", () => {
 
 test("samples stay few and lie evenly over the run", () => {
   const run = openRun(record());
-  for (let step = 0; step < 3000; step++) addTick(run, { strips: [{ quantity: "update", step, shape: [1, 1], ...(step ? {} : { paths: ["a"] }) }] }, view([step]));
+  for (let step = 0; step < 3000; step++) addChanges(run, { strips: { update: sample(step, step ? undefined : ["a"], [[step]]) } });
   const { steps, values } = run.strips.get("update");
   assert.ok(steps.length <= 256 && steps.length > 64);
   assert.equal(steps[0], 0);
@@ -97,8 +93,8 @@ test("the sample at a step is the newest that is not later", () => {
 
 test("rows that come later have no value in earlier samples", () => {
   const run = openRun(record());
-  addTick(run, { strips: [{ quantity: "update", step: 1, shape: [1, 1], paths: ["a"] }] }, view([0.5]));
-  addTick(run, { strips: [{ quantity: "update", step: 2, shape: [2, 1], paths: ["a", "b"] }] }, view([0.25, 0.125]));
+  addChanges(run, { strips: { update: sample(1, ["a"], [[0.5]]) } });
+  addChanges(run, { strips: { update: sample(2, ["a", "b"], [[0.25], [0.125]]) } });
   const strips = run.strips.get("update");
   assert.equal(statistic(strips, 0, 1, "ratio"), null);
   assert.equal(statistic(strips, 1, 1, "ratio"), 0.125);
@@ -110,7 +106,7 @@ test("rows that come later have no value in earlier samples", () => {
 test("NaN means NaN: a row without one finite element has it, a row that was not measured has null", () => {
   const run = openRun(record());
   const none = [NaN, NaN, NaN, NaN, NaN, NaN];
-  addTick(run, { strips: [{ quantity: "return", step: 7, shape: [2, 6], paths: ["a", "b"] }] }, view([NaN, NaN, NaN, NaN, 12, 0], none));
+  addChanges(run, { strips: { return: sample(7, ["a", "b"], [[NaN, NaN, NaN, NaN, 12, 0], none]) } });
   const strips = run.strips.get("return");
   assert.ok(Number.isNaN(statistic(strips, 0, 0, "mean")));
   assert.equal(statistic(strips, 0, 0, "nonfinite"), 12);
@@ -122,30 +118,30 @@ test("NaN means NaN: a row without one finite element has it, a row that was not
 
 test("small curves share the axis from the first to the last step at which anything was measured", () => {
   const run = openRun(record());
-  addTick(run, { strips: [{ quantity: "update", step: 3, shape: [1, 1], paths: ["a"] }, { quantity: "weight", step: 9, shape: [1, 1], paths: ["a"] }] }, view([1], [2]));
+  addChanges(run, { strips: { update: sample(3, ["a"], [[1]]), weight: sample(9, ["a"], [[2]]) } });
   assert.deepEqual(measuredRange(run), [3, 9]);
 });
 
 test("what is not finite is named", () => {
   const run = openRun(record());
-  addTick(run, { strips: [{ quantity: "weight", step: 1, shape: [2, 6], paths: ["a", "b"] }] }, view([0, 1, -1, 1, 0, 0], [0, 1, -1, 1, 12, 0]));
+  addChanges(run, { strips: { weight: sample(1, ["a", "b"], [[0, 1, -1, 1, 0, 0], [0, 1, -1, 1, 12, 0]]) } });
   assert.equal(wrongWith(run, "a", NaN), "");
   assert.equal(wrongWith(run, "b", NaN), "weight non-finite 12");
 });
 
 test("messages that repeat are counted in place, and logged things are joined by step", () => {
   const run = openRun(record({ messages: [{ step: 1, kind: "error", text: "x", detail: "", times: 1, number: 1 }], media: [{ name: "text", n: 1, entries: [{ step: 1, kind: "text", text: "a" }] }] }));
-  addTick(run, { messages: [{ step: 2, kind: "error", text: "x", detail: "", times: 2, number: 1 }, { step: 2, kind: "note", text: "y", detail: "", times: 1, number: 2 }] }, []);
+  addChanges(run, { messages: [{ step: 2, kind: "error", text: "x", detail: "", times: 2, number: 1 }, { step: 2, kind: "note", text: "y", detail: "", times: 1, number: 2 }] });
   assert.deepEqual(run.messages.map((m) => [m.text, m.times]), [["x", 2], ["y", 1]]);
-  addTick(run, { media: [{ name: "text", n: 2, entries: [{ step: 1, kind: "text", text: "a2" }, { step: 5, kind: "text", text: "b" }] }] }, []);
+  addChanges(run, { media: [{ name: "text", n: 2, entries: [{ step: 1, kind: "text", text: "a2" }, { step: 5, kind: "text", text: "b" }] }] });
   assert.deepEqual(run.media[0].entries.map((e) => e.text), ["a2", "b"]);
 });
 
 test("a control that is moved on is one message, whose words change", () => {
   const moved = (to, more = []) => ({ messages: [{ step: 3, kind: "note", text: `rate: 1 → ${to}`, detail: "", times: 1, number: 1 }, ...more] });
   const run = openRun(record({ messages: [] }));
-  for (const to of [2, 3, 4]) addTick(run, moved(to), []);
-  addTick(run, moved(4, [{ step: 4, kind: "note", text: "paused", detail: "", times: 1, number: 2 }]), []);
+  for (const to of [2, 3, 4]) addChanges(run, moved(to));
+  addChanges(run, moved(4, [{ step: 4, kind: "note", text: "paused", detail: "", times: 1, number: 2 }]));
   assert.deepEqual(run.messages.map((m) => m.text), ["rate: 1 → 4", "paused"]);
 });
 

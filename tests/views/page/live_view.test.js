@@ -96,8 +96,8 @@ function wait(seconds) {
 }
 
 let number = 0;
-function tick(more, parts = []) {
-  listener({ kind: "tick", n: ++number, t: now, ...more }, parts.length ? [new DataView(Float32Array.from(parts).buffer)] : []);
+function tick(more) {
+  listener({ kind: "tick", n: ++number, t: now, ...more }, []);
   paint();
 }
 
@@ -321,7 +321,7 @@ test("several messages between two frames are drawn once", () => {
 
 test("new points move the curves", () => {
   live();
-  tick({ series: [{ name: "loss", group: "loss", role: "train", n: 4, last: 0.125, best: [30, 0.125], count: 1, base: 30 }] }, [0, 0.125]);
+  tick({ series: [{ name: "loss", group: "loss", role: "train", n: 4, last: 0.125, best: [30, 0.125], ...points([30], [0.125]) }] });
   assert.match($(".nbm-curve").getAttribute("aria-label"), /best 0.125 at step 30/);
   assert.equal($(".nbm-run-steps input").max, "30");
 });
@@ -381,9 +381,9 @@ test("what is pressed stays until it is let go, though the run goes on", () => {
   live();
   const row = $(".nbm-run-strip[data-path=head]");
   const pointer = (kind, node) => node.dispatchEvent(new window.MouseEvent(kind, { bubbles: true, composed: true }));
-  const next = { strips: [{ quantity: "weight", step: 21, shape: [4, 6], paths: null, left: 0 }], progress: progress({ done: 21 }) };
+  const sample = { fields: WEIGHT.fields, steps: base64(Float64Array.of(21)), values: base64(new Float32Array(18).fill(0.5)) };
   pointer("pointerdown", row);
-  tick(next, new Array(24).fill(0.5));
+  tick({ strips: { weight: sample }, progress: progress({ done: 21 }) });
   assert.ok(row.isConnected);
   pointer("pointerup", row);
   row.click();
