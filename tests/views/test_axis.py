@@ -85,8 +85,8 @@ def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
     at = data["label"].index("layers.0…59")
     assert data["groups"][at][0] == "30 × (A, B)"
     assert data["at"][at] == -1 and data["path"][at] is None
-    seconds = data["sec"]["u"][data["sec"]["i"][at]]
-    assert seconds == pytest.approx(0.06) and data["st"][at]["n"] == 60 * 64
+    seconds = data["seconds"]["u"][data["seconds"]["i"][at]]
+    assert seconds == pytest.approx(0.06) and data["statistics"][at]["n"] == 60 * 64
 
 
 def test_parts_that_have_names_stay_apart():
@@ -112,6 +112,6 @@ def test_a_text_that_is_cut_counts_all_layers():
 def test_models_of_alternating_layers_say_their_pattern():
     rows = [ModuleRow(str(i), "AB"[i % 2], "", 4) for i in range(250)]
     tree = ModuleTree("Net", rows, 1000, 4000)
-    assert payload_of(tree)["cls"]["u"][0] == "125 × (A, B)"
+    assert payload_of(tree)["class_name"]["u"][0] == "125 × (A, B)"
     text = text_of(tree, width=80, color=False).split("\n")
     assert len(text) == 4 and "125 × (A, B)" in text[1] and text[1].endswith("1,000")

@@ -216,7 +216,7 @@ def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
 def test_the_same_look_gives_the_same_data_but_for_times(model, x):
     def timeless(view):
         data = data_of(view)
-        for name in ("sec", "start", "own", "title", "comp"):
+        for name in ("seconds", "start", "own", "title", "compiling"):
             data["parts"]["calls"].pop(name, None)
         return data
 

@@ -115,7 +115,7 @@ def test_a_group_goes_from_what_its_first_was_given_to_what_its_last_returned():
     model(jnp.ones((5, 4)))
     data = payload_of(record_for(model))
     at = data["label"].index("0…3")
-    assert (data["in"][at], data["out"][at]) == ("float32[5, 4]", "float32[5, 4]")
+    assert (data["input_shapes"][at], data["output_shapes"][at]) == ("float32[5, 4]", "float32[5, 4]")
 
 
 def test_a_line_that_stands_for_several_modules_has_the_numbers_of_all_they_returned():
@@ -130,7 +130,7 @@ def test_a_line_that_stands_for_several_modules_has_the_numbers_of_all_they_retu
     returned = np.concatenate(each)
     assert calls
     (line,) = (i for i, label in enumerate(data["label"]) if "…" in label)
-    found = data["st"][line]
+    found = data["statistics"][line]
     assert (found["n"], sum(found["b"])) == (returned.size, returned.size)
     assert [found["m"], found["s"]] == pytest.approx([returned.mean(), returned.std()], rel=1e-3)
     assert [found["lo"], found["hi"]] == pytest.approx([returned.min(), returned.max()], rel=1e-3)

@@ -308,8 +308,7 @@ def _(tree: DifferenceTree) -> dict[str, Any]:
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
     return common(tree, "difference", outline.row) | filled(
         {
-            "a": plain(tree.a),
-            "b": plain(tree.b),
+            "names": [plain(tree.a), plain(tree.b)],
             **_tree(outline, opened if len(opened) <= MOST_OPEN else None),
             **columns_of(DIFFERENCES, rows, outline.row),
         }
@@ -321,8 +320,7 @@ def _(table: ComparisonTable) -> dict[str, Any]:
     outline = comparison_outline(table)
     return common(table, "comparison", outline.row) | filled(
         {
-            "a": plain(table.a),
-            "b": plain(table.b),
+            "names": [plain(table.a), plain(table.b)],
             **_listed(outline, []),
             "row": outline.row,
             **columns_of(PAIRS, table.rows, outline.row),
