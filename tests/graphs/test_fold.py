@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from random_programs import programs
 
 from nbmodule.graphs import read_graph, trace_graph
-from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record
+from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record, fold
 
 X = jnp.ones(3)
 

@@ -9,7 +9,7 @@ from random_programs import programs
 
 import nbmodule as nb
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.ranks import EXIT, WIDEST, FormRows, plans_below
 from nbmodule.graphs.model import Computation
 

@@ -12,8 +12,7 @@ from nbmodule.base.kinds import is_real, is_whole
 from nbmodule.base.paths import closest
 from nbmodule.core.variables.describe import as_flag
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import Forms
+from nbmodule.graphs.layout.forms import Forms, fold
 from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group
