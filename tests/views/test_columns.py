@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.views import mimebundle, record_for
-from nbmodule.views.builders.pytrees import flatten
+from nbmodule.views.builders.values import flatten
 from nbmodule.views.records.outline import outline_of_keys
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import mimebundle
-from nbmodule.views.builders.registry import record_for
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.comm import live_views, retention, sources
 from nbmodule.views.comm.live_views import Views
 from nbmodule.views.comm.sources import LiveSource, register_source

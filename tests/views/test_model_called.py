@@ -115,7 +115,10 @@ def test_a_group_goes_from_what_its_first_was_given_to_what_its_last_returned():
     model(jnp.ones((5, 4)))
     data = payload_of(record_for(model))
     at = data["label"].index("0…3")
-    assert (data["input_shapes"][at], data["output_shapes"][at]) == ("float32[5, 4]", "float32[5, 4]")
+    assert (data["input_shapes"][at], data["output_shapes"][at]) == (
+        "float32[5, 4]",
+        "float32[5, 4]",
+    )
 
 
 def test_a_line_that_stands_for_several_modules_has_the_numbers_of_all_they_returned():

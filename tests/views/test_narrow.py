@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.builders.registry import record_for
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.payload import payload_of
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.values import statistics_of
-from nbmodule.views.builders.pictured import with_colors, with_labels
-from nbmodule.views.builders.registry import record_for
+from nbmodule.views.builders.values import record_for, with_colors, with_labels
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import CallRow, CallTable, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.renderers.static import plain_form_of

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_array
 from nbmodule.base.statistics import Statistics
+from nbmodule.calls.profile import ProfileRow
 from nbmodule.views.records.outline import MOST_GROUPED, Outline, group_neighbors, outline_of_keys
 
 
@@ -520,6 +521,19 @@ class DataTable(ViewRecord):
     root: str = "x"
     label: str = ""
     empty: str = "nothing here"
+
+
+@dataclass(frozen=True)
+class ProfileTree(ViewRecord):
+    """The time of a step by module: rows in the order of the tree, the dearest first.
+
+    Attributes:
+        best: FLOP/s that the device has been seen to do.
+    """
+
+    rows: Sequence[ProfileRow]
+    best: float
+    root: str = "profile"
 
 
 @dataclass(frozen=True)

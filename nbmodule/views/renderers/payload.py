@@ -28,6 +28,7 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Note,
     Picture,
+    ProfileTree,
     ReturnTable,
     SeriesRecord,
     VariableTree,
@@ -40,6 +41,7 @@ from nbmodule.views.renderers.columns import (
     LONG_TEXT,
     MODULES,
     PAIRS,
+    PROFILE,
     SNAPSHOT_BINS,
     VARIABLES,
     columns_of,
@@ -70,6 +72,7 @@ CODE = {
     "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
     "difference": "nb.diff(a, b)",
     "comparison": "nb.compare(calls, reference)",
+    "profile": "nb.profile(step, *args)",
 }
 # Bytes of picture data in one view, with the values of their cells; base64 makes a third more.
 PICTURE_BYTES = 150_000
@@ -80,6 +83,7 @@ MOST_ROWS: dict[type, int] = {
     ComparisonTable: 20_000,
     ReturnTable: 500,
     DifferenceTree: 50_000,
+    ProfileTree: 4000,
 }
 MOST_POINTS = 2000
 # How many times larger than the smallest of a linear axis the largest is at most.
@@ -326,6 +330,17 @@ def _(table: ComparisonTable) -> dict[str, Any]:
             **columns_of(PAIRS, table.rows, outline.row),
         }
     )
+
+
+@payload_of.register
+def _(tree: ProfileTree) -> dict[str, Any]:
+    outline = Outline([row.depth - 1 for row in tree.rows], [row.name for row in tree.rows])
+    return {
+        **common(tree, "profile", outline.row),
+        **_listed(outline),
+        "best": tree.best,
+        **columns_of(PROFILE, tree.rows),
+    }
 
 
 # -- curves --

@@ -41,6 +41,7 @@ from nbmodule.views.records.records import (
     ModuleRow,
     ModuleTree,
     Note,
+    ProfileTree,
     ReturnTable,
     SeriesRecord,
     VariableRow,
@@ -81,6 +82,8 @@ MOST_FLOW = 40
 # A table may be wider than a saved text, so that it keeps its numbers; the column that leaves first
 # on a page is not in it.
 TABLE_WIDTH, LEAVES_FIRST = 160, 1
+# Of the time of a step: modules that take less have no line.
+LEAST_SHARE = 0.001
 # Findings that a text names.
 MOST_SAID = 6
 
@@ -479,6 +482,16 @@ def _array(card: ArrayCard, width: int, color: bool, limit: int | None) -> list[
 def _note(note: Note, width: int, color: bool, limit: int | None) -> list[str]:
     red = "red" if note.is_error else ""
     return [paint(plain(line, 2000), red, color) for line in note.text.splitlines()]
+
+
+@lines_of.register(ProfileTree)
+def _profile(tree: ProfileTree, width: int, color: bool, limit: int | None) -> list[str]:
+    lines = [head_line("profile", "")]
+    for row in tree.rows:
+        if row.share >= LEAST_SHARE:
+            name = "  " * (row.depth - 1) + plain(row.name)
+            lines.append(Line((name, *cells_of("profile", row))))
+    return table_lines("profile", lines, width, color)
 
 
 # -- two runs --
