@@ -81,12 +81,6 @@ def test_an_unknown_ending_lists_those_there_are(graph, tmp_path):
         graph.save(tmp_path / "graph")
 
 
-def test_a_page_is_made_by_the_views(graph, tmp_path):
-    path = graph.save(tmp_path / "graph.html", depth=2)
-
-    assert path.read_text().startswith("<!DOCTYPE html>")
-
-
 def test_dot_text_carries_hover_texts_and_returns(graph, returned):
     calls = [returned("head", [-1.5, 2.5])]
     text = to_dot(graph, depth=1, values=calls)

@@ -129,14 +129,6 @@ def test_a_selection_of_the_page_is_data(model, x):
     assert view.selected is None
 
 
-def test_a_selection_of_python_is_told_to_the_page(model, x):
-    view, told = nb.inspect(model, x), []
-    view.tell(told.append)
-    view.selected = ("twice", 1)
-    view.hear({"type": "joined", "path": None})
-    assert told == [{"type": "mark", "path": "twice", "call": 1}] * 2
-
-
 def test_a_run_that_fails_shows_the_call_that_raised(model, x):
     view = nb.inspect(model, x, wrong=True)
     assert view.calls.failed.path == "twice"

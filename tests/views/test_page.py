@@ -224,7 +224,9 @@ def test_a_page_without_scripts_shows_the_plain_form(open_html, records):
     form = "".join(plain_form_of(make()) for make in records.values())
     page = open_html(form)
     assert page.locator("details").first.is_visible()
-    assert page.page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert page.page.evaluate(
+        "[...document.images].every(i => i.alt && i.complete && i.naturalWidth > 0)"
+    )
     page.page.locator("summary", has_text="blocks 0…11").click()
     assert page.page.locator("summary", has_text="Block 64").first.is_visible()
     page.screenshot("views/plain")

@@ -140,15 +140,6 @@ def test_what_has_no_picture_says_why(value, words):
     assert words in picture.about
 
 
-def test_a_deleted_array_and_a_tracer_say_why():
-    gone = jnp.ones(3)
-    gone.delete()
-    assert "deleted" in picture_of(gone).about
-    seen = []
-    jax.jit(lambda x: seen.append(picture_of(x)) or x)(jnp.ones(3))
-    assert "traced" in seen[0].about
-
-
 @pytest.mark.parametrize(
     "dtype", ["bfloat16", "float16", "int4", "uint8", "bool", "complex64", "float8_e4m3fn"]
 )

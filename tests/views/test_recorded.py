@@ -81,9 +81,8 @@ def test_what_is_not_finite_at_a_step_is_counted_there():
     assert found == {"n": 3, "b": [], "nan": 3}
 
 
-def test_the_slider_of_a_saved_page_moves_the_numbers_and_shows_what_changed(four, open_html):
-    recorder, returned = four
-    page = open_html(mimebundle(recorder)["text/html"])
+def test_the_slider_of_a_saved_page_moves_the_numbers(four, open_html):
+    page = open_html(mimebundle(four[0])["text/html"])
     page.locator(".nbm-row").first.wait_for()
     cells = page.locator(".nbm-row .nbm-number")
     slider = page.locator("input[type=range]")
@@ -94,22 +93,6 @@ def test_the_slider_of_a_saved_page_moves_the_numbers_and_shows_what_changed(fou
     first = cells.all_inner_texts()
     assert first != last
     assert all("±" in text for text in first)
-    page.locator("button", has_text="compare").click()
-    assert cells.all_inner_texts()[0] == "+0, ×1"
-    slider.focus()
-    page.page.keyboard.press("End")
-    page.locator(".nbm-step", has_text="step 3 of 3").wait_for()
-    factor = float(cells.all_inner_texts()[0].partition("×")[2])
-    assert factor == pytest.approx(returned[3].std() / returned[0].std(), rel=0.01)
-    assert page.locator(".nbm-head").inner_text().count("change") == 1
-
-
-def test_two_recorders_of_one_page_move_together(four, open_html):
-    page = open_html(mimebundle(four[0])["text/html"] + mimebundle(recorded(4, 1)[0])["text/html"])
-    page.locator("input[type=range]").nth(1).wait_for()
-    page.locator("input[type=range]").first.focus()
-    page.page.keyboard.press("Home")
-    page.locator(".nbm-step", has_text="step 0 of 3").nth(1).wait_for()
 
 
 # -- the steps in one panel --
