@@ -22,7 +22,7 @@ function draw(view, data, channel) {
   const { snapshot } = data;
   const label = (/** @type {number} */ i) => data.label[i];
   const total = data.total || 1;
-  const steps = (/** @type {number} */ i) => path(i)?.split(".") ?? [];
+  const steps = (/** @type {number} */ i) => (path(i) ?? "").split(".").filter(Boolean);
   const stats = (/** @type {number} */ i) => (snapshot ? snapshot.returnOf(i) : known(i));
   const last = snapshot ? "return at this step" : LAST;
   const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");

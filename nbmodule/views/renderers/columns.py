@@ -162,17 +162,21 @@ class ColumnField(NamedTuple):
         return packed(values) if self.type == "boolean" else sparse(values)
 
 
+def _same(x: Any) -> Any:
+    return x
+
+
 # By the type of a field: the type in TypeScript, and how a value is written.
 _WRITTEN: dict[Any, tuple[str, Callable[[Any], Any]]] = {
-    str: ("string", lambda text: text or None),
-    bool: ("boolean", lambda flag: flag or None),
-    int: ("number", lambda x: x),
-    float: ("number", lambda x: x),
+    str: ("string", _same),
+    bool: ("boolean", _same),
+    int: ("number", _same),
+    float: ("number", _same),
     Statistics: ("Stats", statistics_payload),
-    tuple[int, ...]: ("number[]", lambda index: index or None),
-    tuple[float, float]: ("number[]", lambda pair: pair and [number(x) for x in pair]),
-    tuple[str, ...]: ("string[]", lambda texts: [plain(text) for text in texts] or None),
-    tuple[Picture, ...]: ("Picture[]", lambda drawn: [picture_payload(p) for p in drawn] or None),
+    tuple[int, ...]: ("number[]", _same),
+    tuple[float, float]: ("number[]", lambda pair: list(map(number, pair))),
+    tuple[str, ...]: ("string[]", lambda texts: list(map(plain, texts))),
+    tuple[Picture, ...]: ("Picture[]", lambda drawn: list(map(picture_payload, drawn))),
 }
 
 
@@ -188,11 +192,14 @@ def _fields(row_class: type, *left_out: str) -> tuple[ColumnField, ...]:
 
 
 def _cell(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that writes a field of a row, where it has a value."""
+    """Return a function that writes a field of a row, or None where the field is empty; an empty
+    path is that of the model itself.
+    """
 
     def cell(row: Any) -> Any:
         value = getattr(row, name)
-        return None if value is None else write(value)
+        is_empty = value is False or (value in ("", ()) and name != "path")
+        return None if value is None or is_empty else write(value)
 
     return cell
 
