@@ -89,12 +89,12 @@ def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
     assert rows["unused"] is None
 
 
-def test_the_page_says_of_which_calls_shapes_and_histograms_are(model, open_html):
+def test_the_page_says_of_which_calls_shapes_and_histograms_are(model, open_view):
     model(jnp.ones((5, 3)))
     assert not record_for(model).notes
     with nb.track(model) as calls:
         model(jnp.ones((7, 3)))
-    page = open_html(mimebundle(model)["text/html"], width=1100)
+    page = open_view(model, width=1100)
     said = "shapes are of the first call, histograms of the last tracked call"
     page.locator(".nbm-foot", has_text=said).wait_for()
     assert calls and said in mimebundle(model)["text/plain"]
