@@ -10,35 +10,12 @@ from nbmodule.views.builders.values import record_for
 from nbmodule.views.renderers.payload import payload_of
 
 CUT_TEXT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""
-CUT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"""
 
 
 def written(column, count):
     """Return the values of a column, also where they stand behind codes."""
     is_coded = isinstance(column, dict)
     return [column["u"][code] for code in column["i"]] if is_coded else list(column)[:count]
-
-
-@pytest.fixture(scope="module")
-def trained():
-    nb.seed(0)
-    model = nb.Sequential(nb.Linear(8, 32), nb.ReLU(), nb.Linear(32, 1))
-    optimizer, x = nb.SGD(1e-2), jnp.ones((16, 8))
-    with nb.Live(model, optimizer, name="regression", display=False) as live:
-        for _ in live.steps(range(20_000)):
-            loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
-            optimizer.update(model, grads)
-            live.log(loss=loss)
-            if {"weight", "gradient", "return", "update"} <= live.watched.keys():
-                break
-    return live
-
-
-@pytest.mark.parametrize("width", [400, 794, 1100])
-def test_no_number_of_a_run_is_cut_by_the_column_beside_it(trained, open_view, width):
-    page = open_view(trained, width=width)
-    assert page.locator(".nbm-run-cell", has_text="update").count() == 1
-    assert page.locator(".nbm-run-cell").evaluate_all(CUT) == []
 
 
 def test_of_two_modes_the_rarer_one_is_marked():

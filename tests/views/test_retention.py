@@ -8,7 +8,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views.comm import retention
-from nbmodule.views.comm.retention import free_cell, keep_view, moved_to_host
+from nbmodule.views.comm.retention import keep_view, moved_to_host
 
 
 class Picture:
@@ -22,29 +22,6 @@ class Picture:
 @pytest.fixture(autouse=True)
 def _nothing_held(monkeypatch):
     monkeypatch.setattr(retention, "_views", [])
-
-
-def test_the_oldest_views_are_let_go_where_all_hold_too_much(monkeypatch):
-    monkeypatch.setattr(retention, "BUDGET", 100)
-    views = [Picture(40) for _ in range(4)]
-    for view in views:
-        keep_view(view, lambda _: "a picture")
-    assert [view.nbytes for view in views] == [0, 0, 40, 40]
-    view = Picture(400)  # alone beyond the budget
-    keep_view(view, lambda _: "a picture")
-    assert view.nbytes == 400
-
-
-def test_a_cell_that_runs_again_frees_its_own_views_only(monkeypatch):
-    cell = "first"
-    monkeypatch.setattr(retention, "running_cell_id", lambda: cell)
-    first = Picture(10)
-    keep_view(first, lambda _: "a picture")
-    cell = "second"
-    second = Picture(10)
-    keep_view(second, lambda _: "a picture")
-    free_cell("first")
-    assert (first.nbytes, second.nbytes) == (0, 10)
 
 
 def test_a_view_that_nobody_refers_to_is_not_listed():
