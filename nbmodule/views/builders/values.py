@@ -120,8 +120,8 @@ def array_card(x: Any, name: str = "") -> ArrayCard:
         ('float32', (1, 2), 1.5, (('1', '2'),))
     """
     about = metadata_of(x)
-    card = ArrayCard(plain(name), *about[1:6])
-    reason = about.unreadable or about.error
+    card = ArrayCard(plain(name), *about[2:7])
+    reason = about.value or about.error
     if reason:
         texts = corner_of(x, TEXTS)  # of an array of texts
         return dataclasses.replace(card, corner=texts, error=None if texts else reason)
@@ -186,15 +186,12 @@ def _step(key: object) -> str:
 def _rows(keys: list[tuple[str, ...]], leaves: list[Any]) -> list[VariableRow]:
     rows, first = [], {}
     for i, x in enumerate(leaves):
-        about, shared, value = metadata_of(x), None, None
-        if about.shape is None:
-            value = short_value(x)
-        elif about.unreadable:
-            value = about.unreadable
-        elif not about.error and first.setdefault(id(x), i) != i:
-            shared = ".".join(keys[first[id(x)]])
-        path, more = ".".join(keys[i]), {"error": about.error, "keys": keys[i]}
-        rows.append(VariableRow(path, *about[:6], shared_with=shared, value=value, **more))
+        row = metadata_of(x)._replace(path=".".join(keys[i]), keys=keys[i])
+        if row.shape is None:
+            row = row._replace(value=short_value(x))
+        elif row.is_readable and first.setdefault(id(x), i) != i:
+            row = row._replace(shared_with=".".join(keys[first[id(x)]]))
+        rows.append(row)
     return rows
 
 

@@ -20,7 +20,6 @@ from operator import attrgetter
 from typing import Any, NamedTuple, get_args, get_type_hints
 
 from nbmodule.base.format import (
-    format_array,
     format_bytes,
     format_count,
     format_number,
@@ -198,7 +197,7 @@ def _cell(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def cell(row: Any) -> Any:
         value = getattr(row, name)
-        is_empty = value is False or (value in ("", ()) and name != "path")
+        is_empty = isinstance(value, str | tuple | bool) and not value and name != "path"
         return None if value is None or is_empty else write(value)
 
     return cell
@@ -213,7 +212,7 @@ DIFFERENCES = _fields(DifferenceRow)
 PAIRS = _fields(PairRow)
 PROFILE = _fields(ProfileRow, "name", "depth")
 VARIABLES = (
-    ColumnField("type", "string", lambda row: format_array(row.shape, row.dtype)),
+    ColumnField("type", "string", attrgetter("text")),
     *_fields(VariableRow, "path", "shape", "dtype", "keys"),
 )
 
@@ -359,7 +358,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
         ShownColumn("variables", "", _own_types, "", 1),
     ),
     "variables": (
-        ShownColumn("type", "", lambda row: plain(format_array(row.shape, row.dtype)), "mono"),
+        ShownColumn("type", "", lambda row: plain(row.text), "mono"),
         ShownColumn("bytes", "", _bytes, "right", 2),
         ShownColumn("histogram", "", _histogram, "drawn", 1),
         ShownColumn("value", "", _value, "number", 3),

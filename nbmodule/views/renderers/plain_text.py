@@ -340,7 +340,7 @@ def _variables_line(name: str, alike: Sequence[VariableRow]) -> Line:
     row, given = alike[0], {}
     if len(alike) > 1:
         measured = [one.statistics for one in alike if one.statistics is not None]
-        given = {"type": f"{len(alike)} × {plain(format_array(row.shape, row.dtype))}"}
+        given = {"type": f"{len(alike)} × {plain(row.text)}"}
         row = row._replace(
             bytes=sum(one.bytes for one in alike if not one.shared_with),
             statistics=union_of(measured) if len(measured) == len(alike) else None,
