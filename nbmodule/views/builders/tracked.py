@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from nbmodule.base.format import count_noun, describe_shape, format_number, ordinal
+from nbmodule.base.format import count_noun, format_number, ordinal
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
@@ -23,7 +23,7 @@ from nbmodule.calls.recorder import Recorder
 from nbmodule.calls.track import last_tracked
 from nbmodule.core.call.capture import CallOrder, SubmodRets
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.recording.tracker import describe
+from nbmodule.core.recording.tracker import describe, describe_arguments
 from nbmodule.views.arrays.scales import most_of
 from nbmodule.views.arrays.values import is_array_like, statistics_of
 from nbmodule.views.builders.modules import container_record, module_tree, source_of
@@ -455,12 +455,8 @@ def _shapes(pair: Pair) -> tuple[str, str, str]:
     if not pair.mixes_layouts:
         return a.input_shapes, b.return_shapes, a.return_shapes
     actual, expected = pair.returns
-    inputs = a.input_shapes if pair.inputs is None else _listed(pair.inputs[0])
-    return inputs, _listed(expected), _listed(actual)
-
-
-def _listed(arrays: list[Any]) -> str:
-    return ", ".join(describe_shape(x) if is_array_like(x) else repr(x) for x in arrays)
+    inputs = a.input_shapes if pair.inputs is None else describe_arguments(pair.inputs[0], {})
+    return inputs, describe_arguments(expected, {}), describe_arguments(actual, {})
 
 
 def _given(pair: Pair) -> str:

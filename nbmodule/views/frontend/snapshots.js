@@ -14,7 +14,7 @@ import { sampleAt } from "./scale.js";
  * @param {Stats | null} now
  * @param {Stats | null} before
  */
-export function changeOf(now, before) {
+function changeOf(now, before) {
   return now?.b.length && before?.b.length ? changed(now, before) : "—";
 }
 

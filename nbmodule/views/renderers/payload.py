@@ -14,7 +14,7 @@ from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_array, plain
 from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.findings import findings_of, worst_of
-from nbmodule.views.records.outline import Outline, open_at_first
+from nbmodule.views.records.outline import Outline, open_at_first, outline_of_keys
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -56,7 +56,6 @@ from nbmodule.views.renderers.outlines import (
     call_kinds,
     call_outline,
     comparison_outline,
-    difference_outline,
     folded_paths,
     line_rows,
     module_lines,
@@ -306,7 +305,8 @@ def _snapshots(table: CallTable, outline: Outline) -> dict[str, Any]:
 # -- two trees, two runs --
 @payload_of.register
 def _(tree: DifferenceTree) -> dict[str, Any]:
-    outline, rows = difference_outline(tree), tree.rows
+    rows = tree.rows
+    outline = outline_of_keys([tuple(row.path.split("/")) for row in rows])
     ends = outline.ends()
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
