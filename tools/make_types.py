@@ -40,8 +40,8 @@ MORE = {
     "axis?: [number, number, number]; not_called?: string[]; timing?: string; how?: string; "
     "steps?: number[]; snapshots?: (Stats | null)[][]; "
     "small?: Record<number, Record<number, Picture>>; snapshot?: { columns: CallColumns }",
-    "DifferenceData": "a: string; b: string",
-    "ComparisonData": "a: string; b: string; row: number[]",
+    "DifferenceData": "names: [string, string]",
+    "ComparisonData": "names: [string, string]; row: number[]",
     "ProfileData": "best: number",
 }
 HEAD = """// Written by tools/make_types.py from nbmodule/views/renderers/columns.py. Do not edit.
@@ -139,13 +139,13 @@ export interface NoteData extends Head {
 
 /** The columns of a table of calls at another step; times and errors are those of the last step. */
 export interface CallColumns {
-  sec: (i: number) => number | null;
+  seconds: (i: number) => number | null;
   start: (i: number) => number | null;
-  comp: (i: number) => number | null;
+  compiling: (i: number) => number | null;
   own: (i: number) => number | null;
-  err: (i: number) => string | null;
-  st: (i: number) => Stats | null;
-  pic: (i: number) => Picture[] | null;
+  error: (i: number) => string | null;
+  statistics: (i: number) => Stats | null;
+  pictures: (i: number) => Picture[] | null;
   missing: (i: number) => string;
   change: (i: number) => string | null;
   step: () => number;

@@ -20,7 +20,7 @@ from benchmarks.models import Transformer
 from benchmarks.peers import graphs as peers
 from benchmarks.timing import Row, Table, interleave
 from nbmodule.graphs import Graph, to_svg
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.scene import PlacedGraph
 from nbmodule.views.display.show import html_of
 from nbmodule.views.panels.graph_view import graph_page

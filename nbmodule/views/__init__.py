@@ -4,9 +4,8 @@
 """
 
 # They register their records.
-from nbmodule.views.builders import comparisons, modules, tables, tracked  # noqa: F401
-from nbmodule.views.builders.pictured import view_for
-from nbmodule.views.builders.registry import findings, record_for, register_record
+from nbmodule.views.builders import modules, tables, tracked  # noqa: F401
+from nbmodule.views.builders.values import findings, record_for, register_record, view_for
 from nbmodule.views.display.show import (
     display_all,
     html_of,
@@ -17,7 +16,7 @@ from nbmodule.views.display.show import (
 )
 
 # They register their objects.
-from nbmodule.views.panels import graph_view, intervention_views, profile_view  # noqa: F401
+from nbmodule.views.panels import graph_view, intervention_views  # noqa: F401
 from nbmodule.views.panels.figures import plot
 from nbmodule.views.panels.inspection import Inspection, inspect
 from nbmodule.views.panels.loss_curve import LossCurve

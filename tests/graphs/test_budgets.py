@@ -12,7 +12,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.graphs import data, to_svg
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.scene import PlacedGraph
 
 

@@ -32,20 +32,6 @@ def model(x):
         return y.sum(), jnp.exp(y) + x
 
 
-@pytest.mark.not_under("eager", reason="a loop is plain Python there")
-def test_the_data_are_plain_json():
-    found = data(trace_graph(model, X))
-
-    assert json.loads(json.dumps(found)) == found | {"shared": {}}
-    assert found["view"] == "graph"
-    assert found["title"] == [
-        "model",
-        "22 operations",
-        "145 FLOP",
-        "float32[2, 3] → float32[], float32[2, 3]",
-    ]
-
-
 def test_equal_blocks_are_sent_once(make_gpt):
     sizes = []
     for layers in (4, 40):
@@ -74,15 +60,6 @@ def test_a_large_graph_is_cut_and_says_so():
     for position in focused["focus"].split("/"):
         plan = focused["plans"][plan]["i"][int(position)]
     assert plan > 0
-
-
-def test_returns_are_text_by_path_and_call(returned):
-    calls = [returned("head", [-1.5, 2.5, float("inf")]), returned("head", [4.0])]
-    found = data(trace_graph(model, X), values=calls)["returns"]
-
-    assert [call["text"] for call in found["head"]] == ["0.5 ± 2"]
-    assert found["head"][0]["bad"] == 1
-    assert sum(found["head"][0]["bars"]) == 2
 
 
 def test_notes_tell_of_failures_and_of_what_is_left_out():

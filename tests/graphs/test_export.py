@@ -81,19 +81,11 @@ def test_an_unknown_ending_lists_those_there_are(graph, tmp_path):
         graph.save(tmp_path / "graph")
 
 
-def test_a_page_is_made_by_the_views(graph, tmp_path):
-    path = graph.save(tmp_path / "graph.html", depth=2)
-
-    assert path.read_text().startswith("<!DOCTYPE html>")
-
-
 def test_dot_text_carries_hover_texts_and_returns(graph, returned):
     calls = [returned("head", [-1.5, 2.5])]
     text = to_dot(graph, depth=1, values=calls)
 
     assert r'tooltip="sin\ntest_export.py:' in text
-    assert r"in: float32[2, 3] from x" in text
-    assert "in: float32" not in to_dot(graph, depth=1, with_arg_labels=False)
     assert r'label="[2, 3]\n0.5 ± 2"' in to_dot(graph, depth=0, values=calls)
 
 
@@ -106,13 +98,3 @@ def test_a_name_of_any_signs_is_drawn_as_it_is_written(name):
 
     picture = html.unescape(export.render(to_dot(trace_graph(wild, X), depth=0), "svg").decode())
     assert f">{name}" in picture
-
-
-@needs_dot
-def test_graphviz_accepts_what_we_write(graph):
-    svg = export.render(
-        to_dot(graph, depth=1, highlight_subgraph="head", color="flops"), "svg"
-    ).decode()
-
-    assert "head" in svg
-    assert svg.count("<g id=") > 5

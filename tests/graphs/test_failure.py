@@ -37,8 +37,9 @@ def operations(graph) -> list[str]:
     return [n.operation for n in graph.nodes if n.kind == "operation"]
 
 
-def test_the_failure_names_line_shapes_and_message():
-    failure = trace_graph(failing, X, W).failure
+def test_a_failure_names_line_shapes_and_message_and_stands_in_its_submodule():
+    graph = trace_graph(failing, X, W)
+    failure, node = graph.failure, graph.nodes[-1]
 
     assert failure.error == "TypeError"
     assert "contracting dimensions" in failure.message
@@ -46,21 +47,9 @@ def test_the_failure_names_line_shapes_and_message():
     assert failure.code == "return z @ w"
     assert failure.shapes == (("z", f"{FLOAT}[2, 4]"), ("w", f"{FLOAT}[3, 5]"))
     assert failure.operation == "matmul"
-
-
-def test_the_failure_stands_in_the_submodule_in_which_it_arose():
-    graph = trace_graph(failing, X, W)
-
-    assert graph.failure.path == "encoder.layers.1"
-    assert graph.nodes[-1].path == "encoder.layers.1"
-    assert [g.path for g in graph.groups] == ["encoder", "encoder.layers.1"]
-
-
-def test_what_it_was_given_leads_into_the_failure():
-    graph = trace_graph(failing, X, W)
-    edges = [edge for edge in graph.edges if edge.target == graph.nodes[-1].index]
-
-    assert {graph.nodes[edge.source].title for edge in edges} == {"mul", "w"}
+    assert failure.path == node.path == graph.groups[-1].path == "encoder.layers.1"
+    given = {graph.nodes[edge.source].title for edge in graph.edges if edge.target == node.index}
+    assert given == {"mul", "w"}
 
 
 def test_a_failure_of_a_transform_names_the_line_that_wrote_the_operation():
@@ -123,16 +112,3 @@ def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_na
     assert "<- failed" in str(graph)
     assert 'class="x"' in to_svg(graph, depth=0)  # never folded away
     assert "<- failed" in str(graph.drawn(depth=0))
-
-
-def test_a_layer_that_fails_is_joined_to_what_computed_its_input():
-    class Net(nb.Module):
-        def __init__(self):
-            self.first, self.second = nb.Linear(4, 8), nb.Linear(9, 2)
-
-        def forward(self, x):
-            return self.second(nb.tanh(self.first(x)))
-
-    graph = trace_graph(Net(), X)
-    (given,) = graph.nodes[-1].inputs
-    assert graph.nodes[given.node].operation == "tanh"

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from random_programs import programs
 
 from nbmodule.graphs import read_graph, trace_graph
-from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record
+from nbmodule.graphs.layout.forms import OUTSIDE, Form, Record, fold
 
 X = jnp.ones(3)
 
@@ -74,22 +73,6 @@ def test_a_repeated_pair_is_folded_with_its_partner():
     assert len(run.form.children) == 6
 
 
-def test_variables_stand_in_every_group_that_reads_them():
-    def model(w, x):
-        with jax.named_scope("embed"):
-            x = x * w["table"]
-        with jax.named_scope("head"):
-            return (x * w["table"]).sum() + (w["b"] * x).sum()
-
-    forms = fold(read_graph(model, [{"table": X, "b": X}, X], variables=1, names=["b", "table"]))
-
-    assert [(label.name, label.mark) for label in forms.labels] == [
-        ("table", "①"),
-        ("b", ""),
-        ("table", "①"),
-    ]
-
-
 def test_a_long_program_without_submodules_is_cut_into_stretches():
     def model(x):
         for i in range(300):
@@ -102,14 +85,6 @@ def test_a_long_program_without_submodules_is_cut_into_stretches():
     assert len(names) <= 25
     assert names[1] == "steps 1…30"
     assert forms.root.operations == 600
-
-
-def test_dead_operations_are_left_out_unless_asked_for():
-    graph = trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X)
-
-    assert children(fold(graph).root) == ["x", "add", "output"]
-    assert fold(graph).hidden == 1
-    assert children(fold(graph, connected_only=False).root) == ["x", "exp", "add", "output"]
 
 
 def edges_of(form: Form, at: tuple = ()):

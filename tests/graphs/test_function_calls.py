@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 import nbmodule as nb
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.scene import PlacedGraph
 
 X = jnp.ones((4, 3))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.reading.parameters import LIMIT, describe_parameters
+from nbmodule.graphs.reading.jaxpr import LIMIT, describe_parameters
 
 X = jnp.ones((4, 6))
 

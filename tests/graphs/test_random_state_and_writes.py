@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.graphs import to_dot, to_svg
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.labels import exit_text
 from nbmodule.graphs.layout.scene import PlacedGraph
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 from hypothesis import given, settings
 from random_programs import programs
 
 import nbmodule as nb
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.ranks import EXIT, WIDEST, FormRows, plans_below
 from nbmodule.graphs.model import Computation
 
@@ -73,16 +72,6 @@ def test_a_variable_of_one_reader_stands_beside_it():
     names = [child.name for child in plan.form.children]
 
     assert plan.sides[names.index("mul")] == [names.index("w")]
-
-
-def test_equal_forms_are_laid_out_once():
-    def model(x):
-        for i in range(12):
-            with jax.named_scope(f"blocks.{i}"):
-                x = jnp.sin(x) * 2 + 1
-        return x
-
-    assert len(plans_of(trace_graph(model, X))) == 3
 
 
 def test_a_gradient_of_nested_layers_obeys_the_same_laws(make_gpt):

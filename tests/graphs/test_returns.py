@@ -123,11 +123,11 @@ def test_the_outline_begins_at_the_focus(model):
     assert "log" not in str(nb.graph(model, X).drawn(focus="inner"))
 
 
-def test_a_graph_saves_itself_in_every_form(model, calls, tmp_path):
+def test_a_graph_is_saved_as_it_is_drawn_or_by_other_options(model, calls, tmp_path):
     graph = nb.graph(model, X).drawn(values=calls)
 
-    for ending in ("html", "svg", "dot", "txt"):
-        assert graph.save(tmp_path / f"g.{ending}").read_text()
+    assert "<nbm-view" in graph.save(tmp_path / "g.html").read_text()
+    graph.save(tmp_path / "g.txt")
     assert "±" in (tmp_path / "g.txt").read_text()
     graph.save(tmp_path / "folded.txt", depth=0)
     assert len((tmp_path / "folded.txt").read_text()) < len((tmp_path / "g.txt").read_text())

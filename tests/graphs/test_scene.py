@@ -13,7 +13,7 @@ from random_programs import programs
 
 import nbmodule as nb
 from nbmodule.graphs import trace_graph
-from nbmodule.graphs.layout.fold import fold
+from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import PlacedGraph, Scene
 

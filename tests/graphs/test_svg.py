@@ -111,13 +111,6 @@ def test_boxes_are_colored_by_a_number_for_each_path(graph):
     assert "value 0 … 1" in texts(svg)
 
 
-def test_a_failure_is_a_red_box_with_its_message():
-    svg = to_svg(trace_graph(lambda x: x @ x, X))
-
-    assert svg.count('class="x"') == 1
-    assert any("TypeError" in text for text in texts(svg))
-
-
 def test_a_variable_that_stands_in_several_places_has_one_number():
     def tied(w, x):
         with jax.named_scope("embed"):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 import pickle
+from collections import namedtuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax import lax
 
 from nbmodule.graphs import data, outline, read_graph, to_dot, to_svg, trace_graph
 
+from graph_evaluator import evaluate
 from jax_settings import FLOAT
 
 X = jnp.ones((2, 3))
@@ -41,6 +46,34 @@ def test_inputs_are_named_by_their_parameters():
         "more.0",
         "scale",
     ]
+
+
+leaves = st.sampled_from([np.ones(2), jnp.zeros(3), 3, 2.5, True, "mode", None])
+trees = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(trees, max_size=3), st.dictionaries(st.sampled_from("xyz"), trees))
+def test_every_array_of_the_arguments_is_an_input_and_stands_where_it_was(args, kwargs):
+    def arrays(*given):
+        return [leaf for leaf in jax.tree.leaves(given) if hasattr(leaf, "shape")]
+
+    graph = trace_graph(lambda *args, **kwargs: arrays(args, kwargs), *args, **kwargs)
+    names = [graph.nodes[i].name for i in graph.inputs]
+    assert len(names) == len(set(names)) == len(arrays(args, kwargs))
+    for found, x in zip(evaluate(graph, *args, **kwargs), arrays(args, kwargs), strict=True):
+        np.testing.assert_array_equal(found, x)
+
+
+def test_named_fields_of_results_are_in_the_names_of_outputs():
+    pair = namedtuple("Pair", "mean deviation")
+    graph = trace_graph(lambda x: pair(x, [x + 1]), X)
+    names = [graph.nodes[i].name for i in graph.outputs]
+    assert names == ["output.mean", "output.deviation.0"]
 
 
 def test_what_is_no_array_is_fixed():

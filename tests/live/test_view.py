@@ -229,7 +229,7 @@ def test_the_widget_that_is_asked_for_draws_and_takes_over_the_line(notebook):
 
 @pytest.mark.parametrize("names", [{}, {"__vsc_ipynb_file__": "/notebook.ipynb"}])
 def test_the_widget_is_shown_unasked_where_the_notebook_of_vs_code_is_known(monkeypatch, names):
-    from nbmodule.views.comm.link import needs_second_output
+    from nbmodule.views.comm.live_views import needs_second_output
 
     monkeypatch.delenv("VSCODE_PID", raising=False)
     monkeypatch.delitem(sys.modules, "google.colab", raising=False)

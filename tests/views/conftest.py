@@ -154,6 +154,21 @@ def content_of():
     return lambda value: script.sub("", mimebundle(value)["text/html"])
 
 
+@pytest.fixture
+def open_view(open_html):
+    """Return a function that opens a page with the saved outputs of values, once all are drawn."""
+
+    def open_values(*values, before="", **options):
+        outputs = [mimebundle(value)["text/html"] for value in values]
+        page = open_html("".join([before, *outputs]), **options)
+        page.locator(".nbm-body > *").first.wait_for()
+        drawn = "[...document.querySelectorAll('nbm-view')].every(host => host.nbmView)"
+        page.page.wait_for_function(drawn)
+        return page
+
+    return open_values
+
+
 @pytest.fixture(params=sorted(RECORDS))
 def record(request):
     return RECORDS[request.param]()

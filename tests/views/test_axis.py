@@ -1,10 +1,8 @@
 """One axis for all rows, statistics of several arrays as one, neighbors that are one line."""
 
-import numpy as np
 import pytest
 
 from nbmodule.base.statistics import Statistics
-from nbmodule.views.arrays.values import statistics_of, union_of
 from nbmodule.views.records.records import CallRow, CallTable, ModuleRow, ModuleTree
 from nbmodule.views.renderers.payload import axis_of, payload_of
 from nbmodule.views.renderers.plain_text import text_of
@@ -32,28 +30,6 @@ def test_zero_is_on_the_axis_and_nothing_to_see_is_no_axis():
     nan = float("nan")
     assert axis_of([None, Statistics(3, nan, nan, nan, nan, nan=3)]) is None
     assert axis_of([numbers(0.0, 0.0)]) is None
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_the_union_says_of_two_arrays_what_numpy_says_of_both(seed):
-    rng = np.random.default_rng(seed)
-    arrays = [rng.normal(seed, 1 + k, size=(50, 7 * k + 3)).astype("float32") for k in range(3)]
-    union, whole = union_of(statistics_of(arrays)), np.concatenate([x.ravel() for x in arrays])
-    assert union.size == whole.size == sum(union.histogram)
-    assert np.allclose([union.mean, union.std], [whole.mean(), whole.std()], rtol=1e-4, atol=1e-4)
-    assert np.allclose([union.min, union.max], [whole.min(), whole.max()])
-    edges = np.linspace(whole.min(), whole.max(), len(union.histogram) + 1)
-    assert (
-        np.abs(np.cumsum(union.histogram) - np.cumsum(np.histogram(whole, edges)[0])).max()
-        < 0.1 * whole.size
-    )
-
-
-def test_the_union_counts_what_is_not_finite():
-    arrays = [np.array([np.nan, 1.0, 2.0], "float32"), np.array([np.inf, 0.0], "float32")]
-    union = union_of(statistics_of(arrays))
-    assert (union.nan, union.inf, union.zero_count, sum(union.histogram)) == (1, 1, 1, 3)
-    assert union_of([]) is None
 
 
 def call(path, parent, order, depth, name, stats=None, seconds=None):
@@ -85,8 +61,8 @@ def test_calls_that_alternate_are_one_line_with_the_numbers_of_all():
     at = data["label"].index("layers.0…59")
     assert data["groups"][at][0] == "30 × (A, B)"
     assert data["at"][at] == -1 and data["path"][at] is None
-    seconds = data["sec"]["u"][data["sec"]["i"][at]]
-    assert seconds == pytest.approx(0.06) and data["st"][at]["n"] == 60 * 64
+    seconds = data["seconds"]["u"][data["seconds"]["i"][at]]
+    assert seconds == pytest.approx(0.06) and data["statistics"][at]["n"] == 60 * 64
 
 
 def test_parts_that_have_names_stay_apart():
@@ -112,6 +88,6 @@ def test_a_text_that_is_cut_counts_all_layers():
 def test_models_of_alternating_layers_say_their_pattern():
     rows = [ModuleRow(str(i), "AB"[i % 2], "", 4) for i in range(250)]
     tree = ModuleTree("Net", rows, 1000, 4000)
-    assert payload_of(tree)["cls"]["u"][0] == "125 × (A, B)"
+    assert payload_of(tree)["class_name"]["u"][0] == "125 × (A, B)"
     text = text_of(tree, width=80, color=False).split("\n")
     assert len(text) == 4 and "125 × (A, B)" in text[1] and text[1].endswith("1,000")

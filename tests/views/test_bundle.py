@@ -21,20 +21,6 @@ def test_a_view_brings_only_the_modules_that_it_imports_and_the_whole_style_shee
     assert json.dumps(read_frontend("styles.css"))[1:-1] in script
 
 
-def test_the_key_changes_with_the_text(monkeypatch):
-    key, _ = element_script("note")
-    monkeypatch.setattr(
-        bundle,
-        "read_frontend",
-        lambda name: read_frontend(name) + ("\nconst x = 1;" if name == "note.js" else ""),
-    )
-    assert element_script.__wrapped__("note")[0] != key
-
-
-def test_the_widget_module_exports_mount():
-    assert "export const {mount} = $main;" in widget_module()
-
-
 @pytest.mark.parametrize(
     "line", ['import x from "./y.js";', "export default 1;", 'export * from "./y.js";']
 )

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.builders.registry import record_for
 from nbmodule.views.builders.tracked import call_table, with_own_times
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.records.records import CallRow, CallTable
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of, title_of
@@ -34,7 +34,7 @@ def test_text_and_page_give_compiling_and_own_time_apart(table):
     text = text_of(table, width=120)
     assert "3 ms + compiling 800 ms" in text and "122 µs" in text
     payload = payload_of(table)
-    assert payload["comp"] == [1.61, 0.8, None]
+    assert payload["compiling"] == [1.61, 0.8, None]
     own = [1.67 - 1.61 - (0.803 - 0.8) - 0.000122, 0.003, 0.000122]
     assert [row.own for row in table.rows] == pytest.approx(own) and len(payload["own"]) == 3
 

@@ -4,15 +4,13 @@ import collections
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import nbmodule as nb
 from nbmodule.views import mimebundle, record_for
-from nbmodule.views.builders.pytrees import flatten
+from nbmodule.views.builders.values import flatten
 from nbmodule.views.records.outline import outline_of_keys
 
 
@@ -76,25 +74,11 @@ def test_steps_are_spelled_as_python_that_works():
         assert eval(code, {"tree": tree}) is leaf
 
 
-def test_deleted_arrays_keys_and_tracers_are_each_their_own():
-    gone = jnp.ones(3)
-    gone.delete()
-    shape = jax.ShapeDtypeStruct((3,), "float32")
-    rows = flatten({"a": jnp.ones(3), "gone": gone, "key": jax.random.key(0), "shape": shape})[0]
-    assert [bool(row.error) for row in rows] == [False, True, False, False]
-    assert [row.value for row in rows] == [None, None, "random key", "a shape without values"]
-
-
 def test_an_array_that_occurs_twice_is_counted_once():
     x = np.zeros(4, "float32")
     tree = record_for({"a": x, "b": x, "c": np.zeros(4, "float32")})
     assert tree.bytes == 32
     assert [row.shared_with for row in tree.rows] == [None, "a", None]
-
-
-def test_a_container_is_walked_like_the_mapping_it_is():
-    container = nb.Container({"b": {"w": np.ones(3)}, "a": np.zeros(2)})
-    assert sorted(row.path for row in record_for(container).rows) == ["a", "b.w"]
 
 
 @pytest.mark.parametrize(("count", "room"), [(1_000, 12_000), (10_000, 200_000)])

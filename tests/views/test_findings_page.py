@@ -12,7 +12,8 @@ from nbmodule.views.display.show import mimebundle
 SEEN = """node => { const main = node.closest('.nbm-main').getBoundingClientRect(), row = node.getBoundingClientRect();
   return row.top >= main.top && row.bottom <= main.bottom + 1; }"""
 COPIED = (
-    "navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };"
+    "<script>navigator.clipboard.writeText = text => "
+    "{ window.copied = text; return Promise.resolve(); };</script>"
 )
 
 
@@ -41,15 +42,9 @@ def runs():
     return model, x, before, after
 
 
-def open_value(open_html, value, **options):
-    page = open_html(f"<script>{COPIED}</script>{mimebundle(value)['text/html']}", **options)
-    page.locator(".nbm-bugs").wait_for()
-    return page
-
-
 @pytest.mark.parametrize(("theme", "width"), [(False, 1100), (True, 400)])
-def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_html, runs, theme, width):
-    page = open_value(open_html, runs[3], width=width, dark=theme)
+def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_view, runs, theme, width):
+    page = open_view(runs[3], before=COPIED, width=width, dark=theme)
     row = page.locator(".nbm-selected")
     assert "layers.30.1" in row.text_content()
     assert row.evaluate(SEEN)
@@ -63,8 +58,8 @@ def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_html, r
     assert page.page.evaluate("window.copied").splitlines()[1] == "● dead 100 % layers.30.1"
 
 
-def test_a_finding_selects_what_it_names_in_all_panes(open_html, runs):
-    page = open_value(open_html, nb.inspect(*runs[:2]), width=1280)
+def test_a_finding_selects_what_it_names_in_all_panes(open_view, runs):
+    page = open_view(nb.inspect(*runs[:2]), before=COPIED, width=1280)
     head = page.locator(".nbm-detailpane .nbm-path b")
     assert head.text_content() == "layers.30.1"
     page.locator(".nbm-bug", has_text="mixed").click()
@@ -78,9 +73,9 @@ PLACE = """node => { const { x, y, width, height } = node.getBoundingClientRect(
 
 @pytest.mark.parametrize(("dark", "width"), [(False, 1100), (True, 400)])
 def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_chosen(
-    open_html, runs, dark, width
+    open_view, runs, dark, width
 ):
-    page = open_value(open_html, nb.compare(runs[3], runs[2]), width=width, dark=dark)
+    page = open_view(nb.compare(runs[3], runs[2]), before=COPIED, width=width, dark=dark)
     hero, culprit = page.locator(".nbm-hero"), page.locator(".nbm-blamed.nbm-fault")
     assert hero.locator("b.nbm-culprit").text_content() == "layers.30.0"
     assert [node.text_content() for node in hero.locator(".nbm-beside b").all()] == [
@@ -149,8 +144,8 @@ def test_a_port_from_pytorch_is_told_in_one_layout(port):
     assert lines == [["0", "agrees"], ["2", "already"]]
 
 
-def test_what_a_port_returned_and_was_to_return_have_the_same_axes_and_sizes(open_html, port):
-    page = open_value(open_html, port[0], width=1100)
+def test_what_a_port_returned_and_was_to_return_have_the_same_axes_and_sizes(open_view, port):
+    page = open_view(port[0], before=COPIED, width=1100)
     hero = page.locator(".nbm-hero")
     sides = hero.locator(".nbm-beside > div").all()
     axes = [side.locator(".nbm-axisacross, .nbm-axisdown").all_text_contents() for side in sides]
@@ -173,7 +168,7 @@ def copied_lines(page):
     return found, page.page.evaluate("window.copied")
 
 
-def test_every_copied_line_runs_as_it_stands(open_html):
+def test_every_copied_line_runs_as_it_stands(open_view):
     nb.seed(0)
     model = nb.Sequential(nb.Linear(3, 4), nb.Sequential(nb.Linear(4, 4), nb.ReLU()))
     x = jnp.ones((2, 3))
@@ -192,8 +187,7 @@ def test_every_copied_line_runs_as_it_stands(open_html):
     for name, value in {**kinds, "diff": nb.diff(a, model.v), "v": model.v}.items():
         if name in ("a", "b"):
             continue
-        page = open_html(f"<script>{COPIED}</script>{mimebundle(value)['text/html']}", width=1100)
-        page.locator(".nbm-row").first.wait_for()
+        page = open_view(value, before=COPIED, width=1100)
         lines, whole = copied_lines(page)
         found = [eval(line, dict(scope)) for line in lines]
         assert all(each is not None for each in found), (name, lines)

@@ -144,6 +144,7 @@ def sample():
     curve = nb.LossCurve(display=False)
     for step in range(9):
         curve.log(loss=1 / (step + 1), val_loss=0.2 + step)
+        curve.log(step, **{f"loss/{k}": k + step for k in range(6)})
     curve.close()
     return model, calls, x, "".join(map(page_of, (model.v, calls, x, curve)))
 
@@ -185,14 +186,6 @@ def test_every_statistic_on_the_page_is_that_of_numpy(sample, open_html):
     page = open_html(html)
     page.locator("dd").first.wait_for()
     assert wrong_statistics(page, *values) == []
-    page.page.evaluate(
-        "() => [...document.querySelectorAll('nbm-view')].flatMap(view => [...view.shadowRoot"
-        ".querySelectorAll('.nbm-row .nbm-number, dd, .nbm-corner td')])"
-        ".forEach(node => (node.textContent = `1${node.textContent}`))"
-    )
-    assert wrong_statistics(page, *values) == [
-        *("variables", "calls", "mean ± std", "lowest", "highest", "corner")
-    ]
 
 
 PLANTED = {
@@ -222,13 +215,6 @@ def test_a_planted_fault_is_found(name, sample, open_html):
     words, plant = PLANTED[name]
     page.page.evaluate(f"() => {{ {PLANT} {plant} }}")
     assert any(words in fault for fault in page.page.evaluate(CHECKS))
-
-
-def test_a_line_on_the_console_is_found(sample, open_html):
-    page = open_html(sample[-1])
-    page.page.evaluate("console.error('planted')")
-    assert [line.text for line in page.console] == ["planted"]
-    page.allow_console("planted")
 
 
 def test_views_in_lab_can_be_read(open_notebook, export, open_file):

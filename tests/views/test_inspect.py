@@ -13,10 +13,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.views import mimebundle
 from nbmodule.views.records.records import Note
-
-THEME = "<script>document.body.dataset.theme='light';document.body.style.background='#fff'</script>"
 
 
 class Gate(nb.Module):
@@ -129,14 +126,6 @@ def test_a_selection_of_the_page_is_data(model, x):
     assert view.selected is None
 
 
-def test_a_selection_of_python_is_told_to_the_page(model, x):
-    view, told = nb.inspect(model, x), []
-    view.tell(told.append)
-    view.selected = ("twice", 1)
-    view.hear({"type": "joined", "path": None})
-    assert told == [{"type": "mark", "path": "twice", "call": 1}] * 2
-
-
 def test_a_run_that_fails_shows_the_call_that_raised(model, x):
     view = nb.inspect(model, x, wrong=True)
     assert view.calls.failed.path == "twice"
@@ -216,7 +205,7 @@ def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
 def test_the_same_look_gives_the_same_data_but_for_times(model, x):
     def timeless(view):
         data = data_of(view)
-        for name in ("sec", "start", "own", "title", "comp"):
+        for name in ("seconds", "start", "own", "title", "compiling"):
             data["parts"]["calls"].pop(name, None)
         return data
 
@@ -237,18 +226,8 @@ def test_inspections_are_listed_in_memory_and_let_go(model, x):
 
 
 @pytest.fixture
-def open_inspected(open_html):
-    def open_one(*args, width=1280, **kwargs):
-        page = open_html(THEME + mimebundle(nb.inspect(*args, **kwargs))["text/html"], width=width)
-        page.locator("section .nbm-row, .nbm-gport").first.wait_for()
-        return page
-
-    return open_one
-
-
-@pytest.fixture
-def page(open_inspected, model, x):
-    return open_inspected(model, x)
+def page(open_view, model, x):
+    return open_view(nb.inspect(model, x), width=1280)
 
 
 def marked(page, pane):
@@ -306,13 +285,13 @@ def test_a_divider_moves_by_keys_and_a_narrow_panel_has_tabs_and_keeps_the_selec
 
 
 def test_a_failed_run_opens_at_the_call_that_raised_and_a_function_at_its_graph(
-    open_inspected, model, x
+    open_view, model, x
 ):
-    page = open_inspected(model, x, wrong=True)
+    page = open_view(nb.inspect(model, x, wrong=True), width=1280)
     assert marked(page, "calls") == ["twice (3rd)"]
     assert "ShapeError" in page.locator("section[aria-label=selected]").inner_text()
     page.screenshot("views/inspect-failed")
-    page = open_inspected(jnp.sin, x)
+    page = open_view(nb.inspect(jnp.sin, x), width=1280)
     page.locator("section[aria-label=graph] .nbm-gport").wait_for()
     assert "holds no nb.Module" in page.locator("section[aria-label=modules]").inner_text()
 
@@ -328,7 +307,7 @@ class Twice(nb.Module):
         return self.head(self.embed(x))
 
 
-def test_a_module_of_two_names_has_in_the_tree_the_one_of_calls_and_variables(open_html):
+def test_a_module_of_two_names_has_in_the_tree_the_one_of_calls_and_variables(open_view):
     model, x = Twice(), jnp.ones((2, 8))
     view = nb.inspect(model, x)
     rows = {row.path: row.shared_with for row in view.record.modules.rows}
@@ -336,7 +315,7 @@ def test_a_module_of_two_names_has_in_the_tree_the_one_of_calls_and_variables(op
     assert {path for path, other in rows.items() if other is None} | {""} == {
         name for name, _ in model.named_modules()
     }
-    page = open_html(mimebundle(view)["text/html"], width=1200)
+    page = open_view(view, width=1200)
     page.locator("section[aria-label=modules] .nbm-row", has_text="embed").click()
     chosen = page.locator("section[aria-label=calls] .nbm-row.nbm-selected")
     chosen.wait_for()

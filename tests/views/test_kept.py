@@ -211,11 +211,9 @@ PLACES = """view => { const root = view.getRootNode(), seen = [...root.querySele
   return seen.map(node => { const { x, y } = node.getBoundingClientRect(); return [node.className, Math.round(x), Math.round(y)]; }); }"""
 
 
-def test_nothing_moves_under_a_pointer(open_html):
+def test_nothing_moves_under_a_pointer(open_view):
     x = jax.random.normal(jax.random.key(0), (40, 60))
-    page = open_html(
-        mimebundle(x)["text/html"] + mimebundle({"a": x, "b": x[0]})["text/html"], width=1100
-    )
+    page = open_view(x, {"a": x, "b": x[0]}, width=1100)
     page.locator(".nbm-row").first.click()
     page.locator(".nbm-detail canvas").wait_for()
     for number in (0, 1):
@@ -226,12 +224,12 @@ def test_nothing_moves_under_a_pointer(open_html):
         assert frame.evaluate(PLACES) == before
 
 
-def test_a_folded_level_says_what_is_within(open_html):
+def test_a_folded_level_says_what_is_within(open_view):
     tree = {
         f"layer{k}": {"w": jnp.ones((4, 4)) * k, "b": jnp.full(4, jnp.nan if k == 3 else 0.0)}
         for k in range(20)
     }
-    page = open_html(mimebundle(tree)["text/html"], width=1100)
+    page = open_view(tree, width=1100)
     page.locator("button[title='Fold all rows']").click()
     row = page.locator(".nbm-row")
     assert row.count() == 1

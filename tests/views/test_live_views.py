@@ -10,10 +10,9 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import mimebundle
-from nbmodule.views.builders.registry import record_for
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.comm import live_views, retention, sources
 from nbmodule.views.comm.live_views import Views
-from nbmodule.views.comm.sources import LiveSource, register_source
 from nbmodule.views.renderers.payload import payload_of
 
 
@@ -76,27 +75,6 @@ def test_a_greeting_is_answered_only_for_a_view_of_this_kernel(desk):
     assert ask(desk, key, "hello")["kind"] == "welcome"
     desk.hear({"kind": "hello", "view": "0-0", "page": "p"})
     assert len(desk._link.sent) == 1
-
-
-def test_rows_that_were_not_measured_are_measured_when_asked_for(desk):
-    key = show(desk, [np.full(4, float(i)) for i in range(300)])
-    found = ask(desk, key, "measure", rows=[250, 299])["st"]
-    assert {row: stats["m"] for row, stats in found.items()} == {250: 250, 299: 299}
-
-
-def test_values_are_read_as_they_are_now_and_the_view_is_told_once(desk):
-    model = nb.Linear(3, 2)
-    key = show(desk, model.v)
-    ask(desk, key, "hello")
-    desk.look_for_changes()
-    assert desk._link.sent[-1]["kind"] == "welcome"
-    model.weight.value = jnp.full((2, 3), 7.0)
-    desk.look_for_changes()
-    desk.look_for_changes()
-    assert desk._link.sent[1:] == [{"kind": "changed", "view": key}]
-    assert ask(desk, key, "measure", rows=[1])["st"][1]["m"] == 7
-    assert "z" in ask(desk, key, "refresh")["data"]
-    assert not desk._views[key].has_changed()
 
 
 def test_looking_changes_nothing(desk):
@@ -199,27 +177,6 @@ def test_a_question_from_another_thread_is_answered_in_the_main_one(desk):
     assert desk._link.sent == []
     desk._loop.run()
     assert desk._link.sent[0]["kind"] == "welcome"
-
-
-def test_a_kind_of_value_may_speak_a_language_of_its_own(desk):
-    class Panel:
-        pass
-
-    heard = []
-
-    class PanelSource(LiveSource):
-        def hear(self, message):
-            heard.append(message["type"])
-
-        def joined(self, tell):
-            tell({"type": "mark"})
-
-    register_source(Panel, lambda value: PanelSource())
-    key = show(desk, Panel())
-    ask(desk, key, "hello")
-    desk.hear({"type": "select", "view": key})
-    assert heard == ["select"]
-    assert desk._link.sent[0] == {"type": "mark", "kind": "told", "view": key}
 
 
 def test_the_script_of_the_widget_is_whole_and_without_a_notebook_nothing_is_joined():

@@ -6,41 +6,16 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.builders.registry import record_for
-from nbmodule.views.display.show import mimebundle
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.renderers.payload import payload_of
 
 CUT_TEXT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""
-CUT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth).map(cell => cell.textContent)"""
 
 
 def written(column, count):
     """Return the values of a column, also where they stand behind codes."""
     is_coded = isinstance(column, dict)
     return [column["u"][code] for code in column["i"]] if is_coded else list(column)[:count]
-
-
-@pytest.fixture(scope="module")
-def trained():
-    nb.seed(0)
-    model = nb.Sequential(nb.Linear(8, 32), nb.ReLU(), nb.Linear(32, 1))
-    optimizer, x = nb.SGD(1e-2), jnp.ones((16, 8))
-    with nb.Live(model, optimizer, name="regression", display=False) as live:
-        for _ in live.steps(range(20_000)):
-            loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
-            optimizer.update(model, grads)
-            live.log(loss=loss)
-            if {"weight", "gradient", "return", "update"} <= live.watched.keys():
-                break
-    return live
-
-
-@pytest.mark.parametrize("width", [400, 794, 1100])
-def test_no_number_of_a_run_is_cut_by_the_column_beside_it(trained, open_html, width):
-    page = open_html(mimebundle(trained)["text/html"], width=width)
-    page.locator(".nbm-run-cell").first.wait_for()
-    assert page.locator(".nbm-run-cell", has_text="update").count() == 1
-    assert page.locator(".nbm-run-cell").evaluate_all(CUT) == []
 
 
 def test_of_two_modes_the_rarer_one_is_marked():
@@ -52,7 +27,7 @@ def test_of_two_modes_the_rarer_one_is_marked():
     assert set(modes) == {None, "train"}
 
 
-def test_the_calls_beside_other_panes_say_all_that_the_row_above_does_not(open_html):
+def test_the_calls_beside_other_panes_say_all_that_the_row_above_does_not(open_view):
     class Net(nb.Module):
         def __init__(self):
             self.layers = [nb.Sequential(nb.Linear(4, 4), nb.ReLU()) for _ in range(2)]
@@ -62,8 +37,7 @@ def test_the_calls_beside_other_panes_say_all_that_the_row_above_does_not(open_h
                 x = layer(x)
             return x
 
-    page = open_html(mimebundle(nb.inspect(Net(), jnp.ones((2, 4))))["text/html"], width=1280)
-    page.locator("section[aria-label=calls] .nbm-row").first.wait_for()
+    page = open_view(nb.inspect(Net(), jnp.ones((2, 4))), width=1280)
     names = page.locator("section[aria-label=calls] .nbm-row .nbm-cut").all_inner_texts()
     assert names == ["Net", "layers.0", "0", "1", "layers.1", "0", "1"]
 
@@ -111,9 +85,8 @@ def texts(page, kind):
     [(Stages(), jnp.ones((2, 16, 16, 3))), (Nested(16), jnp.ones((2, 3)))],
     ids=["stages", "deep"],
 )
-def test_no_name_and_no_shape_of_a_call_is_cut(model, x, width, open_html):
-    page = open_html(mimebundle(tracked(model, x))["text/html"], width=width)
-    page.locator(".nbm-row").first.wait_for()
+def test_no_name_and_no_shape_of_a_call_is_cut(model, x, width, open_view):
+    page = open_view(tracked(model, x), width=width)
     cells = page.locator(".nbm-row .nbm-cell, .nbm-head .nbm-cell, .nbm-cut, .nbm-lead")
     assert cells.evaluate_all(CUT_TEXT) == []
     assert all(names := texts(page, ".nbm-name .nbm-cut"))
@@ -122,11 +95,10 @@ def test_no_name_and_no_shape_of_a_call_is_cut(model, x, width, open_html):
         assert page.locator(".nbm-head", has_text="time").count() == 1
 
 
-def test_on_a_narrow_page_a_comparison_gives_its_room_to_names_and_verdicts(open_html):
+def test_on_a_narrow_page_a_comparison_gives_its_room_to_names_and_verdicts(open_view):
     right = tracked(model := Stages(), x := jnp.ones((2, 16, 16, 3)))
     model.stages[0][0][0].bias = model.stages[0][0][0].bias + 1.0
-    page = open_html(mimebundle(nb.compare(tracked(model, x), right))["text/html"], width=400)
-    page.locator(".nbm-row").first.wait_for()
+    page = open_view(nb.compare(tracked(model, x), right), width=400)
     cells = [f".nbm-row .nbm-{kind}" for kind in ("cell", "cut", "lead", "badge")]
     assert page.locator(", ".join(cells)).evaluate_all(CUT_TEXT) == []
     assert "stages.0.0.0" in texts(page, ".nbm-cut") and "at fault" in texts(page, ".nbm-badge")
@@ -138,9 +110,9 @@ def test_on_a_narrow_page_a_comparison_gives_its_room_to_names_and_verdicts(open
 
 
 @pytest.mark.parametrize("width", [400, 1100])
-def test_a_count_of_what_is_not_finite_is_never_cut(width, open_html):
+def test_a_count_of_what_is_not_finite_is_never_cut(width, open_view):
     model = nb.Sequential(nb.Linear(4, 5), nb.Lambda(jnp.log), nb.Linear(5, 200))
-    page = open_html(mimebundle(nb.inspect(model, -jnp.ones((2, 4))))["text/html"], width=width)
+    page = open_view(nb.inspect(model, -jnp.ones((2, 4))), width=width)
     counts = page.locator("section[aria-label=calls] .nbm-badge", has_text="NaN")
     counts.first.wait_for()
     assert "NaN 400" in counts.all_inner_texts()
@@ -153,12 +125,11 @@ def test_a_count_of_what_is_not_finite_is_never_cut(width, open_html):
         )
 
 
-def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_dots(open_html):
+def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_dots(open_view):
     model = nb.Sequential(nb.Linear(4, 5), nb.Sequential(nb.ReLU(), nb.Linear(6, 2)))
     with nb.track(model) as calls, pytest.raises(nb.ShapeError):
         model(jnp.ones((2, 4)))
-    page = open_html(mimebundle(calls)["text/html"], width=400)
-    page.locator(".nbm-row").first.wait_for()
+    page = open_view(calls, width=400)
     *outer, said = texts(page, ".nbm-badge")
     assert outer == ["raised inside", "raised inside"] and said.startswith("ShapeError")
     badge, cell = (page.locator(f".nbm-row >> nth=-1 >> .nbm-{kind}") for kind in ("badge", "grow"))
@@ -167,7 +138,6 @@ def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_d
     assert badge.evaluate("badge => getComputedStyle(badge).textOverflow") == "ellipsis"
 
 
-def test_a_class_is_shown_whole_where_its_arguments_have_no_room(open_html):
-    page = open_html(mimebundle(Stages())["text/html"], width=330)
-    page.locator(".nbm-row").first.wait_for()
+def test_a_class_is_shown_whole_where_its_arguments_have_no_room(open_view):
+    page = open_view(Stages(), width=330)
     assert page.locator(".nbm-row .nbm-cell").evaluate_all(CUT_TEXT) == []

@@ -4,31 +4,19 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.values import statistics_of
-from nbmodule.views.builders.pictured import with_colors, with_labels
-from nbmodule.views.builders.registry import record_for
-from nbmodule.views.display.show import mimebundle
+from nbmodule.views.builders.values import record_for, with_colors, with_labels
 from nbmodule.views.records.records import CallRow, CallTable, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.renderers.static import plain_form_of
 
 THEMES = {"light": "#ffffff", "dark": "#111418"}
 
 
-def page_of(*values, theme="light"):
-    inner = "".join(mimebundle(value)["text/html"] for value in values)
-    mark = f'<script>document.body.dataset.theme="{theme}";document.body.style.background="{THEMES[theme]}"</script>'
-    return mark + inner
-
-
-@pytest.fixture
-def open_view(open_html):
-    def open_values(*values, theme="light", width=1280, **options):
-        page = open_html(page_of(*values, theme=theme), width=width, **options)
-        page.locator(".nbm-body > *").first.wait_for()
-        drawn = "[...document.querySelectorAll('nbm-view')].every(host => host.nbmView)"
-        page.page.wait_for_function(drawn)
-        return page
-
-    return open_values
+def themed(theme):
+    """Return the start of a page whose host has a theme."""
+    style = (
+        f"document.body.dataset.theme='{theme}';document.body.style.background='{THEMES[theme]}'"
+    )
+    return f"<script>{style}</script>"
 
 
 def names(page):
@@ -48,16 +36,16 @@ def pressed(page, keys):
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("width", [1280, 400])
 def test_every_view_is_drawn(open_view, records, theme, width):
-    page = open_view(*[make() for make in records.values()], theme=theme, width=width)
+    shown = [make() for make in records.values()]
+    page = open_view(*shown, before=themed(theme), width=width)
     assert page.locator(".nbm-view").count() == len(records)
     assert page.locator(".nbm-failed").count() == 0
     assert page.locator("nbm-view").first.evaluate("e => e.scrollWidth <= e.clientWidth + 1")
     page.screenshot(f"views/all-{theme}-{width}")
 
 
-def test_a_light_page_stays_light_on_a_dark_system(open_html, records):
-    page = open_html(page_of(records["modules"]()), dark=True)
-    page.locator(".nbm-row").first.wait_for()
+def test_a_light_page_stays_light_on_a_dark_system(open_view, records):
+    page = open_view(records["modules"](), before=themed("light"), dark=True)
     assert page.locator(".nbm-view").get_attribute("data-theme") == "light"
 
 
@@ -225,7 +213,9 @@ def test_a_page_without_scripts_shows_the_plain_form(open_html, records):
     form = "".join(plain_form_of(make()) for make in records.values())
     page = open_html(form)
     assert page.locator("details").first.is_visible()
-    assert page.page.evaluate("[...document.images].every(i => i.complete && i.naturalWidth > 0)")
+    assert page.page.evaluate(
+        "[...document.images].every(i => i.alt && i.complete && i.naturalWidth > 0)"
+    )
     page.page.locator("summary", has_text="blocks 0…11").click()
     assert page.page.locator("summary", has_text="Block 64").first.is_visible()
     page.screenshot("views/plain")

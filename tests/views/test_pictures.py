@@ -10,7 +10,7 @@ import pytest
 
 from nbmodule.views.arrays import pictures
 from nbmodule.views.arrays.pictures import corner_of, picture_of
-from nbmodule.views.builders.pytrees import array_card
+from nbmodule.views.builders.values import array_card
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.drawing import png_of
 
@@ -138,15 +138,6 @@ def test_what_has_no_picture_says_why(value, words):
     picture = picture_of(value)
     assert picture.kind == "text"
     assert words in picture.about
-
-
-def test_a_deleted_array_and_a_tracer_say_why():
-    gone = jnp.ones(3)
-    gone.delete()
-    assert "deleted" in picture_of(gone).about
-    seen = []
-    jax.jit(lambda x: seen.append(picture_of(x)) or x)(jnp.ones(3))
-    assert "traced" in seen[0].about
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 import pytest
 
 from nbmodule.calls.profile import Profile, ProfileRow
-from nbmodule.views.builders.registry import record_for
-from nbmodule.views.display.show import html_of
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import text_of
 
@@ -57,12 +56,6 @@ def test_the_page_gets_the_rows_below_all_together(made):
         sum(share for share, depth in zip(data["share"], data["depth"], strict=True) if depth == 0)
         == 1
     )
-
-
-def test_the_saved_form_reads_without_scripts(made):
-    html = str(html_of(made))
-    assert "dot_general" in html
-    assert "best FLOP/s" in html
 
 
 def test_of_very_many_rows_a_page_has_the_first_and_says_so():

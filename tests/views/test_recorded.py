@@ -81,10 +81,8 @@ def test_what_is_not_finite_at_a_step_is_counted_there():
     assert found == {"n": 3, "b": [], "nan": 3}
 
 
-def test_the_slider_of_a_saved_page_moves_the_numbers_and_shows_what_changed(four, open_html):
-    recorder, returned = four
-    page = open_html(mimebundle(recorder)["text/html"])
-    page.locator(".nbm-row").first.wait_for()
+def test_the_slider_of_a_saved_page_moves_the_numbers(four, open_view):
+    page = open_view(four[0])
     cells = page.locator(".nbm-row .nbm-number")
     slider = page.locator("input[type=range]")
     last = cells.all_inner_texts()
@@ -94,22 +92,6 @@ def test_the_slider_of_a_saved_page_moves_the_numbers_and_shows_what_changed(fou
     first = cells.all_inner_texts()
     assert first != last
     assert all("±" in text for text in first)
-    page.locator("button", has_text="compare").click()
-    assert cells.all_inner_texts()[0] == "+0, ×1"
-    slider.focus()
-    page.page.keyboard.press("End")
-    page.locator(".nbm-step", has_text="step 3 of 3").wait_for()
-    factor = float(cells.all_inner_texts()[0].partition("×")[2])
-    assert factor == pytest.approx(returned[3].std() / returned[0].std(), rel=0.01)
-    assert page.locator(".nbm-head").inner_text().count("change") == 1
-
-
-def test_two_recorders_of_one_page_move_together(four, open_html):
-    page = open_html(mimebundle(four[0])["text/html"] + mimebundle(recorded(4, 1)[0])["text/html"])
-    page.locator("input[type=range]").nth(1).wait_for()
-    page.locator("input[type=range]").first.focus()
-    page.page.keyboard.press("Home")
-    page.locator(".nbm-step", has_text="step 0 of 3").nth(1).wait_for()
 
 
 # -- the steps in one panel --
@@ -200,9 +182,9 @@ def spread(array):
     return f"{float(f'{array.mean():.2g}'):g} ± {float(f'{array.std():.2g}'):g}"
 
 
-def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing, open_html):
+def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing, open_view):
     _, recorder, returned = growing
-    page = open_html(mimebundle(nb.inspect(recorder))["text/html"], width=1280)
+    page = open_view(nb.inspect(recorder), width=1280)
     slider = page.locator("input[aria-label=Step]")
     module = page.locator("section[aria-label=modules] .nbm-row").first
     call = page.locator("section[aria-label=calls] .nbm-row", has_text="0").nth(1)
@@ -235,13 +217,10 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
     assert page.locator("section[aria-label=selected] .nbm-path b").inner_text() == "0"
 
 
-def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_html, monkeypatch):
+def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_view, monkeypatch):
     monkeypatch.setattr(tracked, "SNAPSHOT_PICTURES", 0)
     _, recorder, _ = growing
-    page = open_html(
-        mimebundle(nb.inspect(recorder))["text/html"] + mimebundle(recorder)["text/html"],
-        width=1280,
-    )
+    page = open_view(nb.inspect(recorder), recorder, width=1280)
     pane = page.locator("section[aria-label=selected]")
     pane.locator("canvas").first.wait_for()
     page.locator("nbm-view").nth(1).locator(".nbm-row").nth(1).click()
@@ -255,9 +234,8 @@ def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_html,
 FOCUSED = "() => { let at = document.activeElement; while (at?.shadowRoot?.activeElement) at = at.shadowRoot.activeElement; return at?.textContent || at?.ariaLabel || at?.type }"
 
 
-def test_arrows_lead_to_every_tool_of_a_recorder_and_move_its_slider(open_html):
-    page = open_html(mimebundle(recorded(3, layers=2)[0])["text/html"], width=1100)
-    page.locator(".nbm-row").first.wait_for()
+def test_arrows_lead_to_every_tool_of_a_recorder_and_move_its_slider(open_view):
+    page = open_view(recorded(3, layers=2)[0], width=1100)
     keys, tools = page.page.keyboard, page.locator(".nbm-tools").first
     page.locator(".nbm-rows").focus()
     keys.press("ArrowUp")
@@ -273,8 +251,8 @@ def test_arrows_lead_to_every_tool_of_a_recorder_and_move_its_slider(open_html):
     assert page.locator(".nbm-step").first.inner_text() == "step 1 of 2"
 
 
-def test_an_arrow_in_a_filter_leaves_it_at_the_end_of_its_text(open_html):
-    page = open_html(mimebundle(nb.Sequential(nb.Linear(2, 2), nb.ReLU()))["text/html"], width=1100)
+def test_an_arrow_in_a_filter_leaves_it_at_the_end_of_its_text(open_view):
+    page = open_view(nb.Sequential(nb.Linear(2, 2), nb.ReLU()), width=1100)
     field = page.locator(".nbm-filter")
     field.fill("lin")
     page.page.keyboard.press("ArrowLeft")

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from nbmodule.base.statistics import join_statistics, statistics_of_elements
 from nbmodule.calls.reduction import read_statistics, reduce_tree
-from nbmodule.views.arrays.values import statistics_of
+from nbmodule.views.arrays.values import statistics_of, union_of
 
 RANDOM = np.random.default_rng(0)
 NOISE = RANDOM.normal(size=66_536)
@@ -124,3 +124,16 @@ def test_several_arrays_of_any_size_are_joined(factor):
     mean, std, _ = true_figures(np.concatenate(parts))
     assert (found.mean, found.std) == pytest.approx((mean, std), rel=1e-3, abs=0)
     assert sum(found.histogram) == 5
+
+
+def test_arrays_are_joined_with_the_histogram_of_all_and_what_is_not_finite():
+    rng = np.random.default_rng(1)
+    parts = [rng.normal(1, 1 + k, size=(50, 7 * k + 3)).astype("float32") for k in range(3)]
+    whole = np.concatenate([x.ravel() for x in parts])
+    found = union_of(statistics_of([*parts, np.array([np.nan, np.inf, 0])]))
+    assert (found.min, found.max) == (whole.min(), whole.max())
+    assert (found.nan, found.inf, found.zero_count) == (1, 1, 1)
+    edges = np.linspace(whole.min(), whole.max(), len(found.histogram) + 1)
+    gaps = np.cumsum(found.histogram) - np.cumsum(np.histogram(whole, edges)[0])
+    assert np.abs(gaps).max() < 0.1 * whole.size
+    assert union_of([]) is None

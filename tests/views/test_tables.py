@@ -119,9 +119,9 @@ def test_each_of_them_has_three_forms(summary):
 
 
 def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(
-    open_html, summary
+    open_view, summary
 ):
-    page = open_html(mimebundle(summary)["text/html"])
+    page = open_view(summary)
     names = page.locator(".nbm-row .nbm-name")
     names.first.wait_for()
     before = names.all_text_contents()

@@ -8,10 +8,9 @@ import json
 import numpy as np
 import pytest
 
-from nbmodule.views.builders.registry import record_for
+from nbmodule.views.builders.values import record_for
 from nbmodule.views.comm import live_views
 from nbmodule.views.comm.sources import source_for
-from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.html import data_text, view_element
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.static import plain_form_of
@@ -50,16 +49,6 @@ def open_joined(open_html):
         page.page.expose_function("answerOf", lambda asked: json.loads(json.dumps(answer(asked))))
         page.page.evaluate(KERNEL, base64.b64encode(live_views._script().encode()).decode())
         page.locator(".nbm-kernel").wait_for(state="attached")
-        return page
-
-    return open_one
-
-
-@pytest.fixture
-def open_saved(open_html):
-    def open_one(value, **options):
-        page = open_html(mimebundle(value)["text/html"], **options)
-        page.locator(".nbm-viewer canvas").wait_for()
         return page
 
     return open_one
@@ -125,9 +114,10 @@ def test_a_scale_is_chosen_and_said_in_the_legend(open_joined, scale, said):
     page.locator(".nbm-legend", has_text=said.strip()).wait_for()
 
 
-def test_a_saved_page_zooms_into_what_it_holds_and_says_what_needs_the_kernel(open_saved):
+def test_a_saved_page_zooms_into_what_it_holds_and_says_what_needs_the_kernel(open_view):
     x = np.random.default_rng(2).normal(size=(3, 8, 9)).astype("float32")
-    page = open_saved(x, width=500)
+    page = open_view(x, width=500)
+    page.locator(".nbm-viewer canvas").wait_for()
     assert page.locator("select[aria-label=down]").is_disabled()
     assert "needs the kernel" in page.locator("select[aria-label=down]").get_attribute("title")
     page.page.mouse.click(*cell(page, 0.01, 0.01))

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 
 from nbmodule.base.format import printable_repr
 from nbmodule.base.sockets import Displayed
-from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form, Wire
+from nbmodule.graphs.layout.forms import OUTSIDE, Child, Form, Wire, fold
 from nbmodule.graphs.layout.labels import exit_text, group_facts, group_note, group_title
 from nbmodule.graphs.layout.scene import Place, child_path
 from nbmodule.graphs.model import Computation

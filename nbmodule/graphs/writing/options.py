@@ -11,8 +11,7 @@ from typing import Any
 from nbmodule.base.kinds import as_flag, is_real, is_whole
 from nbmodule.base.paths import closest
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import Forms
+from nbmodule.graphs.layout.forms import Forms, fold
 from nbmodule.graphs.layout.frames import Spacing
 from nbmodule.graphs.layout.scene import MOST, Place, PlacedGraph, Scene, ways_to
 from nbmodule.graphs.model import Computation, Group

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nbmodule.base.format import count_noun, printable
-from nbmodule.graphs.layout.fold import fold
-from nbmodule.graphs.layout.forms import ENDS, Child, Form, Forms
+from nbmodule.graphs.layout.forms import ENDS, Child, Form, Forms, fold
 from nbmodule.graphs.layout.labels import amount, words_of
 from nbmodule.graphs.layout.scene import Place, child_path
 from nbmodule.graphs.model import WRITTEN, Computation, Node

@@ -70,7 +70,7 @@ def picture_of(
         ('heatmap', (1, 2, 3), (0.0, 5.0))
     """
     about = metadata_of(x)
-    reason = about.unreadable or about.error
+    reason = about.value or about.error
     if about.shape is None or reason or 0 in about.shape:
         none = "no array" if about.shape is None else "no elements"
         return text_picture(about.text, reason or none)

@@ -21,7 +21,7 @@ from jax.typing import DTypeLike
 
 from nbmodule.base.format import format_number, plain
 from nbmodule.base.statistics import Statistics, join_statistics, statistics_of_elements
-from nbmodule.views.records.records import LeafMetadata
+from nbmodule.views.records.records import VariableRow
 
 # Intervals of a histogram.
 BINS = 32
@@ -34,26 +34,26 @@ def is_array_like(x: object) -> bool:
     return isinstance(x, jax.Array | np.ndarray | np.generic | jax.ShapeDtypeStruct)
 
 
-def metadata_of(x: object) -> LeafMetadata:
-    """Describe a leaf without reading its values.
+def metadata_of(x: object) -> VariableRow:
+    """Return the row of a leaf, without a path, and without reading its values.
 
     Example:
         >>> metadata_of(np.zeros((2, 3), "float32")).text, metadata_of("adam").dtype
         ('float32[2, 3]', 'str')
     """
     if not is_array_like(x):
-        return LeafMetadata(type(x).__name__, None, type(x).__name__)
+        return VariableRow("", type(x).__name__, None, type(x).__name__)
     array = cast("Any", x)
-    about = LeafMetadata("array", tuple(array.shape), _name_of(array.dtype))
+    about = VariableRow("", "array", tuple(array.shape), _name_of(array.dtype))
     if isinstance(x, jax.core.Tracer):
-        return about._replace(unreadable="traced: no values while a function is compiled")
+        return about._replace(value="traced: no values while a function is compiled")
     if isinstance(x, jax.ShapeDtypeStruct):
-        return about._replace(unreadable="a shape without values")
+        return about._replace(value="a shape without values")
     reason = None
     if not isinstance(x, jax.Array):
         if not holds_numbers(array.dtype):
             reason = "objects, not numbers" if array.dtype.hasobject else "no numbers"
-        return about._replace(bytes=array.nbytes, device="host", unreadable=reason)
+        return about._replace(bytes=array.nbytes, device="host", value=reason)
     if x.is_deleted():
         return about._replace(error="deleted: its buffer was donated or freed")
     if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
@@ -62,7 +62,7 @@ def metadata_of(x: object) -> LeafMetadata:
         reason = "spread over several hosts"
     device, split = placement_of(x.sharding)
     nbytes = x.size * x.dtype.itemsize
-    return about._replace(bytes=nbytes, device=device, sharding=split, unreadable=reason)
+    return about._replace(bytes=nbytes, device=device, sharding=split, value=reason)
 
 
 def holds_numbers(dtype: np.dtype) -> bool:

@@ -14,12 +14,13 @@ from nbmodule.base.trees import gap_between
 from nbmodule.calls.differences import Verdict, relative_norm
 from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite, Range
+from nbmodule.calls.profile import Profile
 from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.errors import SubmoduleReturnError
 from nbmodule.files.differences import TreeComparison
 from nbmodule.scale.device_layout import Layout
-from nbmodule.views.builders.comparisons import three_pictures
-from nbmodule.views.builders.registry import register_record
+from nbmodule.views.builders.tracked import three_pictures
+from nbmodule.views.builders.values import register_record
 from nbmodule.views.records.outline import Outline, group_neighbors
 from nbmodule.views.records.records import (
     Column,
@@ -29,6 +30,7 @@ from nbmodule.views.records.records import (
     DifferenceTree,
     Note,
     PairRow,
+    ProfileTree,
     VariableRow,
     VariableTree,
 )
@@ -185,6 +187,13 @@ def _known(end: float) -> float | None:
     return None if end != end else end
 
 
+# -- the time of a step --
+def profile_tree(profile: Profile) -> ProfileTree:
+    """Make the record of a profile."""
+    facts = tuple(profile.facts)
+    return ProfileTree(profile[1:], profile.best, title=facts, notes=profile.notes)
+
+
 # -- a verdict --
 def verdict_record(verdict: Verdict) -> Note:
     """Make the record of `nb.check`: whether it is right, and the sentence that helps."""
@@ -281,6 +290,7 @@ def layout_record(layout: Layout) -> VariableTree:
 register_record(Summary, summary_record)
 register_record(Memory, memory_record)
 register_record(NonFinite, nonfinite_record)
+register_record(Profile, profile_tree)
 register_record(Verdict, verdict_record)
 register_record(SubmoduleReturnError, unexpected_record)
 register_record(TreeComparison, files_record)

@@ -60,7 +60,7 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
     """
     about = metadata_of(x)
     if not about.is_readable or about.shape is None:
-        raise ArgumentError(f"{about.text}: {about.unreadable or about.error or 'no array'}")
+        raise ArgumentError(f"{about.text}: {about.value or about.error or 'no array'}")
     shape = about.shape
     data: dict[str, Any] = {"shape": list(shape), "of": about.text}
     if message.get("whole"):

@@ -1,17 +1,19 @@
-"""Joins the saved views of a notebook to the kernel that made them, so that they can be asked for
-more.
+"""Join the saved views of a notebook to the kernel that made them, to ask it for more.
 
 A view is shown as static HTML. Where a notebook front end is there, one widget for all views of the
-kernel brings the renderer with all that needs a kernel; it finds the elements of its views in the
-page and draws them again with a channel. Nothing of it is in the output but a key: a digest of the
-view's data, and a number where several views of one notebook show the same. So the same notebook
-gives the same bytes, and a page without a kernel shows the static form.
+kernel, itself never shown, brings the renderer with all that needs a kernel; it finds the elements
+of its views in the page and draws them again with a channel. Nothing of it is in the output but a
+key: a digest of the data of the view, and a number where several views of one notebook show the
+same. So the same notebook gives the same bytes, a saved notebook never holds a widget, and a page
+without a kernel shows the static form.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -20,12 +22,97 @@ from itertools import count
 from typing import Any
 
 from nbmodule.base.format import plain
-from nbmodule.base.notebook import running_cell_id, running_kernel, running_shell
-from nbmodule.views.comm.link import link_class, needs_second_output
+from nbmodule.base.notebook import names_of_notebook, running_cell_id, running_kernel, running_shell
 from nbmodule.views.comm.retention import at_rerun, keep_view
 from nbmodule.views.comm.sources import LiveSource, ValueGone, left_out, source_for
 from nbmodule.views.frontend.bundle import widget_module
 from nbmodule.views.records.records import ViewRecord
+
+# Closed lines for which messages are still taken.
+MOST_CLOSED = 50
+
+
+def needs_second_output() -> bool:
+    """Return True if the page shows widgets in another document than HTML (VS Code, Colab)."""
+    if "google.colab" in sys.modules or "VSCODE_PID" in os.environ:
+        return True
+    # by VS Code; its kernels do not always have its environment
+    return "__vsc_ipynb_file__" in names_of_notebook()
+
+
+class ClosedLine:
+    """Takes what pages send on a line that is closed.
+
+    Receipts and farewells are on their way when the kernel closes it; of messages to a line that it
+    does not know a kernel writes `No such comm` in red below whatever cell comes next.
+    """
+
+    target_name = "nbmodule.closed"
+    _closed = False
+
+    def __init__(self, number: str) -> None:
+        self.number = number
+
+    def handle_msg(self, message: object) -> None:
+        """Take a message."""
+
+    def handle_close(self, message: object) -> None:
+        """Take a page's own end of the line, which the kernel then forgets."""
+        hush(self.number)
+
+
+def hush(number: str) -> None:
+    """Take what still comes for a line that was closed."""
+    lines = getattr(getattr(running_kernel(), "comm_manager", None), "comms", None)
+    if isinstance(lines, dict):
+        lines.setdefault(number, ClosedLine(number))
+        old = [key for key, line in lines.items() if isinstance(line, ClosedLine)]
+        for key in old[:-MOST_CLOSED]:
+            del lines[key]
+
+
+@functools.cache
+def link_class(script: str) -> type:
+    """Make the class of widgets that bring one script.
+
+    Args:
+        script: An ES module whose default export has `initialize`, and `render` where the widget
+            itself draws.
+
+    Returns:
+        A class of `(hear, run="", record="")`: `hear` is called with each message of a page, in
+        whatever thread it arrives, and must only store it; `run` and `record` are traits that the
+        script reads.
+    """
+    import anywidget
+    import traitlets
+
+    class Link(anywidget.AnyWidget):
+        """Joins views in the page to the kernel."""
+
+        _esm = script
+        run = traitlets.Unicode().tag(sync=True)
+        record = traitlets.Unicode().tag(sync=True)
+
+        def __init__(self, hear: Callable[[dict[str, Any]], None], **traits: object) -> None:
+            self._hear = hear
+            super().__init__(**traits)
+
+        def close(self) -> None:
+            number = getattr(self.comm, "comm_id", "")
+            super().close()
+            if number:
+                hush(number)
+
+        def open(self) -> None:
+            # A page may answer, in another thread, as soon as it knows of the widget.
+            self.on_msg(
+                lambda _, content, __: self._hear(content) if isinstance(content, dict) else None
+            )
+            super().open()
+
+    return Link
+
 
 # Seconds after which the widget is opened: when the cell is over, so that its import holds up no
 # output.

@@ -20,11 +20,11 @@ const C = COLUMNS.calls;
  * @param {Partial<import("./payload.js").CallColumns>} [snapshot] statistics, pictures and changes of another step, in place of those of the data
  */
 export function drawCalls(view, data, channel, snapshot = {}) {
-  const [paths, orders, cls, input, output, src] = readers(data, "path", "order", "cls", "in", "out", "src");
+  const [paths, orders, cls, input, output, src] = readers(data, "path", "order", "class_name", "inputs", "outputs", "source");
   const [path, order] = [(/** @type {number} */ i) => paths(i) ?? "", (/** @type {number} */ i) => Number(orders(i))];
-  const columns = readers(data, "sec", "start", "comp", "own", "err", "st", "pic");
-  const [time, start, compiling, own] = /** @type {const} */ (["sec", "start", "comp", "own"]).map((name, k) => snapshot[name] ?? /** @type {(i: number) => number | null} */ (columns[k]));
-  const [error, stats, picture] = [snapshot.err ?? columns[4], snapshot.st ?? columns[5], snapshot.pic ?? columns[6]];
+  const columns = readers(data, "seconds", "start", "compiling", "own", "error", "statistics", "pictures");
+  const [time, start, compiling, own] = /** @type {const} */ (["seconds", "start", "compiling", "own"]).map((name, k) => snapshot[name] ?? /** @type {(i: number) => number | null} */ (columns[k]));
+  const [error, stats, picture] = [snapshot.error ?? columns[4], snapshot.statistics ?? columns[5], snapshot.pictures ?? columns[6]];
   const label = (/** @type {number} */ i) => data.label[i];
   const root = () => snapshot.root?.() ?? data.root;
   const n = data.depth.length;
@@ -90,10 +90,10 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     lead: (i) => String(order(i)),
     columns: [
       view.inside ? { ...C.flow, title: "→ out", text: gave, short: bare, most: 44 } : { ...C.flow, text: (i) => `${kinds(i) ? `${kinds(i)}: ` : ""}${flow(i)}`, short: bare, most: 64 },
-      ...(data.sec ? [{ ...C.time, width: "124px", bare: "68px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
+      ...(data.seconds ? [{ ...C.time, width: "124px", bare: "68px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => timeOf(cell, time(i), compiling(i) ?? 0, longest, own(i)) }] : []),
       ...(data.own ? [{ ...C.own, width: "64px", text: (/** @type {number} */ i) => (own(i) === null ? "" : seconds(Number(own(i)))) }] : []),
       ...(data.axis ? [{ ...C.axis, width: "120px", head: (/** @type {HTMLElement} */ cell) => void (data.axis && axisTitle(cell, data.axis)), draw: drawSpread }] : []),
-      ...(data.st
+      ...(data.statistics
         ? [
             { cls: C.spread.cls, get title() { return snapshot.numbers?.() ?? C.spread.title; }, text: (/** @type {number} */ i) => snapshot.change?.(i) ?? (stats(i) ? spread(stats(i), output(i)) : "") },
             { ...C.histogram, width: "82px", draw: drawHistogram },
@@ -102,7 +102,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
       { cls: "grow", words: (i) => [error(i) && [raised(i) ?? "", "wrong"], i === firstBad() && ["first non-finite", "wrong"], .../** @type {import("./marks.js").Word[]} */ (numberWords(stats(i)).filter(([text]) => text !== "zeros"))] },
     ],
     sortsAll: true,
-    sorts: data.sec ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
+    sorts: data.seconds ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
     empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
@@ -123,7 +123,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
       numbers(pane, stats(i), output(i));
     },
   });
-  if (data.sec && data.start) timeline(view, rows, data, { time, start, label, err: error });
+  if (data.seconds && data.start) timeline(view, rows, data, { time, start, label, error });
   rows.begin(data.first);
   rows.addTool(tableButton(view, () => [["#", "call", "in → out", "seconds", "compiling", "own"], ...[...data.depth.keys()].filter(isCall).map((i) => [`${order(i)}`, label(i), flow(i), `${time(i) ?? ""}`, `${compiling(i) ?? ""}`, `${own(i) ?? ""}`])]));
   if (data.not_called?.length) view.note(`not called: ${data.not_called.join(", ")}`, "quiet");
@@ -184,7 +184,7 @@ function levels(data) {
  * @param {import("./base.js").View} view
  * @param {Rows} rows
  * @param {CallsData} data
- * @param {Pick<import("./payload.js").CallColumns, "start" | "err"> & { time: (i: number) => number | null, label: (i: number) => string }} get
+ * @param {Pick<import("./payload.js").CallColumns, "start" | "error"> & { time: (i: number) => number | null, label: (i: number) => string }} get
  */
 function timeline(view, rows, data, get) {
   const level = levels(data);
@@ -198,7 +198,7 @@ function timeline(view, rows, data, get) {
     if (time === null || start === null) return;
     const x = ((start - first) / end) * width;
     const w = Math.max((time / end) * width, 1);
-    const box = svg("rect", { x, y: d * step, width: w, height: step - 2, class: get.err(i) ? "nbm-nan" : "nbm-plus", "data-row": i });
+    const box = svg("rect", { x, y: d * step, width: w, height: step - 2, class: get.error(i) ? "nbm-nan" : "nbm-plus", "data-row": i });
     box.append(svg("title", {}, `${get.label(i)} ${seconds(time)}`));
     plot.append(box);
     if (w > 60) plot.append(svg("text", { x: x + 4, y: d * step + 13 }, get.label(i).slice(0, Math.floor(w / 7))));

@@ -21,9 +21,9 @@ const NARROW = 560;
 
 /** @type {import("./base.js").Draw<ComparisonData>} */
 function draw(view, data, channel) {
-  const [faults, cls, places] = readers(data, "fault", "cls", "path");
-  const [input, given, a, b, src, remark] = readers(data, "in", "given", "ca", "cb", "src", "remark");
-  const [where, values, picture, order, changes, sizes] = readers(data, "where", "values", "pic", "order", "change", "largest");
+  const [faults, cls, places] = readers(data, "fault", "class_name", "path");
+  const [input, given, a, b, src, remark] = readers(data, "inputs", "given", "a", "b", "source", "remark");
+  const [where, values, picture, order, changes, sizes] = readers(data, "where", "values", "pictures", "order", "change", "largest");
   const [label, fault, place] = [(/** @type {number} */ i) => data.label[i], (/** @type {number} */ i) => faults(i) ?? "", (/** @type {number} */ i) => places(i) ?? ""];
   const [change, largest] = [changes, sizes].map((read) => (/** @type {number} */ i) => (read(i) === null ? null : Number(read(i)))); // infinities are texts
   const isRow = (/** @type {number} */ i) => data.row[i] >= 0;
@@ -76,7 +76,7 @@ function draw(view, data, channel) {
   view.body.before(top);
 
   const rows = new Rows(view, {
-    about: `comparison of ${data.a} and ${data.b}`,
+    about: `comparison of ${data.names[0]} and ${data.names[1]}`,
     role: "treegrid",
     depth: data.depth,
     open: data.open,
@@ -108,7 +108,7 @@ function draw(view, data, channel) {
     chosen(first);
     hero.style.height = `${Math.min(Math.max(hero.scrollHeight, LEAST), isNarrow(view) ? TALL : MOST)}px`; // then nothing below it moves when another call is chosen
   }
-  rows.addTool(tableButton(view, () => [["call", "input", data.a, data.b, "off by", "largest", "fault"], ...calls.map((i) => [label(i), given(i), a(i), b(i), change(i), largest(i), WORDS[fault(i)]].map((x) => String(x ?? "")))]));
+  rows.addTool(tableButton(view, () => [["call", "input", ...data.names, "off by", "largest", "fault"], ...calls.map((i) => [label(i), given(i), a(i), b(i), change(i), largest(i), WORDS[fault(i)]].map((x) => String(x ?? "")))]));
 }
 
 /** @param {import("./base.js").View} view */
@@ -123,7 +123,7 @@ const isNarrow = (view) => (view.root.clientWidth || 1100) < NARROW;
  * @param {ComparisonData} data
  */
 function sideBySide(view, channel, row, pictures, data) {
-  const names = [data.a, data.b, "difference"];
+  const names = [...data.names, "difference"];
   const wide = view.root.clientWidth || 1100;
   const room = Math.min(ROOM, isNarrow(view) ? wide - 50 : (wide - 50) / 3);
   const fits = (/** @type {number[]} */ [n, h, w]) => (n === 1 && w ? Math.min(room, (HEIGHT * w) / h) : room);

@@ -13,16 +13,17 @@ const SIGNS = /** @type {Record<string, string>} */ ({ missing: "−", unexpecte
 
 /** @type {import("./base.js").Draw<DifferenceData>} */
 function draw(view, data, channel) {
-  const [step, paths, statuses, a, b] = readers(data, "step", "path", "status", "ca", "cb");
+  const [nameA, nameB] = data.names;
+  const [step, paths, statuses, a, b] = readers(data, "step", "path", "status", "a", "b");
   const [where, changes, sizes] = readers(data, "where", "change", "largest");
   const [path, status] = [(/** @type {number} */ i) => paths(i) ?? "", (/** @type {number} */ i) => statuses(i) ?? ""];
   const [change, largest] = [changes, sizes].map((read) => (/** @type {number} */ i) => (read(i) === null ? null : Number(read(i)))); // infinities are texts
   const most = Math.max(...data.depth.map((_, i) => (Number.isFinite(change(i)) ? Number(change(i)) : 0)), 1e-30);
   /** @param {string} s @returns {string} */
-  const words = (s) => /** @type {Record<string, string>} */ ({ missing: `only in ${data.a}`, unexpected: `only in ${data.b}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
+  const words = (s) => /** @type {Record<string, string>} */ ({ missing: `only in ${nameA}`, unexpected: `only in ${nameB}`, shape: "another shape", dtype: "another dtype" })[s] ?? "";
   const rowOf = recordRows(data.depth.length, (i) => Boolean(status(i)), data.at);
   const rows = new Rows(view, {
-    about: `difference of ${data.a} and ${data.b}`,
+    about: `difference of ${nameA} and ${nameB}`,
     role: "treegrid",
     depth: data.depth,
     open: data.open,
@@ -34,8 +35,8 @@ function draw(view, data, channel) {
     rowClass: (i) => (["missing", "shape"].includes(status(i)) ? "wrong" : status(i) === "same" ? "quiet" : ""),
     nameTitle: "path",
     columns: [
-      { ...C.a, title: data.a, text: (i) => a(i) ?? "" },
-      { ...C.b, title: data.b, text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
+      { ...C.a, title: nameA, text: (i) => a(i) ?? "" },
+      { ...C.b, title: nameB, text: (i) => (b(i) && b(i) === a(i) ? "same type" : (b(i) ?? "")) },
       { ...C.change, width: "172px", bare: "116px", draw: (cell, i) => drawChange(cell, change(i), largest(i), most) },
       { cls: "grow", words: (i) => [words(status(i)) && [words(status(i)), ["missing", "shape"].includes(status(i)) ? "wrong" : "doubt"]] },
     ],
@@ -44,15 +45,15 @@ function draw(view, data, channel) {
     detail: (i, pane) => {
       if (rowOf(i) >= 0) pane.append(channel?.opener?.(view, rowOf(i), "pictures", 280) ?? "");
       facts(pane, [
-        [data.a, a(i)],
-        [data.b, b(i)],
+        [nameA, a(i)],
+        [nameB, b(i)],
         ["relative", change(i) === null ? "" : number(Number(change(i)))],
         ["largest", largest(i) === null ? "" : `${number(Number(largest(i)))}${where(i) ? ` at [${where(i)?.join(", ")}]` : ""}`],
       ]);
     },
   });
   rows.begin(data.first);
-  rows.addTool(tableButton(view, () => [["path", data.a, data.b, "status", "change"], ...data.depth.map((_, i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
+  rows.addTool(tableButton(view, () => [["path", nameA, nameB, "status", "change"], ...data.depth.map((_, i) => [path(i), a(i), b(i), status(i), change(i)].map((x) => String(x ?? "")))]));
 }
 
 /**

@@ -201,7 +201,7 @@ function linePath(posts) {
  * Thickness of a line by the bytes that run along it: 1 pixel up to 1 KiB, half of one more for each factor of 10.
  * @param {number} size
  */
-export function strokeWidth(size) {
+function strokeWidth(size) {
   const wide = 1 + Math.max(0, Math.log(Math.max(size, 1) / 1024) / Math.log(100));
   return Math.round(Math.min(3, wide) * 100) / 100;
 }

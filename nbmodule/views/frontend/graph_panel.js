@@ -68,7 +68,7 @@ function colorChoice(graph) {
  * @param {[number, number]} [ends]
  * @returns {{ low: number, high: number, isLog: boolean, share: (x: number) => number }}
  */
-export function scaleOf(found, ends) {
+function scaleOf(found, ends) {
   const isLog = Boolean(ends && ends[1] > 10 * ends[0]);
   const all = [...(isLog ? [] : [0, ...found]), ...(ends ?? [])];
   const [low, high] = [Math.min(...all), Math.max(...all)];

@@ -313,9 +313,9 @@ class Panel {
    */
   textOf(i) {
     const { get, snapshots } = this.now();
-    const stats = get.st(i);
+    const stats = get.statistics(i);
     const found = snapshots && !snapshots.isLast ? [] : this.view.findings.filter(([, , line, part]) => part === "calls" && line === i).map(([, text]) => text);
-    const said = [snapshots && `step ${count(snapshots.steps[snapshots.now])}`, `${get.in(i) ?? ""} → ${get.out(i) ?? ""}`, get.err(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
+    const said = [snapshots && `step ${count(snapshots.steps[snapshots.now])}`, `${get.inputs(i) ?? ""} → ${get.outputs(i) ?? ""}`, get.error(i), stats && spread(stats), ...numberWords(stats).map(([text]) => text), ...found];
     return `${this.selected.path || this.data.title[0]}: ${said.filter(Boolean).join(" · ")}`;
   }
 
@@ -343,19 +343,19 @@ class Panel {
   drawCall(pane, i) {
     const { get, snapshots } = this.now();
     const words = el("div", "words");
-    badges(words, numberWords(get.st(i)));
+    badges(words, numberWords(get.statistics(i)));
     pane.append(words);
-    const time = get.sec(i);
+    const time = get.seconds(i);
     facts(pane, [
-      ["error", get.err(i)],
-      ["in", get.in(i)],
-      ["out", get.out(i)],
+      ["error", get.error(i)],
+      ["in", get.inputs(i)],
+      ["out", get.outputs(i)],
       ["change", snapshots?.change(i)],
       ["time", time === null || time === undefined ? "" : seconds(time)],
     ]);
-    for (const each of get.pic(i) ?? []) pane.append(drawPicture(this.view, each, 280));
+    for (const each of get.pictures(i) ?? []) pane.append(drawPicture(this.view, each, 280));
     if (snapshots?.missing(i)) pane.append(this.asked(snapshots, i));
-    numbers(pane, get.st(i));
+    numbers(pane, get.statistics(i));
   }
 
   /**
@@ -379,7 +379,7 @@ class Panel {
    * @param {number} i
    */
   drawModule(pane, i) {
-    const [cls, sum, doc, args, p, vars, shared] = readers(this.columns.tree, "cls", "sum", "doc", "args", "p", "vars", "shared");
+    const [cls, sum, doc, args, p, vars, shared] = readers(this.columns.tree, "class_name", "summary", "doc", "arguments", "parameters", "variables", "shared_with");
     pane.append(el("h3", "", "module"));
     facts(pane, [
       ["class", `${cls(i) ?? ""} ${sum(i) ?? ""}`.trim()],
@@ -411,8 +411,8 @@ class Panel {
  */
 function columnsOf(parts) {
   const table = /** @type {CallsData} */ (["calls", "recorded"].includes(parts.calls.view) ? parts.calls : {});
-  const names = /** @type {const} */ (["in", "out", "sec", "err", "st", "pic"]);
-  const [input, output, sec, err, st, pic] = readers(table, ...names);
+  const names = /** @type {const} */ (["inputs", "outputs", "seconds", "error", "statistics", "pictures"]);
+  const [inputs, outputs, seconds, error, statistics, pictures] = readers(table, ...names);
   /** @type {Map<string, number>} */
   const seen = new Map();
   const path = reader(table.path);
@@ -422,11 +422,11 @@ function columnsOf(parts) {
     seen.set(name, call + 1);
     return { path: name, call };
   });
-  const failed = places.filter((place, i) => place.path !== null && err(i)).pop();
+  const failed = places.filter((place, i) => place.path !== null && error(i)).pop();
   const tree = /** @type {import("./payload.js").ModulesData} */ (parts.modules.view === "modules" ? parts.modules : { depth: /** @type {number[]} */ ([]) });
   const modulePath = reader(tree.path);
   const moduleOf = new Map(tree.depth.flatMap((_, i) => (modulePath(i) ? [/** @type {[string, number]} */ ([modulePath(i), i])] : [])));
-  return { get: { in: input, out: output, sec, err, st, pic }, failed, places, moduleOf, tree };
+  return { get: { inputs, outputs, seconds, error, statistics, pictures }, failed, places, moduleOf, tree };
 }
 
 /**
@@ -440,14 +440,14 @@ function returnsOfGraph(parts, { get, places }, snapshots) {
   const isKnown = places.length > 0 && own && !Object.keys(own).length;
   /** @type {Record<string, import("./messages.js").Returned[]>} one object for as long as the graph is drawn, which keeps it */
   const returns = Object.create(null); // a path may be `constructor`
-  const stats = (/** @type {number} */ i) => (snapshots ? snapshots.stats(i) : get.st(i));
+  const stats = (/** @type {number} */ i) => (snapshots ? snapshots.stats(i) : get.statistics(i));
   const renew = () => {
     for (const path of Object.keys(returns)) delete returns[path];
     places.forEach(({ path, call }, i) => {
       const s = path === null ? null : stats(i);
       if (!s) return;
       const bad = (s.nan ?? 0) + (s.inf ?? 0);
-      (returns[path] ??= [])[call] = { shape: shapeText(get.out(i) ?? ""), text: s.b.length ? spread(s) : "", bad, bars: s.b, ...(s.b.length && { std: s.s }) };
+      (returns[path] ??= [])[call] = { shape: shapeText(get.outputs(i) ?? ""), text: s.b.length ? spread(s) : "", bad, bars: s.b, ...(s.b.length && { std: s.s }) };
     });
   };
   renew();

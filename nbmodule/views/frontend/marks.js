@@ -74,7 +74,7 @@ export function spread(stats, type) {
 const sized = (type) => (type?.startsWith("complex") ? "|x| " : "");
 
 /**
- * Several arrays as if they were one: what a folded row says of those within; as `forms/union.py` joins them.
+ * Several arrays as if they were one: what a folded row says of those within; as `base/statistics.py` joins them.
  * @param {Stats[]} parts
  * @returns {Stats}
  */

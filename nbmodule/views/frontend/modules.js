@@ -16,13 +16,13 @@ const LAST = "return when last tracked";
 
 /** @type {import("./base.js").Draw<ModulesData>} */
 function draw(view, data, channel) {
-  const [cls, sum, p, path, args] = readers(data, "cls", "sum", "p", "path", "args");
-  const [input, output, kind, shared, doc, src] = readers(data, "in", "out", "kind", "shared", "doc", "src");
-  const [buf, late, error, vars, training, known] = readers(data, "buf", "late", "err", "vars", "training", "st");
+  const [cls, sum, p, path, args] = readers(data, "class_name", "summary", "parameters", "path", "arguments");
+  const [input, output, kind, shared, doc, src] = readers(data, "input_shapes", "output_shapes", "kind", "shared_with", "doc", "source");
+  const [buffers, late, error, vars, training, known] = readers(data, "buffers", "late", "error", "variables", "training", "statistics");
   const { snapshot } = data;
   const label = (/** @type {number} */ i) => data.label[i];
   const total = data.total || 1;
-  const steps = (/** @type {number} */ i) => path(i)?.split(".") ?? [];
+  const steps = (/** @type {number} */ i) => (path(i) ?? "").split(".").filter(Boolean);
   const stats = (/** @type {number} */ i) => (snapshot ? snapshot.returnOf(i) : known(i));
   const last = snapshot ? "return at this step" : LAST;
   const flow = (/** @type {number} */ i) => (input(i) || output(i) ? `${input(i) ?? "?"} → ${input(i) === output(i) ? "same" : (output(i) ?? "?")}` : kind(i) === "module" ? "—" : "");
@@ -43,7 +43,7 @@ function draw(view, data, channel) {
       { ...C.parameters, text: (i) => (p(i) ? count(p(i) ?? 0) : "") },
       { ...C.share, width: "62px", draw: (cell, i) => void (p(i) && cell.append(bar((p(i) ?? 0) / total))) },
       { ...C.flow, text: flow, short: (i) => flow(i).replace(/.*→/, "→"), most: 64 },
-      ...(data.st || snapshot ? [{ ...C.histogram, ...(snapshot && { cls: "drawn drop4" }), width: "70px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
+      ...(data.statistics || snapshot ? [{ ...C.histogram, ...(snapshot && { cls: "drawn drop4" }), width: "70px", draw: (/** @type {HTMLElement} */ cell, /** @type {number} */ i) => {
         const known = stats(i);
         if (!known?.b.length) return;
         cell.append(histogram(known, 52, 16));
@@ -56,7 +56,7 @@ function draw(view, data, channel) {
           shared(i) && `shared with ${shared(i)}`,
           late(i) && ["built on first call", "doubt"],
           training(i) && [training(i) ?? "", "doubt"],
-          !view.inside && Boolean(buf(i)) && `${buf(i)} buffer${buf(i) === 1 ? "" : "s"}`,
+          !view.inside && Boolean(buffers(i)) && `${buffers(i)} buffer${buffers(i) === 1 ? "" : "s"}`,
         ],
       },
     ],
@@ -72,7 +72,7 @@ function draw(view, data, channel) {
         ["class", `${cls(i)} ${sum(i) ?? ""}`],
         ["", doc(i)],
         ["arguments", args(i)],
-        ["buffers", buf(i) || ""],
+        ["buffers", buffers(i) || ""],
         ["parameters", p(i) ? `${count(p(i) ?? 0)} (${percent(p(i) ?? 0, total)})` : "0"],
         ["variables", (vars(i) ?? []).join(", ")],
         ["in, first call", input(i)],

@@ -93,13 +93,13 @@ export interface NoteData extends Head {
 
 /** The columns of a table of calls at another step; times and errors are those of the last step. */
 export interface CallColumns {
-  sec: (i: number) => number | null;
+  seconds: (i: number) => number | null;
   start: (i: number) => number | null;
-  comp: (i: number) => number | null;
+  compiling: (i: number) => number | null;
   own: (i: number) => number | null;
-  err: (i: number) => string | null;
-  st: (i: number) => Stats | null;
-  pic: (i: number) => Picture[] | null;
+  error: (i: number) => string | null;
+  statistics: (i: number) => Stats | null;
+  pictures: (i: number) => Picture[] | null;
   missing: (i: number) => string;
   change: (i: number) => string | null;
   step: () => number;
@@ -114,21 +114,21 @@ export interface SnapshotOfModules {
 
 export interface ModulesData extends Listed {
   path?: Packed<string>;
-  cls?: Packed<string>;
-  sum?: Packed<string>;
-  p?: Packed<number>;
-  buf?: Packed<number>;
-  in?: Packed<string>;
-  out?: Packed<string>;
+  class_name?: Packed<string>;
+  summary?: Packed<string>;
+  parameters?: Packed<number>;
+  buffers?: Packed<number>;
   kind?: Packed<string>;
-  shared?: Packed<string>;
-  late?: Packed<boolean>;
+  shared_with?: Packed<string>;
+  input_shapes?: Packed<string>;
+  output_shapes?: Packed<string>;
   doc?: Packed<string>;
-  src?: Packed<string>;
-  st?: Packed<Stats>;
-  args?: Packed<string>;
-  vars?: Packed<string[]>;
-  err?: Packed<string>;
+  source?: Packed<string>;
+  variables?: Packed<string[]>;
+  error?: Packed<string>;
+  arguments?: Packed<string>;
+  statistics?: Packed<Stats>;
+  late?: Packed<boolean>;
   total?: number;
   empty?: string;
   at?: number[];
@@ -139,16 +139,16 @@ export interface ModulesData extends Listed {
 
 export interface VariablesData extends Tree {
   type?: Packed<string>;
-  bytes?: Packed<number>;
   kind?: Packed<string>;
-  dev?: Packed<string>;
-  split?: Packed<string>;
-  err?: Packed<string>;
-  shared?: Packed<string>;
+  bytes?: Packed<number>;
+  device?: Packed<string>;
+  sharding?: Packed<string>;
   frozen?: Packed<boolean>;
-  val?: Packed<string>;
-  pic?: Packed<Picture[]>;
-  st?: Packed<Stats>;
+  shared_with?: Packed<string>;
+  statistics?: Packed<Stats>;
+  value?: Packed<string>;
+  pictures?: Packed<Picture[]>;
+  error?: Packed<string>;
   color?: Record<number, number>;
   spelled?: Record<string, string>;
 }
@@ -156,17 +156,17 @@ export interface VariablesData extends Tree {
 export interface CallsData extends Listed {
   path?: Packed<string>;
   order?: Packed<number>;
-  cls?: Packed<string>;
-  in?: Packed<string>;
-  out?: Packed<string>;
-  sec?: Packed<number>;
+  class_name?: Packed<string>;
+  inputs?: Packed<string>;
+  outputs?: Packed<string>;
+  seconds?: Packed<number>;
   start?: Packed<number>;
-  comp?: Packed<number>;
+  statistics?: Packed<Stats>;
+  error?: Packed<string>;
+  pictures?: Packed<Picture[]>;
+  source?: Packed<string>;
+  compiling?: Packed<number>;
   own?: Packed<number>;
-  src?: Packed<string>;
-  err?: Packed<string>;
-  st?: Packed<Stats>;
-  pic?: Packed<Picture[]>;
   at?: number[];
   groups?: Record<number, [kinds: string, lines: number[]]>;
   axis?: [number, number, number];
@@ -182,45 +182,43 @@ export interface CallsData extends Listed {
 export interface DifferenceData extends Tree {
   path?: Packed<string>;
   status?: Packed<string>;
-  ca?: Packed<string>;
-  cb?: Packed<string>;
+  a?: Packed<string>;
+  b?: Packed<string>;
   change?: Packed<number>;
   largest?: Packed<number>;
   where?: Packed<number[]>;
-  a: string;
-  b: string;
+  names: [string, string];
 }
 
 export interface ComparisonData extends Listed {
   path?: Packed<string>;
   order?: Packed<number>;
+  class_name?: Packed<string>;
   fault?: Packed<string>;
-  cls?: Packed<string>;
-  in?: Packed<string>;
+  inputs?: Packed<string>;
   given?: Packed<string>;
-  ca?: Packed<string>;
-  cb?: Packed<string>;
+  a?: Packed<string>;
+  b?: Packed<string>;
   change?: Packed<number>;
   largest?: Packed<number>;
   where?: Packed<number[]>;
-  pic?: Packed<Picture[]>;
   values?: Packed<number[]>;
-  src?: Packed<string>;
+  pictures?: Packed<Picture[]>;
+  source?: Packed<string>;
   remark?: Packed<string>;
-  a: string;
-  b: string;
+  names: [string, string];
   row: number[];
 }
 
 export interface ProfileData extends Listed {
   path?: Packed<string>;
   kind?: Packed<string>;
-  share?: Packed<number>;
-  flops?: Packed<number>;
-  bytes?: Packed<number>;
   forward?: Packed<number>;
   backward?: Packed<number>;
   optimizer?: Packed<number>;
   rest?: Packed<number>;
+  share?: Packed<number>;
+  flops?: Packed<number>;
+  bytes?: Packed<number>;
   best: number;
 }

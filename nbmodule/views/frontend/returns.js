@@ -7,7 +7,7 @@ import { drawPicture } from "./picture.js";
 
 /** @type {import("./base.js").Draw<CallsData>} */
 function draw(view, data, channel) {
-  const [cls, output, stats, picture, error] = readers(data, "cls", "out", "st", "pic", "err");
+  const [cls, output, stats, picture, error] = readers(data, "class_name", "outputs", "statistics", "pictures", "error");
   const room = Math.max(200, Math.min(view.root.clientWidth || 900, 1100) - 60);
   const list = el("div", "cards");
   list.setAttribute("role", "list");

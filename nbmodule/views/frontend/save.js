@@ -11,7 +11,7 @@ const LEGEND = 20;
  * @param {string} legend
  * @returns {{ node: SVGElement, width: number, height: number }}
  */
-export function standalone(drawn, legend) {
+function standalone(drawn, legend) {
   const box = drawn.getBoundingClientRect();
   const [width, height] = [Math.ceil(Math.max(box.width, 160)), Math.ceil(box.height) + LEGEND];
   const node = svg("svg", { xmlns: "http://www.w3.org/2000/svg", width, height, viewBox: `0 0 ${width} ${height}` });
@@ -42,7 +42,7 @@ export function standalone(drawn, legend) {
  * @param {string} name
  * @param {"svg" | "png"} kind
  */
-export function savePicture(drawn, legend, name, kind) {
+function savePicture(drawn, legend, name, kind) {
   const { node, width, height } = standalone(drawn, legend);
   const text = node.outerHTML;
   const made = kind === "png" ? pngOf(text, width, height) : Promise.resolve(new Blob([text], { type: "image/svg+xml" }));

@@ -14,7 +14,7 @@ import { sampleAt } from "./scale.js";
  * @param {Stats | null} now
  * @param {Stats | null} before
  */
-export function changeOf(now, before) {
+function changeOf(now, before) {
   return now?.b.length && before?.b.length ? changed(now, before) : "—";
 }
 
@@ -27,8 +27,8 @@ export class Snapshots {
     this.last = this.steps.length - 1;
     this.now = this.last;
     this.base = -1;
-    this.known = reader(data.st);
-    this.drawn = reader(data.pic);
+    this.known = reader(data.statistics);
+    this.drawn = reader(data.pictures);
     this.moved = () => {};
   }
 
@@ -81,17 +81,17 @@ export class Snapshots {
 
   /** The columns of a table of calls at another step; times and errors are those of the last step alone. */
   get columns() {
-    const [sec, start, comp, own] = readers(this.data, "sec", "start", "comp", "own").map((known) => (/** @type {number} */ i) => (this.isLast ? known(i) : null));
-    const err = reader(this.data.err);
+    const [seconds, start, compiling, own] = readers(this.data, "seconds", "start", "compiling", "own").map((known) => (/** @type {number} */ i) => (this.isLast ? known(i) : null));
+    const error = reader(this.data.error);
     return {
-      sec,
+      seconds,
       start,
-      comp,
+      compiling,
       own,
-      err: (/** @type {number} */ i) => (this.isLast ? err(i) : null),
-      st: (/** @type {number} */ i) => this.stats(i),
+      error: (/** @type {number} */ i) => (this.isLast ? error(i) : null),
+      statistics: (/** @type {number} */ i) => this.stats(i),
       step: () => this.now,
-      pic: (/** @type {number} */ i) => this.pictures(i),
+      pictures: (/** @type {number} */ i) => this.pictures(i),
       missing: (/** @type {number} */ i) => this.missing(i),
       change: (/** @type {number} */ i) => this.change(i),
       root: () => this.root,

@@ -15,8 +15,8 @@ const MOST_WITHIN = 2000;
 
 /** @type {import("./base.js").Draw<VariablesData>} */
 function draw(view, data, channel) {
-  const [step, type, size, kind, device, split, error] = readers(data, "step", "type", "bytes", "kind", "dev", "split", "err");
-  const [shared, value, frozen, picture, sent] = readers(data, "shared", "val", "frozen", "pic", "st");
+  const [step, type, size, kind, device, split, error] = readers(data, "step", "type", "bytes", "kind", "device", "sharding", "error");
+  const [shared, value, frozen, picture, sent] = readers(data, "shared_with", "value", "frozen", "pictures", "statistics");
   const shape = shapeOf(data.depth);
   /** @type {Record<number, import("./marks.js").Stats>} */
   const measured = {};
@@ -62,7 +62,7 @@ function draw(view, data, channel) {
     shared(i) && `shared with ${shared(i)}`,
     split(i),
   ];
-  const withNumbers = Boolean(data.st || channel?.isThere);
+  const withNumbers = Boolean(data.statistics || channel?.isThere);
   const rowOf = recordRows(data.depth.length, (i) => Boolean(kind(i)), data.at);
   const measure = (/** @type {number[]} */ seen) => {
     const missing = seen.filter((i) => rowOf(i) >= 0 && type(i) && !stats(i) && !value(i) && !error(i) && !asked.has(i));
@@ -134,7 +134,7 @@ function draw(view, data, channel) {
     },
   });
   list.begin(data.first);
-  list.addTool(tableButton(view, () => [["path", "type", "bytes", "mean ± std", "notes"], ...leaves().map((/** @type {number} */ i) => [path(i), type(i) ?? value(i) ?? "", String(size(i) ?? ""), spread(stats(i), type(i)), words(i).filter(Boolean).map((word) => (Array.isArray(word) ? word[0] : String(word))).join(", ")])]));
+  list.addTool(tableButton(view, () => [["path", "type", "bytes", "mean ± std", "notes"], ...leaves().map((/** @type {number} */ i) => [path(i), type(i) ?? value(i) ?? "", String(size(i) || ""), spread(stats(i), type(i)), words(i).filter(Boolean).map((word) => (Array.isArray(word) ? word[0] : String(word))).join(", ")])]));
   function leaves() {
     return data.depth.map((/** @type {number} */ _, /** @type {number} */ i) => i).filter((/** @type {number} */ i) => rowOf(i) >= 0);
   }

@@ -59,7 +59,7 @@ export function opener(view, kernel, row, text, room) {
 }
 
 /** @type {Picture} An array of which no picture was sent. */
-export const NOTHING = { k: "none", s: [], d: "", sc: "none", l: [0, 0], of: "", about: "" };
+const NOTHING = { k: "none", s: [], d: "", sc: "none", l: [0, 0], of: "", about: "" };
 
 /**
  * The shape in the words for an array: `float32[4, 64, 3]`.

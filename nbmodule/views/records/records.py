@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from nbmodule.base.format import format_array
 from nbmodule.base.statistics import Statistics
+from nbmodule.calls.profile import ProfileRow
 from nbmodule.views.records.outline import MOST_GROUPED, Outline, group_neighbors, outline_of_keys
 
 
@@ -110,39 +111,14 @@ class ViewRecord:
     findings: tuple[Finding, ...] | None = None
 
 
-class LeafMetadata(NamedTuple):
-    """Properties of a leaf that need no reading of its values.
-
-    Attributes:
-        kind: 'parameter', 'buffer', 'array', or the type name of a leaf that is no array.
-        unreadable: Why the values cannot be shown: a random key, a shape, a tracer.
-        error: Why values that existed are gone: a buffer that was deleted.
-    """
-
-    kind: str
-    shape: tuple[int, ...] | None
-    dtype: str
-    bytes: int = 0
-    device: str = ""
-    sharding: str | None = None
-    unreadable: str | None = None
-    error: str | None = None
-
-    @property
-    def is_readable(self) -> bool:
-        """Return True for an array whose values can be read."""
-        return self.shape is not None and not self.unreadable and not self.error
-
-    @property
-    def text(self) -> str:
-        """The type, as `float32[64, 3]`."""
-        return format_array(self.shape, self.dtype)
-
-
 class VariableRow(NamedTuple):
     """One variable, or one leaf of any PyTree.
 
     Attributes:
+        kind: 'parameter', 'buffer', 'array', or the type name of a leaf that is no array.
+        value: The text of a leaf that is no array, or why values cannot be shown: a random key, a
+            shape, a tracer.
+        error: Why values that existed are gone: a buffer that was deleted.
         keys: The steps from the root. Empty: `path` split at `.`
     """
 
@@ -160,6 +136,11 @@ class VariableRow(NamedTuple):
     pictures: tuple[Picture, ...] = ()
     error: str | None = None
     keys: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The type, as `float32[64, 3]`."""
+        return format_array(self.shape, self.dtype)
 
     @property
     def steps(self) -> tuple[str, ...]:
@@ -520,6 +501,19 @@ class DataTable(ViewRecord):
     root: str = "x"
     label: str = ""
     empty: str = "nothing here"
+
+
+@dataclass(frozen=True)
+class ProfileTree(ViewRecord):
+    """The time of a step by module: rows in the order of the tree, the dearest first.
+
+    Attributes:
+        best: FLOP/s that the device has been seen to do.
+    """
+
+    rows: Sequence[ProfileRow]
+    best: float
+    root: str = "profile"
 
 
 @dataclass(frozen=True)

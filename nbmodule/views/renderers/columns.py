@@ -1,9 +1,10 @@
 """The columns of each record: those that are sent to a page, and those that a reader sees.
 
 A `ColumnField` is one column of a payload and one property of `frontend/payload.d.ts`, by which the
-front end is checked. A page reads it with `reader` of `views/frontend/base.js`: a list, `{u:
-values, i: codes}`, or a map from line to value where few lines have one. Empty columns are left
-out. Every text goes through `plain`, so that no control or direction mark reaches a page.
+front end is checked: a field of a row, under its name. A page reads it with `reader` of
+`views/frontend/base.js`: a list, `{u: values, i: codes}`, or a map from line to value where few
+lines have one. Empty columns are left out. Every text goes through `plain`, so that no control or
+direction mark reaches a page.
 
 A `ShownColumn` is one column of the text, of the HTML without scripts and of the page, which gets
 titles, alignment and the order in which columns leave from `frontend/columns.js`.
@@ -16,10 +17,9 @@ import base64
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from nbmodule.base.format import (
-    format_array,
     format_bytes,
     format_count,
     format_number,
@@ -29,8 +29,15 @@ from nbmodule.base.format import (
     spark,
 )
 from nbmodule.base.statistics import Statistics
-from nbmodule.calls.profile import PASSES
-from nbmodule.views.records.records import CallRow, ModuleRow, Picture
+from nbmodule.calls.profile import PASSES, ProfileRow
+from nbmodule.views.records.records import (
+    CallRow,
+    DifferenceRow,
+    ModuleRow,
+    PairRow,
+    Picture,
+    VariableRow,
+)
 
 LONG_TEXT = 2000
 # Of a histogram, at the step that is shown and at earlier ones.
@@ -138,109 +145,75 @@ class ColumnField(NamedTuple):
     Attributes:
         type: Of one cell, in TypeScript.
         cell: The value of a row.
-        longest: Letters of a text.
     """
 
     key: str
     type: str
     cell: Callable[[Any], Any]
-    longest: int = 200
 
     def pack(self, values: Sequence[Any]) -> Any:
         """Shorten the column; None when it says nothing."""
         if self.type == "string":
-            return packed(values, lambda text: plain(text, self.longest))
+            longest = LONG_TEXT if self.key in ("error", "remark") else 400
+            return packed(values, lambda text: plain(text, longest))
         if self.type == "number":
             return packed(values, number)
         return packed(values) if self.type == "boolean" else sparse(values)
 
 
-def _given(key: str, type: str, name: str = "", longest: int = 200) -> ColumnField:
-    """A column of which empty texts and zeros are left out."""
-    return ColumnField(key, type, lambda row: getattr(row, name or key) or None, longest)
+def _same(x: Any) -> Any:
+    return x
 
 
-def _text(key: str, name: str = "", longest: int = 200) -> ColumnField:
-    return _given(key, "string", name, longest)
+# By the type of a field: the type in TypeScript, and how a value is written.
+_WRITTEN: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+    str: ("string", _same),
+    bool: ("boolean", _same),
+    int: ("number", _same),
+    float: ("number", _same),
+    Statistics: ("Stats", statistics_payload),
+    tuple[int, ...]: ("number[]", _same),
+    tuple[float, float]: ("number[]", lambda pair: list(map(number, pair))),
+    tuple[str, ...]: ("string[]", lambda texts: list(map(plain, texts))),
+    tuple[Picture, ...]: ("Picture[]", lambda drawn: list(map(picture_payload, drawn))),
+}
 
 
-def _number(key: str, name: str = "") -> ColumnField:
-    return ColumnField(key, "number", attrgetter(name or key))
+def _fields(row_class: type, *left_out: str) -> tuple[ColumnField, ...]:
+    """Return a column for each field of a class of rows but these."""
+    columns = []
+    for name, hint in get_type_hints(row_class).items():
+        if name not in left_out:
+            kinds = [kind for kind in get_args(hint) if kind in _WRITTEN]
+            type_, write = _WRITTEN[hint if hint in _WRITTEN else kinds[0]]
+            columns.append(ColumnField(name, type_, _cell(name, write)))
+    return tuple(columns)
 
 
-_PATH = ColumnField("path", "string", attrgetter("path"))
-_CLASS, _INDEX = _text("cls", "class_name"), _number("order")
-_ERROR, _SOURCE = _text("err", "error", LONG_TEXT), _text("src", "source")
-_STATISTICS = ColumnField("st", "Stats", lambda row: statistics_payload(row.statistics))
-_PICTURES = ColumnField(
-    "pic", "Picture[]", lambda row: [picture_payload(p) for p in row.pictures] or None
-)
-_CHANGE = (_number("change"), _number("largest"), _given("where", "number[]"))
+def _cell(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that writes a field of a row, or None where the field is empty; an empty
+    path is that of the model itself.
+    """
+
+    def cell(row: Any) -> Any:
+        value = getattr(row, name)
+        is_empty = isinstance(value, str | tuple | bool) and not value and name != "path"
+        return None if value is None or is_empty else write(value)
+
+    return cell
+
 
 MODULES = (
-    _text("path"),
-    _CLASS,
-    _text("sum", "summary"),
-    _given("p", "number", "parameters"),
-    _given("buf", "number", "buffers"),
-    _text("in", "input_shapes"),
-    _text("out", "output_shapes"),
-    _text("kind"),
-    _text("shared", "shared_with"),
+    *_fields(ModuleRow, "training", "built"),
     ColumnField("late", "boolean", lambda row: not row.built or None),
-    _text("doc", longest=300),
-    _SOURCE,
-    _STATISTICS,
-    _text("args", "arguments", 400),
-    ColumnField("vars", "string[]", lambda row: [plain(v) for v in row.variables] or None),
-    _ERROR,
 )
-CALLS = (
-    _PATH,
-    _INDEX,
-    _CLASS,
-    _text("in", "inputs", 400),
-    _text("out", "outputs", 400),
-    _number("sec", "seconds"),
-    _number("start"),
-    _given("comp", "number", "compiling"),
-    _number("own"),
-    _SOURCE,
-    _ERROR,
-    _STATISTICS,
-    _PICTURES,
-)
-DIFFERENCES = (_text("path"), _text("status"), _text("ca", "a"), _text("cb", "b"), *_CHANGE)
-PAIRS = (
-    _PATH,
-    _INDEX,
-    _text("fault"),
-    _CLASS,
-    _text("in", "inputs", 400),
-    _text("given"),
-    _text("ca", "a", 400),
-    _text("cb", "b", 400),
-    *_CHANGE,
-    _PICTURES,
-    ColumnField("values", "number[]", lambda row: row.values and [number(x) for x in row.values]),
-    _SOURCE,
-    _text("remark", longest=LONG_TEXT),
-)
-
-PROFILE = (_PATH, _text("kind"), *map(_number, ("share", "flops", "bytes", *PASSES)))
-# Of the distinct metadata of variables, to which each line has a code.
+CALLS = _fields(CallRow, "parent", "depth")
+DIFFERENCES = _fields(DifferenceRow)
+PAIRS = _fields(PairRow)
+PROFILE = _fields(ProfileRow, "name", "depth")
 VARIABLES = (
-    ColumnField("type", "string", lambda row: format_array(row.shape, row.dtype)),
-    _given("bytes", "number"),
-    _text("kind"),
-    _text("dev", "device"),
-    _text("split", "sharding"),
-    _ERROR,
-    _text("shared", "shared_with"),
-    _given("frozen", "boolean"),
-    _text("val", "value"),
-    _PICTURES,
-    _STATISTICS,
+    ColumnField("type", "string", attrgetter("text")),
+    *_fields(VariableRow, "path", "shape", "dtype", "keys"),
 )
 
 
@@ -385,7 +358,7 @@ SHOWN: dict[str, tuple[ShownColumn, ...]] = {
         ShownColumn("variables", "", _own_types, "", 1),
     ),
     "variables": (
-        ShownColumn("type", "", lambda row: plain(format_array(row.shape, row.dtype)), "mono"),
+        ShownColumn("type", "", lambda row: plain(row.text), "mono"),
         ShownColumn("bytes", "", _bytes, "right", 2),
         ShownColumn("histogram", "", _histogram, "drawn", 1),
         ShownColumn("value", "", _value, "number", 3),

@@ -15,15 +15,8 @@ from nbmodule.views.records.outline import (
     Outline,
     group_neighbors,
     numbered,
-    outline_of_keys,
 )
-from nbmodule.views.records.records import (
-    CallRow,
-    ComparisonTable,
-    DifferenceTree,
-    ModuleRow,
-    ModuleTree,
-)
+from nbmodule.views.records.records import CallRow, ComparisonTable, ModuleRow, ModuleTree
 
 # Members of a group that a text lists, one line each.
 OPEN_MEMBERS = 30
@@ -99,11 +92,6 @@ def folded_lines(whole: Outline) -> tuple[Outline, list[list[int]]]:
 
     walk(0, len(whole), 0, [0])
     return out, origins
-
-
-def difference_outline(tree: DifferenceTree) -> Outline:
-    """The lines of a difference, levels included."""
-    return outline_of_keys([tuple(row.path.split("/")) for row in tree.rows])
 
 
 def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:

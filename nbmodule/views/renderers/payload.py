@@ -14,7 +14,7 @@ from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_array, plain
 from nbmodule.base.statistics import Statistics
 from nbmodule.views.records.findings import findings_of, worst_of
-from nbmodule.views.records.outline import Outline, open_at_first
+from nbmodule.views.records.outline import Outline, open_at_first, outline_of_keys
 from nbmodule.views.records.records import (
     ArrayCard,
     CallRow,
@@ -28,6 +28,7 @@ from nbmodule.views.records.records import (
     ModuleTree,
     Note,
     Picture,
+    ProfileTree,
     ReturnTable,
     SeriesRecord,
     VariableTree,
@@ -40,6 +41,7 @@ from nbmodule.views.renderers.columns import (
     LONG_TEXT,
     MODULES,
     PAIRS,
+    PROFILE,
     SNAPSHOT_BINS,
     VARIABLES,
     columns_of,
@@ -54,7 +56,6 @@ from nbmodule.views.renderers.outlines import (
     call_kinds,
     call_outline,
     comparison_outline,
-    difference_outline,
     folded_paths,
     line_rows,
     module_lines,
@@ -70,6 +71,7 @@ CODE = {
     "returns": "model(x, track_submod_rets=True)\nnb.show({root})",
     "difference": "nb.diff(a, b)",
     "comparison": "nb.compare(calls, reference)",
+    "profile": "nb.profile(step, *args)",
 }
 # Bytes of picture data in one view, with the values of their cells; base64 makes a third more.
 PICTURE_BYTES = 150_000
@@ -80,6 +82,7 @@ MOST_ROWS: dict[type, int] = {
     ComparisonTable: 20_000,
     ReturnTable: 500,
     DifferenceTree: 50_000,
+    ProfileTree: 4000,
 }
 MOST_POINTS = 2000
 # How many times larger than the smallest of a linear axis the largest is at most.
@@ -302,14 +305,14 @@ def _snapshots(table: CallTable, outline: Outline) -> dict[str, Any]:
 # -- two trees, two runs --
 @payload_of.register
 def _(tree: DifferenceTree) -> dict[str, Any]:
-    outline, rows = difference_outline(tree), tree.rows
+    rows = tree.rows
+    outline = outline_of_keys([tuple(row.path.split("/")) for row in rows])
     ends = outline.ends()
     differs = [r >= 0 and rows[r].status != "same" for r in outline.row]
     opened = [i for i in range(len(outline)) if ends[i] > i + 1 and any(differs[i + 1 : ends[i]])]
     return common(tree, "difference", outline.row) | filled(
         {
-            "a": plain(tree.a),
-            "b": plain(tree.b),
+            "names": [plain(tree.a), plain(tree.b)],
             **_tree(outline, opened if len(opened) <= MOST_OPEN else None),
             **columns_of(DIFFERENCES, rows, outline.row),
         }
@@ -321,13 +324,23 @@ def _(table: ComparisonTable) -> dict[str, Any]:
     outline = comparison_outline(table)
     return common(table, "comparison", outline.row) | filled(
         {
-            "a": plain(table.a),
-            "b": plain(table.b),
+            "names": [plain(table.a), plain(table.b)],
             **_listed(outline, []),
             "row": outline.row,
             **columns_of(PAIRS, table.rows, outline.row),
         }
     )
+
+
+@payload_of.register
+def _(tree: ProfileTree) -> dict[str, Any]:
+    outline = Outline([row.depth - 1 for row in tree.rows], [row.name for row in tree.rows])
+    return {
+        **common(tree, "profile", outline.row),
+        **_listed(outline),
+        "best": tree.best,
+        **columns_of(PROFILE, tree.rows),
+    }
 
 
 # -- curves --

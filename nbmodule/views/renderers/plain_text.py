@@ -41,6 +41,7 @@ from nbmodule.views.records.records import (
     ModuleRow,
     ModuleTree,
     Note,
+    ProfileTree,
     ReturnTable,
     SeriesRecord,
     VariableRow,
@@ -81,6 +82,8 @@ MOST_FLOW = 40
 # A table may be wider than a saved text, so that it keeps its numbers; the column that leaves first
 # on a page is not in it.
 TABLE_WIDTH, LEAVES_FIRST = 160, 1
+# Of the time of a step: modules that take less have no line.
+LEAST_SHARE = 0.001
 # Findings that a text names.
 MOST_SAID = 6
 
@@ -337,7 +340,7 @@ def _variables_line(name: str, alike: Sequence[VariableRow]) -> Line:
     row, given = alike[0], {}
     if len(alike) > 1:
         measured = [one.statistics for one in alike if one.statistics is not None]
-        given = {"type": f"{len(alike)} × {plain(format_array(row.shape, row.dtype))}"}
+        given = {"type": f"{len(alike)} × {plain(row.text)}"}
         row = row._replace(
             bytes=sum(one.bytes for one in alike if not one.shared_with),
             statistics=union_of(measured) if len(measured) == len(alike) else None,
@@ -479,6 +482,16 @@ def _array(card: ArrayCard, width: int, color: bool, limit: int | None) -> list[
 def _note(note: Note, width: int, color: bool, limit: int | None) -> list[str]:
     red = "red" if note.is_error else ""
     return [paint(plain(line, 2000), red, color) for line in note.text.splitlines()]
+
+
+@lines_of.register(ProfileTree)
+def _profile(tree: ProfileTree, width: int, color: bool, limit: int | None) -> list[str]:
+    lines = [head_line("profile", "")]
+    for row in tree.rows:
+        if row.share >= LEAST_SHARE:
+            name = "  " * (row.depth - 1) + plain(row.name)
+            lines.append(Line((name, *cells_of("profile", row))))
+    return table_lines("profile", lines, width, color)
 
 
 # -- two runs --

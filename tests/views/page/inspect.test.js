@@ -11,10 +11,10 @@ const DATA = {
   at: { a: 0, b: 0 },
   lines: [["model.py:3", 3, "def forward(self, x):\n    return x", 0]],
   parts: {
-    modules: { view: "modules", title: ["Net"], root: "model", total: 8, depth: [0, 0], open: [], label: ["a", "b"], path: ["a", "b"], cls: ["Linear", "Linear"], kind: ["module", "module"], p: [4, 4] },
+    modules: { view: "modules", title: ["Net"], root: "model", total: 8, depth: [0, 0], open: [], label: ["a", "b"], path: ["a", "b"], class_name: ["Linear", "Linear"], kind: ["module", "module"], parameters: [4, 4] },
     calls: {
       view: "calls", title: ["1 call of Net"], root: "view.calls", depth: [0, 1, 1, 1], open: [0], label: ["Net", "a", "b", "a (2nd)"],
-      path: ["", "a", "b", "a"], order: [0, 1, 2, 3], in: ["x", "x", "x", "x"], out: ["x", "x", "x", "y"], err: null,
+      path: ["", "a", "b", "a"], order: [0, 1, 2, 3], inputs: ["x", "x", "x", "x"], outputs: ["x", "x", "x", "y"], error: null,
     },
     graph: { view: "note", title: ["graph"], text: "no graph: it cannot be traced", error: true },
   },
@@ -89,7 +89,7 @@ test("a part that could not be made says why in its place", () => {
 });
 
 test("a failed run opens at the innermost call that raised", () => {
-  const calls = { ...DATA.parts.calls, err: ["TypeError", null, null, "TypeError"] };
+  const calls = { ...DATA.parts.calls, error: ["TypeError", null, null, "TypeError"] };
   show({ parts: { ...DATA.parts, calls } });
   assert.deepEqual(marked("calls"), ["a (2nd)"]);
 });
