@@ -106,8 +106,8 @@ from nbmodule.interventions.what_if import what_if as what_if
 from nbmodule.live.controls.loop import steps as steps
 from nbmodule.live.diagnosis.examine import check_setup as check_setup
 from nbmodule.live.diagnosis.rule import Diagnosis as Diagnosis
-from nbmodule.live.diagnosis.rule import mute_rule as mute_rule
 from nbmodule.live.diagnosis.rule import RuleVerdict as RuleVerdict
+from nbmodule.live.diagnosis.rule import mute_rule as mute_rule
 from nbmodule.live.diagnosis.rule import rule as rule
 from nbmodule.live.live import Live as Live
 from nbmodule.live.run_data.media import Media as Media

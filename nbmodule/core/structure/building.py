@@ -22,7 +22,7 @@ from nbmodule.core.variables.commit import Pending, clock, ticks
 from nbmodule.core.variables.frame import during, now, write_all
 from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import BareModule
