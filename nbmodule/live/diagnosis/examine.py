@@ -1,4 +1,4 @@
-"""Observe one training step inside, beside the user's own step.
+"""Observe one training step inside, without a change of the user's own step.
 
 The step runs once more on the same inputs in a frame whose writes are dropped, as another program
 that also returns what each submodule received and returned. The user's step, its variables and its
@@ -59,7 +59,7 @@ _MIXES = ("Attention", "LSTM", "GRU", "RNN", "Recurrent", "Graph", "Transformer"
 
 
 def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
-    """Run a step beside the training and return what was observed.
+    """Run a step once more, outside of the training, and return the observations.
 
     Args:
         call: The training step, compiled or not, with its arguments.
@@ -147,7 +147,7 @@ def _loss_of(result: object) -> float | None:
     return float(numbers[0]) if numbers and numbers[0].dtype.kind in "fiu" else None
 
 
-# -- what the model did ----------------------------------------------------------------------------
+# -- calls of the model ----------------------------------------------------------------------------
 def _call_evidence(call: Call, module: Any) -> CallEvidence:
     given = (call.inputs, call.keywords) if call.inputs is not None else None
     return CallEvidence(
@@ -186,7 +186,7 @@ def _modes(modules: Mapping[str, Any]) -> dict[str, bool]:
     return modes
 
 
-# -- what the step received ------------------------------------------------------------------------
+# -- arguments of the step ------------------------------------------------------------------------
 def _batch(arrays: dict[str, Array], fed: Array) -> Batch:
     """Tell inputs and targets apart: inputs are what the model received, targets have as many
     rows.
@@ -226,7 +226,7 @@ def _same(x: Array, y: Array) -> bool:
     )
 
 
-# -- what changed inputs change --------------------------------------------------------------------
+# -- effect of changed inputs --------------------------------------------------------------------
 def _with_perturbed(model: CoreModule, call: Call, snapshot: Snapshot) -> Snapshot:
     """Note whether the return for one row depends on another row, and for a position on a later
     one.
@@ -368,8 +368,8 @@ def check_setup(
 
     Args:
         model: A module.
-        batch: What the model is called with; a tuple is passed as several arguments.
-        targets: What the loss compares the return with, one row for each row of the batch.
+        batch: The input of the model; a tuple is passed as several arguments.
+        targets: The targets of the loss, one row for each row of the batch.
         loss: `loss(prediction, targets)`, a number.
 
     Returns:
