@@ -89,25 +89,15 @@ def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
     roots = [each for each in known if each.path == ""]
     leaves = [c for c in known if c.path and not any(True for _ in modules[c.path].children())]
     root = _call_evidence(roots[-1], model) if roots else None
-    changed = {path: _size(after[path] - before[path]) for path in variables}
-    moved = {id(variable) for path, variable in variables.items() if changed[path] != 0}
+    measured = [_measured(p, v, before[p], after[p]) for p, v in variables.items()]
+    moved = {id(v) for v, each in zip(variables.values(), measured) if each.change != 0}
     snapshot = Snapshot(
         number,
         _loss_of(result),
         _batch(dict(_named_arrays(call)), root.inputs if root else NOTHING),
         root,
         tuple(_call_evidence(each, modules[each.path]) for each in leaves),
-        tuple(
-            VariableEvidence(
-                path,
-                tuple(variable.shape),
-                variable.requires_grad,
-                _size(before[path]),
-                changed[path],
-                _rows_equal(before[path]),
-            )
-            for path, variable in variables.items()
-        ),
+        tuple(measured),
         _uncalled(modules, {id(call.module) for call in known}, moved),
         _modes(modules),
     )
@@ -138,8 +128,10 @@ def _size(x: Array) -> float:
     return float(np.linalg.norm(wide)) if np.isfinite(wide).all() else math.nan
 
 
-def _rows_equal(x: Array) -> bool:
-    return x.ndim >= 2 and len(x) > 1 and bool((x == x[:1]).all())
+def _measured(path: str, variable: Variable, before: Array, after: Array) -> VariableEvidence:
+    sizes = _size(before), _size(after - before)
+    rows_equal = before.ndim >= 2 and len(before) > 1 and bool((before == before[:1]).all())
+    return VariableEvidence(path, tuple(variable.shape), variable.requires_grad, *sizes, rows_equal)
 
 
 def _loss_of(result: object) -> float | None:
