@@ -122,17 +122,17 @@ class Snapshot:
 
     Attributes:
         step: Number of the step.
-        loss: What the step returned first, if that is one number.
-        batch: What the step received.
+        loss: The first return of the step, if that is one number.
+        batch: The batch that the step received.
         root: The call of the model itself, None if the step did not call it.
         calls: Calls of submodules without submodules, in the order in which they began.
         variables: All variables of the model.
         uncalled: Paths of trainable modules that did not run.
         modes: Mode of each module whose behavior depends on it, by path.
-        logits: What the loss expects, where that is known: True for logits, False for
+        logits: The kind of value that the loss expects, if known: True for logits, False for
             probabilities.
-        mixes_rows: Whether the return for one row depends on another row; None if not tried.
-        sees_targets: Whether, in next-token prediction, a position sees its own target.
+        mixes_rows: True if the return for one row depends on another row; None if not tried.
+        sees_targets: True if, in next-token prediction, a position sees its own target.
     """
 
     step: int
@@ -188,7 +188,7 @@ class Evidence:
         snapshots: Steps observed inside, oldest first.
         labels: Class labels of the batches seen so far, one array for each batch.
         digests: A digest of each batch seen so far.
-        items_vary: Whether the loop received different items for these batches.
+        items_vary: True if the loop received different items for these batches.
         input_fault: The recorded step whose inputs are not finite, and where; None if there is
             none.
         rate: The learning rate, None where it is not known or follows a schedule.

@@ -1,4 +1,4 @@
-"""Observe one training step inside, beside the user's own step.
+"""Observe one training step inside, without a change of the user's own step.
 
 The step runs once more on the same inputs in a frame whose writes are dropped, as another program
 that also returns what each submodule received and returned. The user's step, its variables and its
@@ -59,7 +59,7 @@ _MIXES = ("Attention", "LSTM", "GRU", "RNN", "Recurrent", "Graph", "Transformer"
 
 
 def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
-    """Run a step beside the training and return what was observed.
+    """Run a step once more, outside of the training, and return the observations.
 
     Args:
         call: The training step, compiled or not, with its arguments.
@@ -89,25 +89,15 @@ def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
     roots = [each for each in known if each.path == ""]
     leaves = [c for c in known if c.path and not any(True for _ in modules[c.path].children())]
     root = _call_evidence(roots[-1], model) if roots else None
-    changed = {path: _size(after[path] - before[path]) for path in variables}
-    moved = {id(variable) for path, variable in variables.items() if changed[path] != 0}
+    measured = [_measured(p, v, before[p], after[p]) for p, v in variables.items()]
+    moved = {id(v) for v, each in zip(variables.values(), measured) if each.change != 0}
     snapshot = Snapshot(
         number,
         _loss_of(result),
         _batch(dict(_named_arrays(call)), root.inputs if root else NOTHING),
         root,
         tuple(_call_evidence(each, modules[each.path]) for each in leaves),
-        tuple(
-            VariableEvidence(
-                path,
-                tuple(variable.shape),
-                variable.requires_grad,
-                _size(before[path]),
-                changed[path],
-                _rows_equal(before[path]),
-            )
-            for path, variable in variables.items()
-        ),
+        tuple(measured),
         _uncalled(modules, {id(call.module) for call in known}, moved),
         _modes(modules),
     )
@@ -138,8 +128,10 @@ def _size(x: Array) -> float:
     return float(np.linalg.norm(wide)) if np.isfinite(wide).all() else math.nan
 
 
-def _rows_equal(x: Array) -> bool:
-    return x.ndim >= 2 and len(x) > 1 and bool((x == x[:1]).all())
+def _measured(path: str, variable: Variable, before: Array, after: Array) -> VariableEvidence:
+    sizes = _size(before), _size(after - before)
+    rows_equal = before.ndim >= 2 and len(before) > 1 and bool((before == before[:1]).all())
+    return VariableEvidence(path, tuple(variable.shape), variable.requires_grad, *sizes, rows_equal)
 
 
 def _loss_of(result: object) -> float | None:
@@ -147,7 +139,7 @@ def _loss_of(result: object) -> float | None:
     return float(numbers[0]) if numbers and numbers[0].dtype.kind in "fiu" else None
 
 
-# -- what the model did ----------------------------------------------------------------------------
+# -- calls of the model ----------------------------------------------------------------------------
 def _call_evidence(call: Call, module: Any) -> CallEvidence:
     given = (call.inputs, call.keywords) if call.inputs is not None else None
     return CallEvidence(
@@ -186,7 +178,7 @@ def _modes(modules: Mapping[str, Any]) -> dict[str, bool]:
     return modes
 
 
-# -- what the step received ------------------------------------------------------------------------
+# -- arguments of the step ------------------------------------------------------------------------
 def _batch(arrays: dict[str, Array], fed: Array) -> Batch:
     """Tell inputs and targets apart: inputs are what the model received, targets have as many
     rows.
@@ -226,7 +218,7 @@ def _same(x: Array, y: Array) -> bool:
     )
 
 
-# -- what changed inputs change --------------------------------------------------------------------
+# -- effect of changed inputs --------------------------------------------------------------------
 def _with_perturbed(model: CoreModule, call: Call, snapshot: Snapshot) -> Snapshot:
     """Note whether the return for one row depends on another row, and for a position on a later
     one.
@@ -368,8 +360,8 @@ def check_setup(
 
     Args:
         model: A module.
-        batch: What the model is called with; a tuple is passed as several arguments.
-        targets: What the loss compares the return with, one row for each row of the batch.
+        batch: The input of the model; a tuple is passed as several arguments.
+        targets: The targets of the loss, one row for each row of the batch.
         loss: `loss(prediction, targets)`, a number.
 
     Returns:

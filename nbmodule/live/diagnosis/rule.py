@@ -29,12 +29,12 @@ PAGE = "docs/views/diagnosis.md"
 
 @dataclass(frozen=True)
 class Fix:
-    """Something to try.
+    """A change to try.
 
     Attributes:
         label: The words of a button, such as `rate 0.001`.
         code: A line that does the same.
-        message: What a page sends to a running loop, empty where only code can do it.
+        message: The message of a page to a running loop; empty if only code can apply the fix.
         rate: Factor of the learning rate that it tries, None for another fix.
     """
 
@@ -49,7 +49,7 @@ TRIED_STEPS = 50
 
 
 def scale_rate(factor: float) -> list[Fix]:
-    """Return the fix to multiply the learning rate, tried beside the rate as it is.
+    """Return the fix to multiply the learning rate, compared with the current rate.
 
     The factor stays within the range of the rate's slider: a hundredth to a hundred times.
     """
@@ -82,17 +82,17 @@ def histogram_of(name: str, values: object) -> dict[str, list[float]]:
 
 @dataclass(frozen=True)
 class RuleVerdict:
-    """One thing that looks wrong.
+    """One fault, or a possible one.
 
     Attributes:
         rule: Name of the rule; empty for the rule that yields it.
-        text: What and where, in one sentence.
+        text: The fault and its location, in one sentence.
         severity: `wrong` (the result cannot be used), `doubt` (probably a fault) or `note`.
         path: Submodule or variable that it is about, empty for the whole run.
         step: First step that shows it, None where that is not known.
-        explanation: Why it matters and what usually causes it.
+        explanation: Its effect and its usual causes.
         evidence: Numbers for one small picture, by name: a curve, a histogram, bars.
-        fixes: What to try.
+        fixes: Changes to try.
         button: The fix that the view of a run offers as a button, or None.
     """
 
@@ -141,9 +141,9 @@ class DiagnosisRule:
     """A row of the table.
 
     Attributes:
-        name: Words joined by hyphens; what a user mutes.
+        name: Words joined by hyphens, as `nb.mute_rule` takes it.
         judge: Yields verdicts.
-        needs: What evidence it reads.
+        needs: The evidence that it reads.
         category: `curve`, `data`, `model` or `inside`.
         explanation: Up to three lines.
     """
@@ -329,7 +329,7 @@ _QUIET = "font-size:12px;opacity:.8"
 
 
 def _block(verdict: RuleVerdict) -> Markup:
-    """Return the sentence, its evidence as one small picture, and what to try."""
+    """Return the sentence, its evidence as one small picture, and its fixes."""
     parts = [tag("div", tag("b", plain(verdict.sentence, 400))), _picture(verdict)]
     about = tag("code", verdict.rule)
     parts.append(tag("div", plain(verdict.explanation, 600), " ", about, style=_QUIET))

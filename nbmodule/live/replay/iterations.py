@@ -82,7 +82,7 @@ class Freezing:
 
 
 Setting: TypeAlias = ObjectState | Freezing
-"""State beside values that decides what a call does."""
+"""State other than values that affects a call."""
 
 
 class Output(NamedTuple):

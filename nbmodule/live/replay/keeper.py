@@ -230,10 +230,8 @@ class StepKeeper:
             failed = self._run.step_of(error.number)
             where = "" if failed == step else f"at step {format_count(failed)} "
             raise _refusal(step, f"{where}{error.cause}") from None
-        except ArgumentError:
-            raise
         except Exception as error:
-            if is_of_signal(error):
+            if isinstance(error, ArgumentError) or is_of_signal(error):
                 raise
             line = (str(error).splitlines() or [""])[0]
             raise _refusal(step, f"repeating it raised {type(error).__name__}: {line}") from error

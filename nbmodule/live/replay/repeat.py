@@ -83,7 +83,7 @@ def _is_kept(recorded: Any, repeated: Any) -> bool:
 
 
 def _cause_of(call: RecordedCall) -> str:
-    """Return what may have changed since a call was recorded."""
+    """Return possible causes of a difference from the recorded call."""
     name = getattr(call.function, "__name__", "the step")
     return (
         f"{name} returned something else than then: a value, a function, a model or an optimizer "
@@ -125,7 +125,7 @@ class Repeat:
         """Repeat the next iteration; return what it logged, by name.
 
         Args:
-            verify: Whether it must reproduce what was recorded. A repeat under a tracker runs
+            verify: If True, it must reproduce the record. A repeat under a tracker runs
                 another executable, which need not.
 
         Raises:

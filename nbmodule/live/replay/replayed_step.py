@@ -67,10 +67,10 @@ class ReplayedStep(Inspection):
         batch: The item that the loop was given.
         samples: The samples of the batch, the worst first, as `nb.samples` returns them; None
             where they are not known.
-        calls: What ran, with every return and its gradient.
+        calls: All calls, with their returns and gradients.
         gradients: Gradients by the parameters, by path.
         before: The calls of the step before; None where that is not kept.
-        logged: What the run logged of the step, by name.
+        logged: The values that the run logged at the step, by name.
 
     Args:
         step: The step.
@@ -213,7 +213,7 @@ class ReplayedStep(Inspection):
 
 
 def _return_of(calls: Iterable[Call]) -> Any:
-    """Return what the outermost module returned; None where it is not known."""
+    """Return the return of the outermost module; None where it is not known."""
     outer = next((call for call in calls if call.parent is None and not call.error), None)
     return None if outer is None else outer.returns
 
@@ -251,7 +251,7 @@ def samples_of(
     Args:
         inputs: The arrays that the step was given, by name; the first axis of a batch counts
             samples.
-        returned: What the model returned for the batch; None where it is not known.
+        returned: The return of the model for the batch; None where it is not known.
     """
     arrays = {name: np.asarray(x) for name, x in inputs if _is_batch(x)}
     size = next((len(x) for x in arrays.values() if x.ndim > 1), 0)

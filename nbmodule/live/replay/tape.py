@@ -64,7 +64,7 @@ from nbmodule.live.run_data.progress import CostMeter
 
 _value = attrgetter("_value")
 _ITERATION_BYTES = 1024
-"""Measured size of an iteration beside its arrays."""
+"""Measured size of an iteration without its arrays."""
 _FEW = 16
 """Elements up to which an output is kept to compare a repeat with."""
 _SAMPLE = 4096
@@ -106,9 +106,7 @@ class Tape:
         cost: Counts the time of the thread that recording takes.
     """
 
-    def __init__(
-        self, roots: list[Any], *, room: int, every: int, cost: CostMeter | None = None
-    ) -> None:
+    def __init__(self, roots: list[Any], *, room: int, every: int, cost: CostMeter) -> None:
         self.thread = threading.get_ident()
         self.room, self.every = room, every
         self.refusal = ""
@@ -140,7 +138,7 @@ class Tape:
         self._rests = False
         """True if iterations are skipped, because their arguments find no room."""
         self._has_failed = False
-        self._cost = cost or CostMeter()
+        self._cost = cost
 
     @property
     def nbytes(self) -> int:
@@ -414,13 +412,13 @@ class Tape:
         if output is not None:
             iteration.logged[name] = output
 
-    # -- what changed --
+    # -- changes between calls --
 
     def _changes(self, *, thorough: bool = True) -> list[Write | Setting]:
         """Return what was written and switched since the last call.
 
         Args:
-            thorough: Whether the content of lists is compared, which no clock counts.
+            thorough: True to compare the content of lists, which no clock counts.
         """
         changes: list[Write | Setting] = []
         if clock.values != self._clock or self._given_by_functions:

@@ -37,7 +37,7 @@ class ReplayVerbs:
     _kept_every: int
 
     def _set_keeping(self: Any, keep: bool | int | str, every: int) -> None:
-        """Set what is kept; nothing is before the first step."""
+        """Set how much is kept, once the run has begun."""
         if not is_whole(every) or every < 1:
             raise ArgumentError(
                 f"keep_every must be at least 1 (steps between two snapshots), got {every!r}."

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
@@ -39,7 +39,7 @@ def series_names(runs: Sequence[RunRecord]) -> list[str]:
 
 
 class RunComparison:
-    """Several runs beside each other: settings that differ, results, curves over one another.
+    """Several runs compared: settings that differ, results, curves over one another.
 
     Attributes:
         runs: The runs that are compared.
@@ -63,7 +63,7 @@ class RunComparison:
 
     @property
     def findings(self) -> dict[str, list[str]]:
-        """For each run what the rules for curves say."""
+        """The findings of the rules for curves in each run."""
         return {name: list(run.diagnosis.names) for name, run in zip(self.names, self.runs)}
 
     @property
@@ -248,9 +248,6 @@ class Runs(Sequence[RunRecord]):
     def __len__(self) -> int:
         return len(self._runs)
 
-    def __iter__(self) -> Iterator[RunRecord]:
-        return iter(self._runs)
-
     @overload
     def __getitem__(self, key: SupportsIndex | str) -> RunRecord: ...
     @overload
@@ -366,7 +363,7 @@ class Runs(Sequence[RunRecord]):
 def runs(folder: str | os.PathLike[str] | None = None) -> Runs:
     """Return all runs on disk and those of this process without a journal, newest first.
 
-    What a rewind left behind and the branches of `live.what_if` are runs with a `parent`.
+    The parts cut off by rewinds and the branches of `live.what_if` are runs with a `parent`.
 
     Args:
         folder: Where the journals are, as given to `nb.Live(journal=...)`: only its runs and their

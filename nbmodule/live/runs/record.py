@@ -62,7 +62,7 @@ class RunRecord:
         step: The last known step.
         history: All that it logged.
         watched: Statistics of submodules, by quantity.
-        settings: What `nb.Live(config=...)` was given, and what was known of optimizer and model.
+        settings: Those of `nb.Live(config=...)`, and those known of optimizer and model.
         parent: Identifier of the run that it continues or branches off, empty if none.
         branches: The branches that rewinds cut off.
         notebook: File name of its notebook, empty if unknown.

@@ -111,14 +111,13 @@ _MOST_SETTINGS = 6
 _WIDTH, _TOP, _BOTTOM = 640, 40, 190
 
 
-def _curve_records(comparison: RunComparison, columns: int) -> list[HistoryRecord]:
-    """One plot per series: that series of each run."""
-    records = []
-    for name in list(comparison.best)[:_MOST_SERIES]:
-        curves = comparison.drawn_curves(name)
-        series = [series_record(run, Curve(*c), columns, plain(name)) for run, c in curves.items()]
-        records.append(HistoryRecord(plain(name), tuple(series)))
-    return records
+def _plots(groups: Mapping[str, Mapping[str, Any]], columns: int) -> str:
+    """Draw groups of curves, each in a plot of its own."""
+    plots = []
+    for title, curves in groups.items():
+        series = [series_record(n, Curve(*c), columns, plain(title)) for n, c in curves.items()]
+        plots.append(html_of(HistoryRecord(plain(title), tuple(series))))
+    return "".join(plots)
 
 
 def comparison_table(comparison: RunComparison) -> DataTable:
@@ -172,7 +171,8 @@ def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -
     parts = [html_of(comparison_table(comparison))]
     if len(comparison.runs) > LEAST_PLOTTED:
         parts.append(str(settings_plot(comparison)))
-    parts += map(html_of, _curve_records(comparison, columns))
+    names = list(comparison.best)[:_MOST_SERIES]
+    parts.append(_plots({name: comparison.drawn_curves(name) for name in names}, columns))
     if comparison.code:
         code = tag("pre", comparison.code, style="font:12px/1.45 monospace;overflow-x:auto")
         parts.append(tag("details", tag("summary", "code that differs"), code))
@@ -333,15 +333,6 @@ def cell_comparison() -> CellComparison:
 
 
 # -- one page about a run --
-def run_curves(run: RunRecord) -> list[HistoryRecord]:
-    """One plot per group of series: training and validation of one measure together."""
-    records = []
-    for group, members in run.history.groups().items():
-        series = (series_record(n, s.since(0), MOST_COLUMNS) for n, s in members.items())
-        records.append(HistoryRecord(plain(group), tuple(series)))
-    return records
-
-
 _STYLE = """
 :root { color-scheme: light dark; }
 body { font: 14px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto;
@@ -356,7 +347,7 @@ dt { opacity: 0.7; } dd { margin: 0; overflow-wrap: anywhere; }
 
 
 def report_page(run: RunRecord) -> str:
-    """One offline HTML page about a run."""
+    """Return one offline HTML page about a run."""
     facts = {
         "began": when(run.began),
         "ran": f"{format_seconds(run.seconds)}, {format_count(run.step)} steps",
@@ -366,10 +357,12 @@ def report_page(run: RunRecord) -> str:
         "notebook": run.origin,
         "commit": run.commit,
     }
+    groups = run.history.groups().items()  # training and validation of one measure together
+    curves = {title: {n: s.since(0) for n, s in group.items()} for title, group in groups}
     sections: dict[str, Any] = {
         "Settings": run.settings and _facts(run.settings),
         "Findings": run.diagnosis.html(),
-        "Curves": "".join(map(html_of, run_curves(run))),
+        "Curves": _plots(curves, MOST_COLUMNS),
         "Epochs": run.epochs().html(),
     }
     for name, items in run.history.media.items():
