@@ -32,9 +32,8 @@ from nbmodule.nn.functional.attention import (
     split_heads,
     time_embedding,
 )
-from nbmodule.nn.functional.primitives import nan_where, promoted
 from nbmodule.nn.initializers import RandomNormal, Zeros
-from nbmodule.nn.kernel import kernel, plain
+from nbmodule.nn.kernel import kernel, nan_where, plain, promoted
 from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, keys
 from nbmodule.nn.linear import Linear
 
