@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
@@ -159,19 +159,15 @@ def _difference_of_values(a: Any, b: Any) -> str:
     if not isinstance(a.dtype, np.dtype):
         a, b = jax.random.key_data(a), jax.random.key_data(b)
     differing, largest = 0, 0.0
-    for x, y in _slabs(to_host(a), to_host(b)):
-        gap, agree = numbers_apart(x, y, 0.0, 0.0)
+    x, y = to_host(a).reshape(-1), to_host(b).reshape(-1)
+    for begin in range(0, a.size, _SLAB):
+        slab = slice(begin, begin + _SLAB)
+        gap, agree = numbers_apart(x[slab], y[slab], 0.0, 0.0)
         differing += int((~agree).sum())
         largest = max(largest, float(gap[~agree].max(initial=0.0)))
     if not differing:
         return ""
     return f"{differing} of {a.size} element{'s' * (a.size != 1)} differ, by up to {largest:.3g}"
-
-
-def _slabs(a: np.ndarray, b: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    a, b = a.reshape(-1), b.reshape(-1)
-    for begin in range(0, a.size, _SLAB):
-        yield a[begin : begin + _SLAB], b[begin : begin + _SLAB]
 
 
 Rename = Mapping[str, str | None] | Callable[[str], str | None] | None

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Unpack
 
 import jax.numpy as jnp
@@ -33,9 +32,8 @@ from nbmodule.nn.functional.attention import (
     split_heads,
     time_embedding,
 )
-from nbmodule.nn.functional.primitives import nan_where, promoted
 from nbmodule.nn.initializers import RandomNormal, Zeros
-from nbmodule.nn.kernel import kernel, plain
+from nbmodule.nn.kernel import kernel, nan_where, plain, promoted
 from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, keys
 from nbmodule.nn.linear import Linear
 
@@ -96,6 +94,7 @@ class MultiHeadAttention(Layer):
 
     _attends_by_heads = True
 
+    _passed_on = VariableOptions
     _shown, _brief = "features num_heads", "{features}, {num_heads} heads"
 
     def __init__(
@@ -197,11 +196,6 @@ class MultiHeadAttention(Layer):
         )
         out = (self.out(found[0]), found[1]) if return_weights else self.out(found)
         return out if cache is None else (out, cache)
-
-    @classmethod
-    def _more_options(cls, base: type) -> Iterable[inspect.Parameter]:
-        kind = inspect.Parameter.KEYWORD_ONLY
-        return [inspect.Parameter(n, kind, default=None) for n in VariableOptions.__annotations__]
 
     def init_cache(
         self, max_length: int, batch: int | tuple[int, ...] = (), dtype: DTypeLike | None = None

@@ -69,6 +69,7 @@ class Layer(Module):
     _without: ClassVar[tuple[str, ...]] = ()  # options of the base class that this one lacks
     _function: ClassVar[Callable[..., Any]]  # what a forward calls, see `_call_function`
     _options: ClassVar[dict[str, inspect.Parameter]] = {}  # of the function, by keyword only
+    _passed_on: ClassVar[Any] = None  # the TypedDict of options that go to the parts of the layer
     __signature__ = _LayerSignature()
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -95,7 +96,10 @@ class Layer(Module):
     @classmethod
     def _more_options(cls, base: type) -> Iterable[inspect.Parameter]:
         """Return the parameters that `**options` of the constructor stand for."""
-        return inspect.signature(base).parameters.values()
+        if cls._passed_on is None:
+            return inspect.signature(base).parameters.values()
+        kind = inspect.Parameter.KEYWORD_ONLY
+        return [inspect.Parameter(n, kind, default=None) for n in cls._passed_on.__annotations__]
 
     def _call_function(self, *arrays: object) -> Any:
         """Call the function of the layer, with its attributes as options of the same names."""

@@ -351,14 +351,6 @@ class LookupMethods(Nested):
         return self._like(level)
 
 
-def asked_keys(container: Nested, key_chains: object) -> list[tuple[str, ...]]:
-    """Return `key_chains` of any form as tuples of keys; each must exist."""
-    requested = keys_of_chains(container, key_chains)
-    for keys in requested:
-        container._at(keys)
-    return requested
-
-
 def _target(container: Kind, inplace: bool) -> Kind:
     return container if inplace else container.cont_copy()
 
@@ -395,10 +387,12 @@ def as_container(like: Nested, value: object) -> Any:
     return new
 
 
-def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
-    """Split key chains into keys: an iterable of chains, a dict (its chains), or one chain."""
+def asked_keys(container: Nested, key_chains: Any) -> list[tuple[str, ...]]:
+    """Split key chains that exist into keys: an iterable of chains, a dict (its chains), or one
+    chain.
+    """
     if isinstance(key_chains, Mapping):
-        key_chains = as_container(like, key_chains).cont_all_key_chains(include_empty=True)
+        key_chains = as_container(container, key_chains).cont_all_key_chains(include_empty=True)
     elif isinstance(key_chains, str):
         key_chains = [key_chains]
     elif not isinstance(key_chains, Iterable):
@@ -407,9 +401,10 @@ def keys_of_chains(like: Nested, key_chains: Any) -> list[tuple[str, ...]]:
         )
     results = []
     for chain in key_chains:
-        keys = like._keys_of(chain)
+        keys = container._keys_of(chain)
         if not keys:
             raise PathError(f"{chain!r} is no key chain.")
+        container._at(keys)
         results.append(keys)
     return results
 

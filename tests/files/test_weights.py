@@ -148,7 +148,7 @@ def test_more_than_a_thousand_small_arrays_are_packed_and_plain_h5py_finds_them(
         assert file["__packed__/bool"][()].tolist() == [False]
 
 
-def test_what_h5py_changes_in_a_file_is_loaded(path):
+def test_changes_that_h5py_makes_in_a_file_are_loaded(path):
     save(
         path, {"a": {"w": np.zeros(3)}, "key": jax.random.key(0), "n": 4}, buffers={"m": np.ones(1)}
     )
@@ -296,7 +296,7 @@ def deleted():
         ([np.ones(1)], r"expected a nested mapping of arrays, got list"),
     ],
 )
-def test_what_a_file_cannot_hold_is_refused_before_anything_is_written(path, tree, message):
+def test_leaves_that_a_file_cannot_hold_are_refused_before_anything_is_written(path, tree, message):
     save(path, {"w": np.ones(1)})
     with pytest.raises((ArgumentError, ArgumentTypeError, DtypeError), match=message):
         save(path, tree)
@@ -367,7 +367,7 @@ def test_arrays_spread_over_the_devices_of_this_host_are_saved_whole(run_python,
     assert run_python(code, devices=4) == "True True True"
 
 
-def test_containers_are_saved_loaded_and_use_this_room_for_their_own_files(path):
+def test_containers_are_saved_loaded_and_written_through_this_package(path):
     tree = Container({"a": {"w": jnp.ones(2), "n": 3}, "items": np.ones(1, np.float32)})
     save(path, tree, buffers=Container({"m": jnp.zeros(1)}))
     variables, buffers = load(path, buffers=True)

@@ -56,7 +56,7 @@ def test_a_generator_goes_once_and_a_function_each_time():
     assert [len(list(again)), len(list(again))] == [2, 2]
 
 
-def test_what_is_prefetched_lies_on_the_device_and_keeps_its_order():
+def test_prefetched_batches_lie_on_the_device_and_keep_their_order():
     taken = []
 
     def source():
@@ -81,7 +81,7 @@ def test_what_is_prefetched_lies_on_the_device_and_keeps_its_order():
         (lambda: nb.batches(3), "takes arrays, a dataset .* got int"),
     ],
 )
-def test_what_is_no_source_of_batches_is_told(make, message):
+def test_other_objects_are_refused(make, message):
     with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError), match=message):
         make()
 

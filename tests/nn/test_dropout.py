@@ -13,7 +13,7 @@ from tests.nn.conftest import close
 SPATIAL = {nb.Dropout1d: (4, 5), nb.Dropout2d: (4, 3, 5), nb.Dropout3d: (4, 2, 3, 5)}
 
 
-def test_the_numbers_are_those_of_jax_for_the_key_that_the_stream_gave():
+def test_the_numbers_are_those_of_jax_for_the_key_of_the_stream():
     nb.seed(3)
     key = random.default.draw()
     nb.seed(3)

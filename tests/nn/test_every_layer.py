@@ -409,6 +409,6 @@ def test_a_layer_adds_a_vector_to_each_row_where_jax_refuses_that_of_a_user(name
         assert str(jax.make_jaxpr(gradients)(*inputs)) == wanted
 
 
-def test_what_a_user_adds_up_of_two_ranks_stays_refused_where_jax_is_set_so():
+def test_a_sum_of_two_ranks_by_a_user_stays_refused_where_jax_is_set_so():
     with jax.numpy_rank_promotion("raise"), pytest.raises(ValueError, match="rank_promotion"):
         nb.Sequential(nb.Linear(3, 2), lambda y: y + jnp.ones(2))(floats(5, 3))

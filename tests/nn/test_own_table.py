@@ -1,4 +1,4 @@
-"""What a table read from a file holds is refused in words that say how it becomes numbers."""
+"""Columns of a table without numbers are refused with the code that makes numbers of them."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given
         (lambda: nb.batches(([[1.0, 2.0]] * 9, [0] * 9), 4), r"got shapes \[\], .*, \.\.\. Rows in lists become one array by np\.array\(rows\)"),
     ],
 )  # fmt: skip
-def test_what_a_table_is_given_to_says_what_to_do(act, message):
+def test_errors_about_tables_name_the_fix(act, message):
     with pytest.raises(nb.NbModuleError, match=message):
         act()
 

@@ -44,7 +44,7 @@ def test_a_sequence_may_be_given_in_parts(draws):
 
 
 @pytest.mark.parametrize("bidirectional", [False, True])
-def test_what_is_returned_can_be_chosen(bidirectional, draws):
+def test_outputs_can_be_chosen(bidirectional, draws):
     x = draws.normal(size=(2, 5, 3)).astype("f")
     options = {"bidirectional": bidirectional, "key": 0}
     y, (h, c) = LSTM(3, 4, **options)(x)

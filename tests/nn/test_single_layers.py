@@ -1,4 +1,4 @@
-"""What single layers do beside what holds for all of them."""
+"""Behavior of single layers, in addition to the laws of all layers."""
 
 import jax.numpy as jnp
 import numpy as np

@@ -1,4 +1,4 @@
-"""What holds for the arguments of all layers: `repr` of a layer makes it again, whatever option is
+"""Laws for the arguments of all layers: `repr` of a layer makes it again, whatever option is
 not as usual, and sizes, flags and rates that make no sense are refused by name.
 """
 

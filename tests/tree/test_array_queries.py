@@ -1,4 +1,4 @@
-"""What a Container says about the arrays in it."""
+"""Queries of a Container about the arrays in it."""
 
 from __future__ import annotations
 

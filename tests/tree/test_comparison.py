@@ -1,4 +1,4 @@
-"""What differs between Containers, whether they are identical, and where one lies in another."""
+"""Differences and identity of Containers, and the place of one in another."""
 
 from __future__ import annotations
 

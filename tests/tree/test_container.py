@@ -54,7 +54,7 @@ def test_a_container_is_made_of_a_dict_of_keywords_of_pairs_or_of_nothing():
 
 
 @pytest.mark.parametrize("given", [5, "text", [1, 2], jnp.ones(3), object()])
-def test_what_is_no_mapping_cannot_be_a_container(given):
+def test_a_container_is_made_of_nothing_else(given):
     with pytest.raises(ArgumentTypeError, match="a Container is made of a mapping or of pairs"):
         Container(given)
 

@@ -1,4 +1,4 @@
-"""How a Container is shown, with and without a room that draws."""
+"""Displays of a Container, with and without the package of views."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def plugs(monkeypatch):
     return functions.__setitem__
 
 
-def test_a_notebook_gets_text_and_what_the_display_room_adds(plugs):
+def test_a_notebook_gets_text_and_the_view_of_the_socket(plugs):
     container, text = Container(a=1), {"text/plain": repr(Container(a=1))}
     assert container._repr_mimebundle_() == text
     plugs("display", lambda value: {"text/html": f"<b>{len(value)}</b>"})
@@ -51,7 +51,7 @@ def test_showing_outside_a_notebook_prints_text_with_colors_on_a_terminal(
         plugs("show", lambda value: print("drawn"))  # imported by something else
 
 
-def test_a_notebook_shows_it_through_the_room_that_draws(plugs, monkeypatch):
+def test_a_notebook_shows_a_container_through_the_socket(plugs, monkeypatch):
     ipython = types.ModuleType("IPython")
     ipython.get_ipython = lambda: types.SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", ipython)

@@ -118,16 +118,6 @@ def shelf(monkeypatch):
     return files
 
 
-def test_hdf5_is_left_to_the_package_of_files(shelf):
-    container = Container(a=jnp.ones(2), b={"c": 3})
-    container.cont_to_disk_as_hdf5("x.h5")
-    assert shelf["x.h5"] == {"a": container.a, "b": {"c": 3}}
-    assert type(shelf["x.h5"]["b"]) is dict
-    read = Container.cont_from_disk_as_hdf5("x.h5")
-    assert type(read) is Container
-    assert read.a is container.a
-
-
 def test_hdf5_refuses_what_is_no_array(shelf):
     with pytest.raises(
         ArgumentTypeError, match='cannot write "b/c" to HDF5: str is neither an array nor a number'

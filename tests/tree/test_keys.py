@@ -1,6 +1,4 @@
-"""What a user gives to a Container: chains as keys, keys of any type, and two entries for one
-place.
-"""
+"""Input of a Container: chains as keys, keys of any type, and two entries for one place."""
 
 from __future__ import annotations
 
@@ -37,7 +35,7 @@ PART = {"w": 1}
         *(({key: 1}, {key: 1}) for key in ("<b>", "a b", "ключ", "a\nb", "{}", "keys", "\x1b[31m")),
     ],
 )
-def test_what_is_given_becomes_levels_of_text_keys(given, expected):
+def test_mappings_become_levels_of_text_keys(given, expected):
     made = Container(given)
     assert made.cont_to_dict() == expected
     assert all(made[str(key)] == value for key, value in given.items() if value in (1, "zero"))

@@ -17,8 +17,7 @@ from jaxtyping import Array, Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.checks import check_axis, check_number
-from nbmodule.nn.functional.primitives import along, promoted, where
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, along, kernel, promoted, where
 
 
 @kernel

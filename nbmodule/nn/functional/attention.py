@@ -18,8 +18,7 @@ from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, DtypeError, ShapeError
 from nbmodule.nn.checks import check_broadcasts, check_number, check_rank, check_shape, size
 from nbmodule.nn.functional.dropout import dropout
-from nbmodule.nn.functional.primitives import promoted, where
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, kernel, promoted, where
 
 _OPTIONS = ("is_causal", "scale", "return_weights")
 

@@ -28,9 +28,8 @@ from nbmodule.nn.checks import (
     known,
 )
 from nbmodule.nn.functional.activations import log_softmax, relu, softplus
-from nbmodule.nn.functional.primitives import along, nan_where, promoted, where
 from nbmodule.nn.functional.regression import equal_pair, reduce
-from nbmodule.nn.kernel import ArrayLike, kernel, plain
+from nbmodule.nn.kernel import ArrayLike, along, kernel, nan_where, plain, promoted, where
 
 
 @kernel(static=("axis", "from_logits", "label_smoothing", "ignore_index", "reduction"))

@@ -17,7 +17,6 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import widened
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.checks import check_rank, check_shape, size, sizes
-from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import (
     Padding,
     Pairs,
@@ -31,7 +30,7 @@ from nbmodule.nn.functional.windows import (
     resolve,
     spatial_axes,
 )
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, along, kernel, promoted
 
 _OPTIONS = ("stride", "padding", "dilation", "groups", "data_format")
 # a depthwise kernel up to this size is a sum of shifted products, 2 to 10 times faster than XLA's

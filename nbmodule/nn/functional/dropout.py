@@ -20,9 +20,8 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.checks import check_axis, check_floating, check_number
-from nbmodule.nn.functional.primitives import where
 from nbmodule.nn.functional.windows import for_axes, spatial_axes
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, kernel, where
 
 _SELU_FLOOR = -1.7580993408473766  # the SELU of minus infinity
 

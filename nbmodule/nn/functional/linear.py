@@ -21,8 +21,7 @@ from nbmodule.nn.checks import (
     check_shape,
     size,
 )
-from nbmodule.nn.functional.primitives import promoted, where
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, kernel, promoted, where
 
 
 @kernel

@@ -19,9 +19,8 @@ from nbmodule.base.promotion import widened_array
 from nbmodule.errors import ShapeError
 from nbmodule.nn.checks import check_axis, check_choice, check_number, check_shape
 from nbmodule.nn.checks import size as whole_number
-from nbmodule.nn.functional.primitives import along, promoted
 from nbmodule.nn.functional.windows import FORMATS, channel_axis, pad, slide
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, along, kernel, promoted
 
 
 @kernel(static=("eps", "axis"))

@@ -19,8 +19,7 @@ from nbmodule.errors import ShapeError
 from nbmodule.nn.checks import check_choice, check_floating, check_rank, check_shape
 from nbmodule.nn.functional.activations import relu
 from nbmodule.nn.functional.linear import linear
-from nbmodule.nn.functional.primitives import promoted, where
-from nbmodule.nn.kernel import ArrayLike, kernel, plain
+from nbmodule.nn.kernel import ArrayLike, kernel, plain, promoted, where
 
 
 @kernel(static=("nonlinearity",))

@@ -12,8 +12,7 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.promotion import common_dtype, widened_array
 from nbmodule.errors import ShapeError
 from nbmodule.nn.checks import check_axis, check_choice, check_number
-from nbmodule.nn.functional.primitives import where
-from nbmodule.nn.kernel import ArrayLike, kernel
+from nbmodule.nn.kernel import ArrayLike, kernel, where
 
 REDUCTIONS = ("mean", "sum", "none")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ShapeError
 from nbmodule.nn import functional as ours
-from nbmodule.nn.functional.primitives import nan_where
+from nbmodule.nn.kernel import nan_where
 from tests.nn.conftest import close, functions_agree
 
 from jax_settings import COMPLEX, FLOAT, INT

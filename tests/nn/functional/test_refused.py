@@ -239,5 +239,5 @@ NAMES = {**vars(F), "jax": jax, "jnp": jnp, "np": np, "ones": jnp.ones, "zeros":
 
 
 @pytest.mark.parametrize(("call", "wanted", "names"), refused_rows(REFUSED, NAMES))
-def test_what_makes_no_sense_is_refused_in_one_line(call, wanted, names):
+def test_bad_arguments_are_refused_in_one_line(call, wanted, names):
     assert_refused(call, wanted, names)
