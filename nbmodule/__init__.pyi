@@ -18,7 +18,7 @@ from nbmodule.calls.calls import Calls as Calls
 from nbmodule.calls.compare import compare as compare
 from nbmodule.calls.differences import check as check
 from nbmodule.calls.differences import diff as diff
-from nbmodule.calls.memory import memory as memory
+from nbmodule.calls.rows import memory as memory
 from nbmodule.calls.nonfinite import first_nonfinite as first_nonfinite
 from nbmodule.calls.profile import Profile as Profile
 from nbmodule.calls.profile import profile as profile

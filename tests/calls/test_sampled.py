@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.calls.reduction import read_statistics, reduce_tree
-from nbmodule.calls.sampled import SAMPLE
+from nbmodule.calls.reduction import SAMPLE, read_statistics, reduce_tree
 
 SHAPES = [
     (1,),
