@@ -78,6 +78,13 @@ class StaticArgument(Static):
     __slots__ = ("name",)
 
     def __init__(self, name: int | str, value: object) -> None:
+        try:
+            hash(value)
+        except TypeError:
+            raise ValueError(
+                f"the static argument {name!r} must be hashable, since it is compared by value; "
+                f"got {type(value).__name__}. Pass a tuple or a frozen object."
+            ) from None
         super().__init__(value)
         self.name = name
 
@@ -119,24 +126,15 @@ class CallArguments(NamedTuple):
 def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) -> CallArguments:
     """Separate arrays, stateful objects and static values of a call."""
     numbers = static.among(len(args))
-    args = tuple([_fixed(i, x) if i in numbers else x for i, x in enumerate(args)])
-    kwargs = {name: _fixed(name, x) if name in static.names else x for name, x in kwargs.items()}
+    args = tuple([StaticArgument(i, x) if i in numbers else x for i, x in enumerate(args)])
+    kwargs = {
+        name: StaticArgument(name, x) if name in static.names else x for name, x in kwargs.items()
+    }
     arguments, objects = extract_objects((args, kwargs))
     args, kwargs = jax.tree.map(
         lambda x: None if is_mark(x) else _native(x), arguments, is_leaf=is_mark
     )
     return CallArguments(jax.tree.structure(arguments), args, kwargs, objects)
-
-
-def _fixed(name: int | str, value: object) -> StaticArgument:
-    try:
-        hash(value)
-    except TypeError:
-        raise ValueError(
-            f"the static argument {name!r} must be hashable, since it is compared by value; got "
-            f"{type(value).__name__}. Pass a tuple or a frozen object."
-        ) from None
-    return StaticArgument(name, value)
 
 
 SETTINGS = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from nbmodule.core.call.error_notes import annotate
+from nbmodule.core.call.stages import annotate
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import are_watched
 from nbmodule.core.variables.call_log import CallInfo
