@@ -24,7 +24,7 @@ from nbmodule.core.variables.call_log import CallInfo, Log
 from nbmodule.core.variables.frame import now, slot_of
 from nbmodule.errors import ArgumentTypeError, PathError
 
-_known: dict[Any, Any] = {}  # what was worked out for the calls of compiled steps
+_known: dict[Any, Any] = {}  # results of `Choice.seen` for compiled steps
 
 
 class CallFact(NamedTuple):
@@ -75,8 +75,8 @@ class Choice:
         return self.slot()
 
     def wanted(self) -> frozenset[Any]:
-        """The slots of the modules that are tracked; worked out anew when the structure of the
-        model has changed.
+        """Return the slots of the tracked modules, computed again when the structure of the model
+        changes.
         """
         model = self.slot()
         if model is None:
@@ -91,7 +91,7 @@ class Choice:
         return self._wanted
 
     def _named(self, model: CoreModule, entry: object) -> list[Any]:
-        """The modules of an entry; none where it named some, and the model has changed since."""
+        """Return the modules of an entry; none if it named some before the model changed."""
         if isinstance(entry, str) and entry == "":
             return [model]
         try:
@@ -120,7 +120,7 @@ class Choice:
     def seen(self, infos: tuple[CallInfo, ...]) -> tuple[list[CallFact], list[Any]]:
         """Return the metadata of the calls of a step, and which records are gradients by variables.
 
-        A compiled step says the same each time.
+        They are cached: a compiled step has the same calls each time.
         """
         key, expected = (id(infos), self.key), self.wanted()
         cached = _known.get(key)
@@ -133,8 +133,8 @@ class Choice:
         return cached[2]
 
     def gradient_names(self, info: CallInfo) -> Callable[[str], str] | None:
-        """For a record of gradients by variables of this model: what turns the names in it into
-        paths. None for other records.
+        """Return the function from names in a record of gradients by variables of this model to
+        paths; None for other records.
         """
         model, module = self.slot(), info.module()
         if info.kind != "gradient" or model is None:
@@ -149,7 +149,7 @@ class Choice:
         return None if location is None else lambda name: f"{location.name}.{name}"
 
     def facts(self, infos: tuple[CallInfo, ...]) -> list[CallFact]:
-        """The tracked ones among logged calls, with paths and parents."""
+        """Return the tracked ones among logged calls, with paths and parents."""
         model = self.slot()
         places = plan_of(model).modules if model is not None else {}
         expected = self.wanted()
@@ -200,7 +200,7 @@ class Step:
 
     @cached_property
     def calls(self) -> list[Call]:
-        """The calls, made at first sight."""
+        """The calls, made on first access."""
         made: list[Call | None] = []
         counts: dict[tuple[int, str], int] = {}
         for fact in self.facts:
@@ -257,7 +257,7 @@ class Steps(Log):
     """A log whose outermost calls are steps, of which the last ones are kept.
 
     Args:
-        watch: Which calls are looked at.
+        watch: The choice of calls to track.
         last: How many steps are kept.
         budget: Bytes that their values may take; the newest step is always kept.
         order: Whether calls are listed in the order in which they began.
@@ -285,7 +285,7 @@ class Steps(Log):
             self.add(infos, values)
 
     def flush(self) -> None:
-        """Make what was logged since into a step."""
+        """Make a step of the calls that were logged since the last one."""
         infos, values = tuple(self.infos), self.values
         self.infos, self.values, self.open, self.returns = [], [], -1, 0
         if infos:

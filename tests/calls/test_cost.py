@@ -1,4 +1,4 @@
-"""What tracking costs, and what it says of costs: executables, outputs, memory, seconds, FLOPs."""
+"""Costs of tracking, and the costs that it reports: executables, memory, seconds, FLOPs."""
 
 import gc
 

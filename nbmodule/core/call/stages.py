@@ -123,7 +123,9 @@ def enter(call: ModuleCall, stages: Remaining) -> Any:
 
 # -- before the stages --
 def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Build at the first call, and follow JAX's default device with `dynamic_backend`."""
+    """Build at the first call and keep the shapes of its arguments; with `dynamic_backend`, follow
+    JAX's default device.
+    """
     inner = module._nbm
     if now.keep is not None:  # a view is under way and will restore the module
         now.keep(module)
@@ -133,7 +135,10 @@ def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if inner.first_arguments is None:
         if not now.stack:
             plan_of(module)  # raises Python's limit of recursion for a deep model
-        remember(module, args, kwargs)
+        # Later calls may be bare method calls.
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
+        inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
+        settle(module)
     if inner.config.dynamic_backend and here() == EAGER:
         device = default_device()
         variables = [
@@ -145,14 +150,6 @@ def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
-
-
-def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Keep the shapes of these arguments; later calls may be bare method calls."""
-    inner = module._nbm
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
-    inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
-    settle(module)
 
 
 def first_shapes(module: Any) -> tuple[str | None, str | None]:
@@ -246,23 +243,18 @@ def _refuse_deferred(module: CoreModule, outputs: Any) -> None:
 
 
 def check_variables(call: ModuleCall) -> None:
-    """Refuse a call without variables."""
-    module = call.module
-    if call.v is None and not module._nbm.config.store_vars and not _has_values(module):
+    """Refuse a call of a module that keeps no variables, unless a frame holds values for them."""
+    module, frame = call.module, now.frame
+    if call.v is not None or module._nbm.config.store_vars:
+        return
+    released = plan_of(module).released
+    while frame is not None and not any(variable in frame.values for variable in released):
+        frame = frame.outside
+    if released and frame is None:
         raise NotBuiltError(
             f"{type(module).__name__} was made with store_vars=False and keeps no variables: call "
             "model(x, v=variables) with the return of model.build()."
         )
-
-
-def _has_values(module: CoreModule) -> bool:
-    """Return True if a frame holds values for a module that keeps none itself."""
-    frame, released = now.frame, plan_of(module).released
-    while frame is not None and released:
-        if any(variable in frame.values for variable in released):
-            return True
-        frame = frame.outside
-    return not released
 
 
 # -- scope, record and hooks --

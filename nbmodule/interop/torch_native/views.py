@@ -65,7 +65,7 @@ def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
         path: TracedCalls(*calls[0], len(calls), sizes.flops[path])
         for path, calls in sizes.calls.items()
     }
-    return Summary.of(module_of(model), traced)
+    return Summary(module_of(model), traced)
 
 
 # -- patch --
