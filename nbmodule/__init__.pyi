@@ -18,11 +18,11 @@ from nbmodule.calls.calls import Calls as Calls
 from nbmodule.calls.compare import compare as compare
 from nbmodule.calls.differences import check as check
 from nbmodule.calls.differences import diff as diff
-from nbmodule.calls.memory import memory as memory
 from nbmodule.calls.nonfinite import first_nonfinite as first_nonfinite
 from nbmodule.calls.profile import Profile as Profile
 from nbmodule.calls.profile import profile as profile
 from nbmodule.calls.recorder import Recorder as Recorder
+from nbmodule.calls.rows import memory as memory
 from nbmodule.calls.saved_calls import load_calls as load_calls
 from nbmodule.calls.summary import Summary as Summary
 from nbmodule.calls.summary import summary as summary

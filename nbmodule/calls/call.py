@@ -1,6 +1,6 @@
-"""One call of one module: where it stands, what went in and came out.
+"""One call of one module: its path, inputs and returns.
 
-Values are read when they are first looked at.
+Values are read on first access.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Call:
             measured in the call itself.
         start: When an eager call began, in seconds on the clock of `time.perf_counter`.
         error: First line of the exception that ended the call, empty if none.
-        lifted: What the values were stacked by on their way out (`vmap 5`, `scan 10`), outermost
+        lifted: The transforms that stacked the values (`vmap 5`, `scan 10`), outermost
             last.
         captured: Whether the values could be brought out; not if a raw JAX transform lies in
             between.
@@ -82,7 +82,7 @@ class Call:
 
     # -- copies --
     def __getstate__(self) -> dict[str, Any]:
-        """The facts, and what was recorded as plain arrays; the module stays where it is."""
+        """Return the metadata, and recorded values as plain arrays, without the module."""
         state = {name: getattr(self, name) for name in self.__slots__ if not name.startswith("_")}
         values: dict[str, Any] = {}
         for category, tree in self.values.items():
@@ -164,7 +164,7 @@ class Call:
 
     @property
     def mark(self) -> str:
-        """The remark beside the return of a call whose values could not be captured."""
+        """The remark after the return of a call whose values could not be captured."""
         return "" if self.captured else NOT_CAPTURED
 
 
@@ -183,7 +183,7 @@ def bytes_in(tree: object) -> int:
 
 
 def arrays_of(tree: object) -> Any:
-    """Recorded values as the user knows them: packed ones become JAX arrays again."""
+    """Return recorded values in the user's form: packed ones become JAX arrays again."""
     if tree is None:
         return None
     supplied = as_given(tree)

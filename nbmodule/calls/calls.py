@@ -41,13 +41,13 @@ class Calls(Shown, Sequence[Call]):
         notes: Sequence[str] = (),
         others: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Keep calls, and what is known of the tracked model.
+        """Keep calls, and metadata of the tracked model.
 
         Args:
             items: The calls.
             name: Name of the class of the tracked model.
             known: Paths of all submodules that were tracked, called or not.
-            notes: What a reader should know: what was dropped, what could not be recorded.
+            notes: Notes for a reader: values that were dropped or could not be recorded.
             others: The other names of shared submodules, each with their path.
         """
         self._list = list(items)
@@ -114,7 +114,7 @@ class Calls(Shown, Sequence[Call]):
         return PathError(f'no call of "{path}" was recorded{hint(path, [*called, *self.known])}')
 
     def find(self, fn: Callable[[Call], Any]) -> Calls:
-        """The calls for which `fn` holds.
+        """Return the calls for which `fn` is true.
 
         Example:
             >>> model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
@@ -137,7 +137,7 @@ class Calls(Shown, Sequence[Call]):
         return tuple(dict.fromkeys(call.step for call in self._list))
 
     def step(self, number: int) -> Calls:
-        """The calls of one outermost call; negative numbers count from the last."""
+        """Return the calls of one outermost call; negative numbers count from the last."""
         steps = self.steps
         if number < 0 and -number <= len(steps):
             number = steps[number]
@@ -181,7 +181,7 @@ class Calls(Shown, Sequence[Call]):
         estimate(self._list)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Keep the calls in a file, to be read by `nb.load_calls`; see there."""
+        """Write the calls to a file, which `nb.load_calls` reads; see there."""
         from nbmodule.calls.saved_calls import write_record
 
         write_record(path, self)

@@ -20,7 +20,7 @@ from nbmodule.errors import ArgumentError
 
 
 class Pair:
-    """One call beside the call of the reference that it is compared with.
+    """One call and the call of the reference that it is compared with.
 
     Attributes:
         path: Path of the call.

@@ -29,7 +29,7 @@ class Change:
     """One leaf of two trees.
 
     Attributes:
-        path: Where it lies, as `encoder/linear/w`.
+        path: Its path, as `encoder/linear/w`.
         status: `same`, `changed`, `shape`, `dtype`, `missing` (only in the first) or `unexpected`
             (only in the second).
         a: The leaf of the first tree.
@@ -112,8 +112,8 @@ def _change(path: str, a: object, b: object, rtol: float, atol: float) -> Change
 
 
 def _numbers_in(leaf: object) -> np.ndarray | None:
-    """The numbers of an array, or a lone one; None of anything else, such as texts and random
-    keys.
+    """Return the numbers of an array, or a lone number, as an array; None for other values, such as
+    texts and random keys.
     """
     if isinstance(leaf, bool) or not isinstance(getattr(leaf, "dtype", leaf), (np.dtype, *NUMBER)):
         return None
@@ -128,8 +128,8 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def relative_norm(a: Shaped, b: Shaped) -> float:
-    """Norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is not, or an
-    element is finite in one alone.
+    """Return the norm of `b - a` over the norm of `a`; infinite where `a` is all zeros and `b` is
+    not, or an element is finite in one alone.
 
     Example:
         >>> relative_norm(np.array([3.0, 4.0]), np.array([3.0, 3.0]))
@@ -207,7 +207,7 @@ def _is_missing(answer: Any) -> bool:
 
 
 def _numbers(tree: object) -> Any:
-    """A list of numbers as an array."""
+    """Return a list of numbers as an array."""
     is_plain = isinstance(tree, list) and tree and all(isinstance(x, NUMBER) for x in tree)
     return np.asarray(tree) if is_plain else tree
 

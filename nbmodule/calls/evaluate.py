@@ -1,4 +1,5 @@
-"""Run a jaxpr operation by operation, loops as Python loops, with a callback for each operation.
+"""Run a jaxpr operation by operation, loops as Python loops, with a callback for each operation;
+the operations of a recorded call are run so.
 
 The name scopes of an equation give its submodule, its source information the line of code.
 """
@@ -6,14 +7,22 @@ The name scopes of an equation give its submodule, its source information the li
 from __future__ import annotations
 
 import linecache
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from nbmodule.base.jax_names import WRAPPERS, Literal, bind, line_of_user, scan_counts
 from nbmodule.base.promotion import asked_for
 from nbmodule.base.scopes import Mark, marks_in, place_in_code, read_scopes
+from nbmodule.calls.call import Call, arrays_of
+from nbmodule.calls.isolated import pure_call
+from nbmodule.core.recording.tracker import describe, describe_arguments, untracked
+from nbmodule.core.structure.walk import plan_of
+from nbmodule.errors import ArgumentError
 
 
 class Operation(NamedTuple):
@@ -160,3 +169,60 @@ def read_stack(stack: tuple[Any, ...]) -> tuple[tuple[str, ...], str]:
     if phase == "forward" and Mark("jvp", True) in marks:
         phase = "derivative"
     return tuple(scope.name for scope in scopes if scope.name != "checkpoint"), phase
+
+
+# -- the operations of a recorded call --
+def operations_of(call: Call) -> list[Call]:
+    """Return the operations of a call tracked with `operations=`, as calls of kind `operation`."""
+    module, recorded = call.module, call.values
+    variables, supplied = recorded.get("variables"), recorded.get("input")
+    if module is None or variables is None or supplied is None:
+        raise ArgumentError(
+            f'the operations of "{call.path}" cannot be run again: its module no longer exists, or '
+            "it ran where values could not be captured."
+        )
+    places = {at.name: variable for variable, at in plan_of(module).places.items()}
+    names = [name for name in variables if name in places]
+    values = [jax.numpy.asarray(variables[name]) for name in names]
+    kinds = (jax.Array, np.ndarray, np.generic)
+    run, inputs = pure_call(module, [places[name] for name in names], arrays_of(supplied), kinds)
+    # without arrays: under vmap they are traced, and are returned instead
+    operations: list[Operation] = []
+
+    def row(values: list[Any], arrays: list[Any]) -> Any:
+        ran: list[Operation] = []
+        evaluate(jax.make_jaxpr(run)(values, arrays), [*values, *arrays], ran.append)
+        operations[:] = [operation._replace(inputs=[], outputs=[]) for operation in ran]
+        return [(list(operation.inputs), list(operation.outputs)) for operation in ran]
+
+    for _ in call.lifted:  # each scan and vmap around the call has stacked the values along an axis
+        row = jax.vmap(row)
+    with untracked():
+        results = row(values, list(map(jax.numpy.asarray, inputs)))
+    made, counts = [], Counter[str]()
+    for number, (operation, (given, gave)) in enumerate(zip(operations, results)):
+        operation = operation._replace(inputs=given, outputs=gave)
+        made.append(_as_call(operation, call, number))
+        made[-1].index = counts[made[-1].path]
+        counts[made[-1].path] += 1
+    return made
+
+
+def _as_call(operation: Operation, call: Call, number: int) -> Call:
+    scopes = operation.scopes[1:]  # the first one is the call itself
+    path = ".".join(filter(None, (call.path, *scopes, operation.name)))
+    outputs: Any = operation.outputs[0] if len(operation.outputs) == 1 else tuple(operation.outputs)
+    return Call(
+        path,
+        {"output": outputs, "input": (tuple(operation.inputs), {})},
+        parent=call,
+        step=call.step,
+        order=number,
+        depth=call.depth + 1 + len(scopes),
+        returned=number,
+        class_name=operation.name,
+        kind="operation",
+        input_shapes=describe_arguments(tuple(operation.inputs), {}),
+        return_shapes=describe(outputs),
+        source=operation.source,
+    )

@@ -56,21 +56,6 @@ def pure_call(
     return run, arrays
 
 
-def compiled_alone(call: Call) -> tuple[Any, list[Any], list[Any]] | None:
-    """Return a submodule as a traced function of its variables and arguments, with examples of
-    both; None if its arguments are not known.
-    """
-    supplied, module = arguments_of(call), call.module
-    if supplied is None or module is None:
-        return None
-    variables = plan_of(module).variables
-    values = [variable.value for variable in variables]
-    run, arrays = pure_call(module, variables, supplied, jax.ShapeDtypeStruct)
-    with untracked():
-        traced = jax.jit(run).trace(values, arrays)
-    return traced, values, list(map(_example, arrays))
-
-
 def _example(shape: Any) -> Any:
     if jnp.issubdtype(shape.dtype, jax.dtypes.prng_key):
         return jnp.broadcast_to(jax.random.key(0), shape.shape)
@@ -83,18 +68,25 @@ def for_each(
 ) -> None:
     """Set the attributes that `measure_one(traced, values, examples)` returns on all calls of equal
     modules with equal shapes of arguments.
+
+    `traced` is the submodule as a traced function of the values of its variables and the arrays
+    among its arguments, with examples of these.
     """
     existing: dict[Any, dict[str, Any]] = {}
     for call in calls:
-        module = call.module
-        if module is None or "given" not in call.values or call.kind != "call" or call.error:
+        module, supplied = call.module, arguments_of(call)
+        if module is None or supplied is None or call.kind != "call" or call.error:
             continue
         # A hundred blocks of one kind are compiled once.
         key = (signature_of(module), call.values["given"])
         if key not in existing:
+            variables = plan_of(module).variables
+            values = [variable.value for variable in variables]
+            run, arrays = pure_call(module, variables, supplied, jax.ShapeDtypeStruct)
             try:
-                result = compiled_alone(call)
-                existing[key] = measure_one(*result) if result is not None else {}
+                with untracked():
+                    traced = jax.jit(run).trace(values, arrays)
+                existing[key] = measure_one(traced, values, list(map(_example, arrays)))
             # a submodule that cannot run by itself has no figures
             except Exception as error:
                 if is_of_signal(error):

@@ -184,9 +184,9 @@ def _search(fn: Callable[..., Any], stage: Staged) -> NonFinite | None:
     variables = [variable.value for variable in stage.variables]
     watch = _Watch(stage.roots)
     outputs = evaluate(closed, [*variables, *inputs], watch)
-    origin, chosen = watch.origins.find(outputs), watch.origins.chosen
+    origin, chosen = watch.find(outputs), watch.chosen
     if origin is not None:
-        return watch.record(origin)
+        return watch.found(origin)
     if not any(map(_count, outputs)):
         return None
     paths = jax.tree_util.tree_leaves_with_path(arguments)
@@ -201,7 +201,7 @@ def _search(fn: Callable[..., Any], stage: Staged) -> NonFinite | None:
             return NonFinite(name, "variable", outputs=(range_of(value),))
     if not chosen:
         return None
-    return replace(watch.record(chosen.get(True) or chosen[False]), is_chosen=True)
+    return replace(watch.found(chosen.get(True) or chosen[False]), is_chosen=True)
 
 
 def _is_number(leaf: object) -> bool:
@@ -279,19 +279,15 @@ class Origins:
         return self._first(x for x in outputs if self._count(x))
 
 
-class _Watch:
+class _Watch(Origins):
     """Follow the operations of a traced function."""
 
     def __init__(self, roots: set[str]) -> None:
+        super().__init__(_count, _nans)
         self.roots = roots
-        self.origins = Origins(_count, _nans)
 
     def __call__(self, operation: Operation) -> None:
-        path = self.path(operation)
-        self.origins.record(operation, path, operation.inputs, operation.outputs)
-
-    def derive(self, values: Sequence[Any], result: object) -> None:
-        self.origins.derive(values, result)
+        self.record(operation, self.path(operation), operation.inputs, operation.outputs)
 
     def path(self, operation: Operation) -> str:
         """Return the scopes as a path, without the outermost one if it names the only model."""
@@ -300,12 +296,12 @@ class _Watch:
             scopes = scopes[1:]
         return ".".join(scopes)
 
-    def record(self, operation: Operation) -> NonFinite:
+    def found(self, operation: Operation) -> NonFinite:
+        """Return the record of an operation."""
         path = self.path(operation)
         facts = operation.name, operation.source, operation.code, operation.phase
         given, gave = (tuple(map(range_of, x)) for x in (operation.inputs, operation.outputs))
-        carriers = self.origins.carriers.get(id(operation), {})
-        others = tuple(carrier for carrier in carriers if carrier != path)
+        others = tuple(x for x in self.carriers.get(id(operation), {}) if x != path)
         return NonFinite(path, *facts, given, gave, others, operation.turns)
 
 

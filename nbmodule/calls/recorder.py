@@ -19,8 +19,8 @@ from nbmodule.base.kinds import as_flag, is_whole
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import bytes_in
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.memory import hold
 from nbmodule.calls.reduction import read_statistics, reduce_tree
+from nbmodule.calls.rows import hold
 from nbmodule.calls.saved_calls import read_record, write_record
 from nbmodule.calls.track import STATS, track
 from nbmodule.core.call.module import CoreModule

@@ -27,7 +27,7 @@ _FORMAT = "nbmodule calls 2"
 def write_record(
     path: str | os.PathLike[str], calls: Calls, more: Mapping[str, Any] = MappingProxyType({})
 ) -> None:
-    """Write calls to `.h5` or `.safetensors` atomically, and other nested values beside them."""
+    """Write calls to `.h5` or `.safetensors` atomically, with other nested values."""
     target = file_name(path, "save calls")
     arrays: dict[str, Any] = {}
     places = {id(call): number for number, call in enumerate(calls)}

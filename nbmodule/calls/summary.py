@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -75,16 +74,11 @@ class Summary(PathRows[SummaryRow]):
         without_calls: Text for the return of a module that was not called.
     """
 
-    others: Mapping[str, str] = MappingProxyType({})
-
     without_calls = "not called"
 
-    @staticmethod
-    def of(model: CoreModule, traced: Mapping[str, TracedCalls]) -> Summary:
-        """Make the rows of a model from one traced call."""
-        result = Summary(_rows(model, traced))
-        result.others = other_names(model)
-        return result
+    def __init__(self, model: CoreModule, traced: Mapping[str, TracedCalls]) -> None:
+        super().__init__(_rows(model, traced))
+        self.others = other_names(model)
 
     def __getitem__(self, key: object) -> Any:
         return super().__getitem__(self.others.get(key, key) if isinstance(key, str) else key)
@@ -131,12 +125,10 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> Summary:
         )
     ensure_built(model)
     if not args and not kwargs:
-        return Summary.of(model, {})
+        return Summary(model, {})
     supplied, kwargs = jax.tree.map(_shape_of, (args, kwargs), is_leaf=_is_shape)
     try:
-        return staged(
-            model, supplied, kwargs, lambda stage: Summary.of(model, _trace(model, stage))
-        )
+        return staged(model, supplied, kwargs, lambda stage: Summary(model, _trace(model, stage)))
     except Exception as error:
         shapes = [x for x in (*args, *kwargs.values()) if _is_plain_shape(x)]
         if not shapes:

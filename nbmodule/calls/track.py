@@ -19,10 +19,9 @@ from nbmodule.base.kinds import Shaped, as_flag, is_whole
 from nbmodule.base.sockets import socket
 from nbmodule.calls.call import Call, arrays_of
 from nbmodule.calls.calls import Calls
-from nbmodule.calls.choice import Choice
-from nbmodule.calls.memory import hold, holders
 from nbmodule.calls.reduction import read_statistics, reduce_tree
-from nbmodule.calls.steps import Steps
+from nbmodule.calls.rows import hold, holders
+from nbmodule.calls.steps import Choice, Steps
 from nbmodule.core.recording.parcel import StaticLeaf, as_values
 from nbmodule.core.recording.tracker import TrackedBlock, Tracker, end
 from nbmodule.core.structure.naming import other_names
@@ -395,7 +394,7 @@ class TrackedCalls(Calls):
             >>> [call.class_name for call in calls.operations]
             ['exp', 'add']
         """
-        from nbmodule.calls.operations import operations_of
+        from nbmodule.calls.evaluate import operations_of
 
         steps = list(self._steps.kept)
         chosen = [call for call in steps[-1].calls if "variables" in call.values] if steps else []

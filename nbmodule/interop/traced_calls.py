@@ -23,8 +23,7 @@ from jax.interpreters import ad, batching, mlir
 
 from nbmodule.base.jax_names import Primitive
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.core.call.error_notes import annotate
-from nbmodule.core.call.stages import scope_of
+from nbmodule.core.call.stages import annotate, scope_of
 from nbmodule.core.recording import tracker
 from nbmodule.core.variables.frame import calling, now
 from nbmodule.errors import TraceError

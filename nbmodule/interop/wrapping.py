@@ -20,8 +20,7 @@ from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.trees import nest
-from nbmodule.core.call.error_notes import annotate
-from nbmodule.core.call.stages import observed
+from nbmodule.core.call.stages import annotate, observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.variables.commit import clock

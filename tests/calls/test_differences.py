@@ -115,7 +115,7 @@ def only_change(a, b, **tolerance):
     return nb.diff({"x": a}, {"x": b}, **tolerance)["x"]
 
 
-def test_what_is_not_finite_on_both_sides_is_no_part_of_a_change():
+def test_values_that_are_not_finite_on_both_sides_do_not_count_as_a_change():
     nan = float("nan")
     assert only_change(np.array([1.0, nan]), np.array([1.5, nan])).relative == 0.5
     both = nb.diff({"x": np.array([1.0, 2.0])}, {"x": np.array([1.0, nan])})

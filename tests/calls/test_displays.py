@@ -1,4 +1,4 @@
-"""What calls, comparisons and recorders look like: facts, then text and HTML."""
+"""Displays of calls, comparisons and recorders: records, then text and HTML."""
 
 import jax.numpy as jnp
 import numpy as np

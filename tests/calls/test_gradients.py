@@ -108,12 +108,6 @@ def test_gradients_by_a_container_are_known_by_path(net, x):
     np.testing.assert_array_equal(calls.gradients["head.weight"], grads.head.w)
 
 
-def test_gradients_by_returns_of_a_branch_are_there_where_nothing_is_compiled(net, x, hand):
-    with jax.disable_jit(), track(net, gradients=True) as calls:
-        nb.value_and_grad(LOSSES["cond"])(net, x)
-    assert_gradients_are(calls, hand)
-
-
 def test_statistics_of_gradients_are_reduced_inside(net, x):
     step = nb.jit(lambda x: nb.grad(squares)(net, x))
     with track(net, gradients=True) as whole:

@@ -58,7 +58,6 @@ FORWARD = {
     "jit": lambda model, x: (nb.jit(lambda x: model(x)), x),
     "jit of loss": lambda model, x: (nb.jit(squares), model, x),
     "vmap": lambda model, x: (nb.vmap(lambda row: model(row)), x),
-    "scan": lambda model, x: (nb.jit(row_by_row), model, x),
     "cond": lambda model, x: (
         lambda x: nb.cond(True, lambda x: model(x), lambda x: x[:, :2], x),
         x,
@@ -68,7 +67,7 @@ FORWARD = {
 }
 
 
-@pytest.mark.parametrize("way", [way for way in FORWARD if way != "scan"])
+@pytest.mark.parametrize("way", FORWARD)
 def test_the_operation_that_made_it_is_named(way, x):
     found = first_nonfinite(*FORWARD[way](Net(Logs()), x))
     assert (found.path, found.operation, found.source) == ("blocks.1", "log", line_of(Logs))

@@ -1,5 +1,6 @@
 """Every operation of one submodule."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,3 +43,22 @@ def test_unknown_paths_are_refused_and_calls_without_values_are_marked(x):
     with track(model, operations="1") as calls:
         nb.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, model(s[1])), (0, x))
     assert not list(calls.operations) and "not captured" in str(calls)
+
+
+LOOPS = {
+    "scan": lambda m, x: nb.scan(lambda c, _: (m(c), None), x, length=3),
+    "vmap": lambda m, x: nb.vmap(m)(jnp.stack([x, x + 1, x + 2])),
+    "both": lambda m, x: nb.scan(
+        lambda c, _: (nb.vmap(m)(c), None), jnp.stack([x, x + 1]), length=3
+    ),
+}
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_operations_in_loops_have_stacked_values_and_keep_no_traced_one(loop):
+    model = nb.Sequential(nb.Linear(2, 2, key=0), nb.Tanh())
+    with track(model, operations="0") as calls:
+        LOOPS[loop](model, jnp.ones(2))
+    with jax.checking_leaks():
+        found = [np.asarray(call.returns) for call in calls.operations]
+    np.testing.assert_array_equal(found[-1], calls["0"].returns)

@@ -84,7 +84,7 @@ def test_flops_of_the_products_are_those_of_their_shapes(trained):
     assert 0 < made["head"].flops_per_second <= made.best or made["head"].share < 0.01
 
 
-def test_looking_changes_nothing(trained):
+def test_profiling_changes_nothing(trained):
     model, optimizer, step, x = trained
     keys = nb.profile(step, x, runs=1)  # compiles
     before = {name: np.asarray(value) for name, value in model.state_dict().items()}
@@ -131,15 +131,7 @@ def test_loops_are_counted_once_and_by_what_runs_inside():
     assert flops == pytest.approx(7 * 2 * 32 * 64 * 64, rel=0.05)
 
 
-def test_a_step_is_compiled_to_be_measured_where_jax_is_set_to_compile_nothing(trained):
-    _, _, step, x = trained
-    with jax.disable_jit():
-        made = nb.profile(step, x, runs=1)
-        assert jax.config.jax_disable_jit
-    assert made["head"].backward > 0 and made["adam"].optimizer > 0
-
-
-def test_what_cannot_be_profiled_says_why(trained):
+def test_errors_say_why_a_function_cannot_be_profiled(trained):
     model = trained[0]
     with pytest.raises(
         nb.TraceError,
@@ -152,11 +144,6 @@ def test_what_cannot_be_profiled_says_why(trained):
         nb.profile(model, jnp.ones((2, 128)), runs=0)
     with pytest.raises(nb.ShapeError, match="128"):
         nb.profile(model, jnp.ones((2, 3)))
-
-
-def test_a_path_that_did_not_run_names_the_closest(profiled):
-    with pytest.raises(nb.PathError, match='no row "layers.9".*layers.'):
-        profiled["layers.9"]
 
 
 def test_another_profile_that_is_open_is_not_disturbed(trained, tmp_path):
@@ -180,14 +167,6 @@ def test_a_graph_is_colored_by_the_times(trained):
     ):
         assert len(numbers) >= 4
         assert graph.drawn(color=numbers).options.color == numbers
-
-
-def test_the_text_says_how_it_was_measured(profiled):
-    text = repr(profiled)
-    assert text.startswith("step  ")
-    assert "(5 runs, ±" in text
-    assert "under the profiler a step took" in text
-    assert "forward" in text and "adam" in text
 
 
 # -- the parts --

@@ -1,4 +1,6 @@
-"""Statistics that are reduced inside, against NumPy."""
+"""Statistics of arrays against NumPy: of all elements, and in a compiled program at the cost of a
+norm, where each non-finite element is counted.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nbmodule.calls.reduction import read_statistics, reduce_tree
+import nbmodule as nb
+from nbmodule.calls.reduction import SAMPLE, read_statistics, reduce_tree
+
+pytestmark = pytest.mark.not_under("nans", reason="makes NaN on purpose")
 
 
 def statistics_of(x):
@@ -68,7 +73,6 @@ ARRAYS = {
 }
 
 
-@pytest.mark.not_under("nans", reason="makes NaN on purpose")
 @pytest.mark.parametrize("name", ARRAYS)
 def test_arrays_of_any_kind_have_the_figures_of_numpy(name):
     x = np.asarray(ARRAYS[name])
@@ -85,10 +89,6 @@ def test_the_deviation_is_exact_far_from_zero():
     np.testing.assert_allclose(statistics_of(jnp.asarray(x)).std, expected, rtol=1e-2)
 
 
-def test_empty_arrays_have_no_statistics():
-    assert statistics_of(jnp.zeros((0, 3))) is None
-
-
 @pytest.mark.parametrize(
     "values", [np.float32([0.5, -2.0]), np.float64([1e60, -3e60])], ids=["single", "double"]
 )
@@ -96,3 +96,137 @@ def test_statistics_hold_where_numbers_have_64_bits(values):
     with jax.enable_x64(True):
         x = np.resize(values, (8, 144))
         check(statistics_of(jnp.asarray(x)), x)
+
+
+# -- in a compiled program --
+SHAPES = [
+    (1,),
+    (512,),
+    (513,),
+    (2047,),
+    (5003,),
+    (3, 50_021),
+    (8, 64, 96),
+    (7, 7, 3, 40),
+    (100, 3),
+    (5, 1, 2048),
+    (1 << 17,),
+]
+FLOATS = ["float16", "bfloat16", "float32"]
+
+SUBNORMAL = pytest.param(
+    1e-38,
+    marks=pytest.mark.not_under("eager", reason="XLA on the CPU takes subnormal numbers for 0"),
+)
+
+
+def compiled():
+    return jax.jit(lambda x: reduce_tree([x])[0])
+
+
+def background(rng, kind, shape):
+    drawn = rng.normal(size=shape)
+    return {
+        "normal": drawn,
+        "zeros": 0 * drawn,
+        "huge": drawn * 6e4,
+        "faint": drawn * 1e-5,
+        "steep": drawn + 1e3,
+    }[kind]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_a_single_value_that_is_not_finite_is_counted_wherever_it_stands(shape, dtype):
+    reduce, rng, size = compiled(), np.random.default_rng(0), int(np.prod(shape))
+    places = sorted({0, size - 1, *rng.integers(0, size, 4).tolist()})
+    for turn, at in enumerate(places):
+        kind = ["normal", "zeros", "huge", "faint", "steep"][turn % 5]
+        plain = np.array(jnp.asarray(background(rng, kind, size).clip(-6e4, 6e4)).astype(dtype))
+        for bad in (np.nan, np.inf, -np.inf):
+            x = plain.copy()
+            x[at] = bad
+            found = read_statistics(reduce(jnp.asarray(x.reshape(shape))))
+            figures = (size, int(np.isnan(bad)), int(np.isinf(bad)))
+            assert (found.size, found.nan, found.inf) == figures, (kind, at, bad)
+        clean = read_statistics(reduce(jnp.asarray(plain.reshape(shape))))
+        assert clean.nonfinite == 0
+
+
+@pytest.mark.parametrize("scale", [3e38, 1e30, 1e15, 1.0, 1e-15, 1e-30, SUBNORMAL, 0.0])
+def test_no_magnitude_is_taken_for_one_that_is_not_finite_and_the_norm_is_right(scale):
+    x = (np.random.default_rng(2).uniform(0.25, 1, (40, 1000)) * scale).astype(np.float32)
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    assert found.nonfinite == 0
+    norm = np.sqrt(np.mean(x.astype(np.float64) ** 2))
+    exact = scale in (1.0, 0.0)  # else of the sample
+    np.testing.assert_allclose(
+        np.hypot(found.mean, found.std), norm, rtol=1e-5 if exact else 0.1, atol=1e-42
+    )
+
+
+@pytest.mark.not_under("eager", reason="nothing is compiled, and statistics are of all elements")
+def test_the_mean_square_is_of_all_elements_and_the_rest_of_a_sample():
+    x = np.random.default_rng(3).normal(1, 2, (64, 32, 100)).astype(np.float32)
+    x[40, 3, 7] = 1000
+    found = read_statistics(compiled()(jnp.asarray(x)))
+    assert found.sampled == SAMPLE
+    assert sum(found.histogram) == SAMPLE
+    np.testing.assert_allclose(
+        found.mean**2 + found.std**2, np.mean(x.astype(np.float64) ** 2), rtol=1e-5
+    )
+    assert abs(found.mean - 1) < 0.4
+    assert -10 < found.min < -2 and 4 < found.max < 12
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0), (4,), (256, 3)], ids=str)
+@pytest.mark.parametrize("dtype", ["bool", "int8", "uint32", "complex64", "float16"])
+def test_any_shape_and_dtype_has_statistics(shape, dtype):
+    x = jnp.ones(shape, dtype)
+    found = read_statistics(compiled()(x))
+    figures = found and (found.size, found.mean, found.max, found.nonfinite)
+    assert figures == ((x.size, 1, 1, 0) if x.size else None)
+
+
+def test_one_bad_value_in_a_tracked_step_is_found_in_returns_and_gradients_through_scan_and_vmap():
+    model = nb.Sequential(
+        nb.Linear(64, 64), nb.Lambda(lambda x: jnp.where(x == x.max(), jnp.nan, x))
+    )
+    x = jnp.asarray(np.random.default_rng(6).normal(size=(5, 40, 64)).astype(np.float32))
+    for step in (
+        nb.jit(lambda x: nb.vmap(model)(x)),
+        nb.jit(lambda x: nb.scan(lambda c, row: (c, model(row)), 0, x)),
+    ):
+        with nb.track(model, returns="stats") as calls:
+            step(x)
+        assert calls["1"].statistics.nan == 5
+        assert calls["1"].statistics.size == 5 * 40 * 64
+        assert calls["0"].statistics.nonfinite == 0
+
+
+def test_statistics_survive_a_file_with_what_they_are_of(tmp_path):
+    model = nb.Sequential(nb.Lambda(jnp.sin))
+    with nb.track(model, returns="stats") as calls:
+        nb.jit(lambda x: model(x))(jnp.linspace(0, 1, 3000))
+    calls.save(tmp_path / "calls.h5")
+    assert nb.load_calls(tmp_path / "calls.h5")["0"].statistics == calls["0"].statistics
+
+
+@pytest.mark.parametrize("shape", [(70_001,), (64, 2047), (3, 5, 129, 33), (20, 4000)], ids=str)
+def test_many_values_that_are_not_finite_are_counted_one_by_one(shape):
+    reduce, rng = compiled(), np.random.default_rng(1)
+    shares = [(0.0, 0.0), (1e-4, 1e-3), (0.3, 0.3), (0.0, 1.0), (1.0, 0.0), (0.999, 1e-3)]
+    for nan, inf in (*shares, (1e-3, 0.999)):
+        drawn, x = rng.random(shape), (rng.normal(size=shape) * 1e30).astype(np.float32)
+        x[drawn > 1 - inf] = np.inf
+        x[drawn < nan] = np.nan
+        found = read_statistics(reduce(jnp.asarray(x)))
+        assert (found.nan, found.inf) == (np.isnan(x).sum(), np.isinf(x).sum()), (nan, inf)
+
+
+def test_double_precision_has_its_own_range():
+    with jax.enable_x64(True):
+        x = np.random.default_rng(5).normal(size=(50, 100)) * 1e60
+        x[3, 4], x[5, 6], x[7, 8] = np.nan, np.inf, -np.inf
+        found = read_statistics(compiled()(jnp.asarray(x)))
+    assert (found.nan, found.inf) == (1, 2)

@@ -84,14 +84,14 @@ def test_a_shared_module_is_selected_by_each_of_its_names(way, first, other, mod
 
 @pytest.mark.parametrize("way", [way for way in SELECTED if way != "expected_submod_rets"])
 @pytest.mark.parametrize("given", [3, 2.5])
-def test_what_names_no_module_is_refused_in_our_words(way, given, model, x):
+def test_an_entry_that_names_no_module_is_refused(way, given, model, x):
     with pytest.raises(
         nb.ArgumentTypeError, match=f"(module|place).*(found|got) {type(given).__name__}"
     ):
         SELECTED[way](model, x, given)
 
 
-def test_what_was_recorded_is_looked_up_by_each_name(model, x):
+def test_calls_graphs_and_summaries_are_indexed_by_each_name_of_a_shared_module(model, x):
     calls, graph, table = recorded(model, x), nb.graph(model, x), nb.summary(model, x)
     assert calls["b"] is calls["a"] and calls["b.0", 0] is calls["a.0"]
     assert list(calls["b.*"]) == list(calls["a.*"])

@@ -90,7 +90,7 @@ def state(model):
 
 @pytest.mark.parametrize("looker", LOOK)
 @pytest.mark.parametrize("kind", UNBUILT)
-def test_looking_never_builds(kind, looker):
+def test_views_never_build(kind, looker):
     model = UNBUILT[kind]()
     before = state(model)
     LOOK[looker](model)

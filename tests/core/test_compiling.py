@@ -209,27 +209,25 @@ def test_a_call_that_raises_changes_nothing():
     assert float(held["total"]) == 0.0
 
 
-def test_a_place_that_no_argument_has_is_refused():
-    with pytest.raises(
-        nb.NbModuleError,
-        match=r"arg_stateful_idxs=\[\[7\]\] names no argument of this call \(IndexError",
-    ):
-        Writing(arg_stateful_idxs=[[7]]).compile()(X, {})
-    with pytest.raises(
-        nb.NbModuleError, match=r"kwarg_stateful_idxs=\[\['there'\]\] names no argument"
-    ):
-        Writing(kwarg_stateful_idxs=[["there"]]).compile()(X, {})
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"arg_stateful_idxs": [[7]]}, r"=\[\[7\]\] names no argument of this call \(IndexError"),
+        ({"kwarg_stateful_idxs": [["there"]]}, r"=\[\['there'\]\] names no argument of this call"),
+    ],
+)
+def test_a_path_of_a_stateful_object_must_lead_to_an_argument(options, message):
+    with pytest.raises(nb.NbModuleError, match=next(iter(options)) + message):
+        Writing(**options).compile()(X, {})
 
 
-def test_arguments_of_another_kind_are_refused():
-    with pytest.raises(
-        nb.ArgumentTypeError, match=r"compile\(args=\.\.\.\) takes the positional arguments"
-    ):
-        Counted().compile(args=X)
-    with pytest.raises(
-        nb.ArgumentTypeError, match=r"compile\(kwargs=\.\.\.\) takes the keyword arguments"
-    ):
-        Counted().compile(kwargs=[X])
+@pytest.mark.parametrize(
+    ("options", "what"), [({"args": X}, "positional"), ({"kwargs": [X]}, "keyword")]
+)
+def test_arguments_of_another_kind_are_refused(options, what):
+    message = rf"compile\({next(iter(options))}=\.\.\.\) takes the {what} arguments"
+    with pytest.raises(nb.ArgumentTypeError, match=message):
+        Counted().compile(**options)
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")

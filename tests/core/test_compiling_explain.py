@@ -81,7 +81,7 @@ CHANGES = {
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=MIXED) if n == "dtype" else n for n in CHANGES]
 )
-def test_what_changed_in_a_model_is_named_before_and_after_the_call(model, name):
+def test_a_change_of_the_model_is_named_before_and_after_the_call(model, name):
     change, words = CHANGES[name]
     counted = Counted(model)
     counted.step(X)
@@ -187,7 +187,7 @@ def test_a_compiled_module_is_explained_by_its_own_arguments():
     ]
 
 
-def test_what_was_captured_and_is_gone_is_named():
+def test_a_captured_object_that_is_gone_is_named():
     held = [nb.Linear(3, 2)]
 
     @nb.jit
@@ -218,7 +218,7 @@ def test_the_last_sixteen_traces_are_known():
     assert len(double.traces) == 16
 
 
-def test_what_is_not_compiled_here_is_refused(model):
+def test_functions_and_modules_that_are_not_compiled_are_refused(model):
     with pytest.raises(
         nb.ArgumentTypeError,
         match=r"takes a function of nb\.jit or a compiled module, got function",

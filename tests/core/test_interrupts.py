@@ -389,7 +389,7 @@ WHOLE = {
 
 
 @pytest.mark.parametrize("what", WHOLE)
-def test_what_belongs_to_a_whole_model_is_set_as_one_act(what):
+def test_train_and_requires_grad_change_all_modules_or_none(what):
     act, read = WHOLE[what]()
     compiled = nb.jit(lambda: list(read()))
     for _ in points(act):

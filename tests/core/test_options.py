@@ -142,7 +142,7 @@ class Plain:
 )
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_what_cannot_be_traced_is_named_with_the_cure(argument, match, warm):
+def test_an_argument_that_cannot_be_traced_is_named_with_the_fix(argument, match, warm):
     count = nb.Buffer(0)
 
     @nb.jit
@@ -174,7 +174,7 @@ def test_an_error_of_the_users_own_is_left_as_it_is():
     ("output", "match"),
     [("text", "returned the text 'text'"), ([1.0, Plain()], r"class Plain at \[1\]")],
 )
-def test_what_cannot_come_out_is_named(output, match):
+def test_an_output_that_cannot_be_returned_is_named(output, match):
     count = nb.Buffer(0)
 
     @nb.jit

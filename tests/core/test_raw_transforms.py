@@ -272,7 +272,7 @@ def test_a_compiled_step_that_has_run_before_is_refused_inside_a_raw_transform(r
     ids=["optimizer", "load_state_dict", "to", "v"],
 )
 @pytest.mark.parametrize("raw", refusing(["jit", "vmap", "eval_shape", "grad"]))
-def test_whatever_changes_a_model_is_refused_inside_a_raw_transform(raw, step):
+def test_each_change_of_a_model_is_refused_inside_a_raw_transform(raw, step):
     model, optimizer = Net(), nb.Adam(0.1)
     optimizer.update(model, model.v * 0)
     before = model.state_dict()

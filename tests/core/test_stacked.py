@@ -157,7 +157,7 @@ def test_models_made_in_vmap_differ_from_row_to_row_and_from_call_to_call(make, 
     assert len(set(rows)) == 6
 
 
-def test_looking_at_a_function_that_makes_a_model_does_not_move_the_stream_on():
+def test_tracing_a_function_that_makes_a_model_does_not_advance_the_stream():
     nb.seed(0)
     expected = nb.Linear(3, 3).weight()
     nb.seed(0)
@@ -204,7 +204,7 @@ def test_a_stack_has_the_members_that_are_made_one_after_another(compiled, x64):
         np.testing.assert_allclose(out, [m.eval()(x) for m in members], rtol=1e-4, atol=1e-6)
 
 
-def test_what_cannot_be_stacked_is_refused():
+def test_members_that_cannot_be_stacked_are_refused():
     sizes = iter([2, 3])
     with pytest.raises(
         nb.StructureError, match=rf"the first has \.bias {FLOAT}\[2\], another \.bias {FLOAT}\[3\]"

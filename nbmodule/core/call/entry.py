@@ -25,9 +25,9 @@ from nbmodule.base.jax_names import is_eager
 from nbmodule.base.migration import is_ours
 from nbmodule.core.call.capture import capture_submodules, empty_captured
 from nbmodule.core.call.compiling import run_compiled
-from nbmodule.core.call.error_notes import annotate
 from nbmodule.core.call.stages import (
     ModuleCall,
+    annotate,
     check_variables,
     has_captured,
     inner_stages,
@@ -37,6 +37,7 @@ from nbmodule.core.recording.tracker import describe
 from nbmodule.core.structure import building
 from nbmodule.core.structure.building import OPTIONS, STATEFUL, TRACKING
 from nbmodule.core.structure.walk import plan_of
+from nbmodule.core.transforms.options import parameters_of
 from nbmodule.core.variables.commit import clock, ticks
 from nbmodule.core.variables.frame import EAGER, gate, here, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
@@ -129,7 +130,7 @@ def resolve_forward(cls: Any) -> None:
     run = _find_forward(cls)
     type.__setattr__(cls, "_run", run)
     type.__setattr__(cls, "__call__", entry(run))
-    local = _option_parameters(run)
+    local = OPTIONS.intersection(parameter.name for parameter in parameters_of(run))
     type.__setattr__(cls, "_own_parameters", local)
     type.__setattr__(cls, "_call_options", OPTIONS - local - {"v"})
     for child in type.__subclasses__(cls):
@@ -196,13 +197,6 @@ def _with_options() -> inspect.Signature:
 
 
 no_forward.__signature__ = _with_options()  # type: ignore[attr-defined]
-
-
-def _option_parameters(run: Callable[..., Any]) -> frozenset[str]:
-    try:
-        return OPTIONS.intersection(inspect.signature(run).parameters)
-    except (TypeError, ValueError):
-        return frozenset()
 
 
 def entry(run: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,22 +11,28 @@ its graph and its rows; arrays are kept as shapes, other objects weakly.
 
 from __future__ import annotations
 
+import re
 import weakref
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any
 
 import jax
 
 from nbmodule.base.foreign import Unconvertible, reader_of
+from nbmodule.base.format import printable
 from nbmodule.base.jax_names import is_eager, source_info_util
-from nbmodule.core.call.error_notes import annotate
+from nbmodule.base.migration import error_hint
+from nbmodule.base.paths import closest
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.tracker import describe_arguments
 from nbmodule.core.structure import hooks
+from nbmodule.core.structure.attributes import is_list_of_numbers
 from nbmodule.core.structure.building import OPTIONS, TRACKING, build_for_call, move, settle
 from nbmodule.core.structure.linked import matched
+from nbmodule.core.structure.naming import joined
 from nbmodule.core.structure.walk import name_within, plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.call_log import Log
@@ -117,7 +123,9 @@ def enter(call: ModuleCall, stages: Remaining) -> Any:
 
 # -- before the stages --
 def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Build at the first call, and follow JAX's default device with `dynamic_backend`."""
+    """Build at the first call and keep the shapes of its arguments; with `dynamic_backend`, follow
+    JAX's default device.
+    """
     inner = module._nbm
     if now.keep is not None:  # a view is under way and will restore the module
         now.keep(module)
@@ -127,7 +135,10 @@ def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if inner.first_arguments is None:
         if not now.stack:
             plan_of(module)  # raises Python's limit of recursion for a deep model
-        remember(module, args, kwargs)
+        # Later calls may be bare method calls.
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
+        inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
+        settle(module)
     if inner.config.dynamic_backend and here() == EAGER:
         device = default_device()
         variables = [
@@ -139,14 +150,6 @@ def prepare(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 
 _PLAIN = (str, bytes, int, float, complex, bool, type(None))
-
-
-def remember(module: CoreModule, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Keep the shapes of these arguments; later calls may be bare method calls."""
-    inner = module._nbm
-    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_stateful)
-    inner.first_arguments = ([_reference(leaf) for leaf in leaves], tree)
-    settle(module)
 
 
 def first_shapes(module: Any) -> tuple[str | None, str | None]:
@@ -240,23 +243,18 @@ def _refuse_deferred(module: CoreModule, outputs: Any) -> None:
 
 
 def check_variables(call: ModuleCall) -> None:
-    """Refuse a call without variables."""
-    module = call.module
-    if call.v is None and not module._nbm.config.store_vars and not _has_values(module):
+    """Refuse a call of a module that keeps no variables, unless a frame holds values for them."""
+    module, frame = call.module, now.frame
+    if call.v is not None or module._nbm.config.store_vars:
+        return
+    released = plan_of(module).released
+    while frame is not None and not any(variable in frame.values for variable in released):
+        frame = frame.outside
+    if released and frame is None:
         raise NotBuiltError(
             f"{type(module).__name__} was made with store_vars=False and keeps no variables: call "
             "model(x, v=variables) with the return of model.build()."
         )
-
-
-def _has_values(module: CoreModule) -> bool:
-    """Return True if a frame holds values for a module that keeps none itself."""
-    frame, released = now.frame, plan_of(module).released
-    while frame is not None and released:
-        if any(variable in frame.values for variable in released):
-            return True
-        frame = frame.outside
-    return not released
 
 
 # -- scope, record and hooks --
@@ -339,3 +337,78 @@ def run_hooks(call: ModuleCall, stages: Remaining) -> Any:
     module = call.module
     call.args, call.kwargs = hooks.run_before(module, call.args, call.kwargs)
     return hooks.run_after(module, call.args, call.kwargs, enter(call, stages))
+
+
+# -- notes on an exception that passes through modules: path, class and argument shapes of each --
+_ENDS = 5
+"""Of a long trail, modules that are listed at each end."""
+
+
+@dataclass
+class _Passed:
+    """A module that an exception has passed through, and its name within its caller."""
+
+    module: Any
+    shapes: str
+    name: str | None = None
+
+
+class _Note(str):
+    """A note of this package, replaced when the exception passes the next module."""
+
+    __slots__ = ()
+
+
+def annotate(
+    error: BaseException, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Add a note with path, class and argument shapes for each module on the way out."""
+    trail = getattr(error, "_nbm_trail", None)
+    if trail is None:
+        trail = []
+        try:
+            error._nbm_trail = trail  # type: ignore[attr-defined]
+        except AttributeError:  # exceptions with slots take no notes
+            return
+        fix = _fix_for(error, args)
+        if fix is not None:
+            error.add_note(fix)
+    # The innermost module does not know its caller; the caller names it.
+    if trail:
+        trail[-1].name = name_within(module, trail[-1].module)
+    trail.append(_Passed(module, describe_arguments(args, kwargs)))
+    notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
+    error.__notes__ = [*notes, *map(_Note, _note_lines(module, trail))]
+
+
+def _fix_for(error: BaseException, args: tuple[Any, ...]) -> str | None:
+    """Return a fix for a word of another framework, as in `model(x, training=True)`, or None."""
+    fix = error_hint(error)
+    if fix is not None or type(error) is not TypeError:
+        return fix
+    if any(map(is_list_of_numbers, args)):
+        return "A list of numbers was given: convert it first, by jnp.asarray(x)."
+    unexpected = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+    near = closest(unexpected[1], OPTIONS - {"v"}) if unexpected else None
+    return None if near is None else f'Did you mean "{near}", which every call of a module takes?'
+
+
+def _note_lines(called: Any, trail: list[_Passed]) -> list[str]:
+    """Return one line for each module, the innermost first; of many those at both ends."""
+    lines: list[str] = []
+    path: str | None = ""
+    for passed in reversed(trail):
+        if not lines:
+            name = "the called module"
+        elif passed.name is not None and path is not None:
+            name = path = joined(path, passed.name)
+        else:
+            location = plan_of(called).modules.get(passed.module)
+            path = None if location is None else location.name
+            name = path or "a module it uses"
+        shapes = passed.shapes or "no arguments"
+        line = f"in {name} ({type(passed.module).__name__}), called with {shapes}"
+        lines.insert(0, printable(line))
+    if len(lines) <= 2 * _ENDS:
+        return lines
+    return [*lines[:_ENDS], f"in {len(lines) - 2 * _ENDS} modules between", *lines[-_ENDS:]]

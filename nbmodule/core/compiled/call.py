@@ -66,7 +66,7 @@ class Entry:
         return self.surroundings[0]
 
     def _surroundings(self, objects: list[Any], captured: list[Any]) -> tuple[Any, ...]:
-        """Return what decides, beside the key, whether the trace serves these objects."""
+        """Return the conditions, other than the key, under which the trace serves these objects."""
         everything = [*objects, *captured]
         modules = [part for obj in everything for part in modules_of(obj) if self._has_calls]
         signatures = tuple(map(signature_of, captured))

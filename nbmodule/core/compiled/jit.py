@@ -383,7 +383,7 @@ class Jit(Generic[P, R]):
         restores = entry is None and now.frame is None
         with unchanged(call.objects, only_on_error=True) if restores else nullcontext(id) as keep:
             (result, inner), job = self.capturing(call, first, run, keep)
-        # What is local ends with the trace around this call.
+        # Local objects end with the trace around this call.
         is_new = entry is None or job.captured is not first
         if is_new and not any(map(_is_local, job.captured)):
             self._add(job, inner, inside=True)
@@ -583,7 +583,7 @@ def jit(
     """Compile a function that may use modules, optimizers and random streams.
 
     They may be arguments or come from the surrounding code: their variables become inputs and
-    outputs of the compiled function. What the function writes is committed when the outermost call
+    outputs of the compiled function. Its writes are committed when the outermost call
     succeeds; if it raises, nothing has changed. Another model, optimizer or structure (a layer
     replaced, a hook added, `eval()`) is noticed at the next call. Numbers, flags and code are read
     when the function is traced, as in `jax.jit`, and a notebook traces it again in each cell that
@@ -639,8 +639,8 @@ def jit(
 def eval_shape(fn: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Return shapes and dtypes of what `fn(*args, **kwargs)` would return; nothing is run.
 
-    What `jax.eval_shape` is to pure functions: `fn` may be a module, a training step, an `nb.jit`
-    of one.
+    As `jax.eval_shape`, for functions with stateful objects: `fn` may be a module, a training step,
+    or an `nb.jit` of one.
 
     Example:
         >>> import jax

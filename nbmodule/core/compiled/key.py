@@ -15,7 +15,7 @@ import numpy as np
 from nbmodule.base.foreign import as_read, is_native
 from nbmodule.base.notebook import running_shell
 from nbmodule.core.structure.structure import Static, structure_of
-from nbmodule.core.transforms.carried import ObjectPlaceholder, is_stateful, variables_of
+from nbmodule.core.transforms.carried import ObjectPlaceholder, extract_objects, variables_of
 from nbmodule.core.transforms.options import Places
 from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import now
@@ -78,6 +78,13 @@ class StaticArgument(Static):
     __slots__ = ("name",)
 
     def __init__(self, name: int | str, value: object) -> None:
+        try:
+            hash(value)
+        except TypeError:
+            raise ValueError(
+                f"the static argument {name!r} must be hashable, since it is compared by value; "
+                f"got {type(value).__name__}. Pass a tuple or a frozen object."
+            ) from None
         super().__init__(value)
         self.name = name
 
@@ -119,28 +126,15 @@ class CallArguments(NamedTuple):
 def take_apart(args: tuple[Any, ...], kwargs: dict[str, Any], static: Places) -> CallArguments:
     """Separate arrays, stateful objects and static values of a call."""
     numbers = static.among(len(args))
-    args = tuple([_fixed(i, x) if i in numbers else x for i, x in enumerate(args)])
-    kwargs = {name: _fixed(name, x) if name in static.names else x for name, x in kwargs.items()}
-    leaves, tree = jax.tree.flatten(
-        (args, kwargs), is_leaf=lambda x: is_stateful(x) or type(x) is StaticArgument
+    args = tuple([StaticArgument(i, x) if i in numbers else x for i, x in enumerate(args)])
+    kwargs = {
+        name: StaticArgument(name, x) if name in static.names else x for name, x in kwargs.items()
+    }
+    arguments, objects = extract_objects((args, kwargs))
+    args, kwargs = jax.tree.map(
+        lambda x: None if is_mark(x) else _native(x), arguments, is_leaf=is_mark
     )
-    objects = {id(leaf): leaf for leaf in leaves if is_stateful(leaf)}
-    holes = {number: ObjectPlaceholder(i) for i, number in enumerate(objects)}
-    marked = [holes.get(id(leaf)) or _native(leaf) for leaf in leaves]
-    form = jax.tree.structure(tree.unflatten(marked))
-    args, kwargs = tree.unflatten([None if is_mark(x) else x for x in marked])
-    return CallArguments(form, args, kwargs, list(objects.values()))
-
-
-def _fixed(name: int | str, value: object) -> StaticArgument:
-    try:
-        hash(value)
-    except TypeError:
-        raise ValueError(
-            f"the static argument {name!r} must be hashable, since it is compared by value; got "
-            f"{type(value).__name__}. Pass a tuple or a frozen object."
-        ) from None
-    return StaticArgument(name, value)
+    return CallArguments(jax.tree.structure(arguments), args, kwargs, objects)
 
 
 SETTINGS = (

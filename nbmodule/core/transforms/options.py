@@ -97,7 +97,7 @@ def places_of(fn: Callable[..., Any], which: str, options: dict[str, Any]) -> Pl
     jax.jit(fn, **{f"{which}_argnums": numbers, f"{which}_argnames": names})  # JAX checks them
     numbers = () if numbers is None else tuple(np.ravel(numbers).tolist())
     names = (names,) if isinstance(names, str) else tuple(names or ())
-    parameters = _parameters(fn)
+    parameters = parameters_of(fn)
     positional = [p.name for p in parameters if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
     by_name = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     count = len(positional)
@@ -109,10 +109,11 @@ def places_of(fn: Callable[..., Any], which: str, options: dict[str, Any]) -> Pl
     return Places(numbers, names)
 
 
-def _parameters(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+def parameters_of(fn: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function; none of a builtin without a signature."""
     try:
         return list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):  # a builtin without a signature
+    except (TypeError, ValueError):
         return []
 
 
@@ -200,7 +201,7 @@ def of_forward(fn: Any) -> Callable[..., Any]:
 def argument_names(fn: Callable[..., Any], count: int) -> list[Any]:
     """Return the names of the first arguments by position, or their numbers."""
     names: list[Any] = [
-        p.name for p in _parameters(fn) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        p.name for p in parameters_of(fn) if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
     ]
     return names[:count] + list(range(len(names), count))
 

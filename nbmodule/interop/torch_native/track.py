@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.core.call.error_notes import annotate
+from nbmodule.core.call.stages import annotate
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import are_watched
 from nbmodule.core.variables.call_log import CallInfo

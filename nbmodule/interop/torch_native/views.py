@@ -56,7 +56,7 @@ def summary(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> Summary:
     traced = {
         path: TracedCalls(*calls[0], len(calls), flops[path]) for path, calls in shapes.items()
     }
-    return Summary.of(module_of(model), traced)
+    return Summary(module_of(model), traced)
 
 
 # -- patch --

@@ -25,9 +25,8 @@ import numpy as np
 from nbmodule.base.interpreter import is_of_signal
 from nbmodule.base.jax_names import is_jit_being_traced
 from nbmodule.base.statistics import Statistics, statistics_of_elements
-from nbmodule.calls.choice import Choice
 from nbmodule.calls.reduction import read_statistics, reduce_tree
-from nbmodule.calls.steps import Step, Steps
+from nbmodule.calls.steps import Choice, Step, Steps
 from nbmodule.core.recording.parcel import PackedValues
 from nbmodule.core.recording.tracker import Tracker, untracked
 from nbmodule.core.structure.walk import plan_of

@@ -12,9 +12,9 @@ import numpy as np
 from nbmodule.base.format import count_noun, describe_shape, format_bytes, plain
 from nbmodule.base.trees import gap_between
 from nbmodule.calls.differences import Verdict, relative_norm
-from nbmodule.calls.memory import Memory
 from nbmodule.calls.nonfinite import NonFinite, Range
 from nbmodule.calls.profile import Profile
+from nbmodule.calls.rows import Memory
 from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.errors import SubmoduleReturnError
 from nbmodule.files.differences import TreeComparison

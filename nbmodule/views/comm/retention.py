@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.core import Tracer
 
 from nbmodule.base.notebook import running_cell_id, running_shell
-from nbmodule.calls.memory import hold
+from nbmodule.calls.rows import hold
 
 # Bytes that all views together may hold.
 BUDGET = 256_000_000
