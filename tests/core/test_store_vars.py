@@ -1,4 +1,4 @@
-"""A part that keeps no variables: its parent works, and gives it its variables at each call."""
+"""Parts made with store_vars=False: the parent works and passes them variables at each call."""
 
 from __future__ import annotations
 
