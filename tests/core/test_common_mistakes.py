@@ -122,7 +122,7 @@ STREAM_MISUSES = {
 
 
 @pytest.mark.parametrize("misuse", STREAM_MISUSES.values(), ids=STREAM_MISUSES)
-def test_a_stream_that_is_taken_for_a_key_names_what_gives_one(misuse):
+def test_a_stream_used_as_a_key_names_the_methods_that_give_one(misuse):
     stream = nb.RandomStream(0)
     with pytest.raises(
         nb.NbModuleError, match=r"stream\.draw\(\) gives the next key, stream\.split"

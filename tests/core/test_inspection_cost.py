@@ -24,7 +24,7 @@ def walks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.mark.parametrize("stage", ["eval_shape", "lower", "trace"])
-def test_looking_again_walks_nothing_again(walks: list[object], stage: str) -> None:
+def test_a_second_inspection_does_not_walk_the_model(walks: list[object], stage: str) -> None:
     model = nb.Sequential(*[nb.Sequential(nb.Linear(2, 2), nb.Tanh()) for _ in range(5)])
     run = nb.jit(lambda m, x: m(x))
     look, x = getattr(run, stage), jnp.ones((3, 2))
@@ -34,7 +34,7 @@ def test_looking_again_walks_nothing_again(walks: list[object], stage: str) -> N
     assert walks == []
 
 
-def test_a_look_that_changes_the_structure_puts_it_back_and_is_noticed() -> None:
+def test_an_inspection_restores_the_structure_and_counts_a_change() -> None:
     class Switching(nb.Module):
         def __init__(self) -> None:
             self.layer = nb.Linear(2, 2)
@@ -50,7 +50,7 @@ def test_a_look_that_changes_the_structure_puts_it_back_and_is_noticed() -> None
     assert model.layer.training and model.layer._nbm.version > version
 
 
-def test_a_module_that_is_put_in_while_looking_is_as_before_afterwards() -> None:
+def test_a_module_added_during_an_inspection_is_removed_unchanged() -> None:
     outside = nb.BatchNorm1d(2)
 
     class Adopting(nb.Module):

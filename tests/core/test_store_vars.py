@@ -124,7 +124,7 @@ def test_a_raw_transform_takes_the_parent_as_a_pytree(hyper):
     np.testing.assert_allclose(definition(weights, rest)(CODE, X), hyper(CODE, X), rtol=1e-6)
 
 
-def test_the_part_called_without_variables_says_what_is_missing(hyper):
+def test_the_part_called_without_variables_raises_an_error_with_the_fix(hyper):
     class Forgets(nb.Module):
         def __init__(self):
             self.target, self.maker = Target(), nb.Linear(3, 3)

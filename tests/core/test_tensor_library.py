@@ -159,7 +159,7 @@ def test_apply_visits_children_before_parents():
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, np.dtype("bfloat16"), "bfloat16"])
-def test_to_casts_what_is_floating(dtype):
+def test_to_casts_floating_variables_only(dtype):
     model = nb.Module(w=nb.Parameter(jnp.ones(2)), n=jnp.arange(2))
     assert model.to(dtype=dtype) is model
     assert (model.w.dtype, model.n.dtype) == (jnp.bfloat16, INT)
@@ -231,7 +231,7 @@ def test_loading_is_all_or_nothing(state, kind, match):
     assert all(np.array_equal(value, before[key]) for key, value in model.state_dict().items())
 
 
-def test_loading_without_strict_takes_what_is_there_but_no_wrong_shape():
+def test_loading_without_strict_takes_known_names_but_no_wrong_shape():
     model, names = Net(), []
     model.load_state_dict({"head.bias": jnp.full(2, 5.0), "unknown": 1}, strict=False)
     np.testing.assert_array_equal(model.head.bias, [5, 5])
