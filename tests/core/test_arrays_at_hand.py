@@ -95,7 +95,7 @@ def test_folds_with_fresh_models_and_optimizers_leave_one_without_the_collector(
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_numbers_collected_beside_a_model_do_not_trace_again():
+def test_numbers_stored_next_to_a_model_do_not_trace_again():
     traces, x = [], jnp.ones(3)
     state = types.SimpleNamespace(model=nb.Linear(3, 2), losses=[])
     step = nb.jit(lambda x: (traces.append(1), state.model(x).sum())[1])
@@ -106,7 +106,7 @@ def test_numbers_collected_beside_a_model_do_not_trace_again():
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_model_added_to_a_dict_beside_numbers_is_noticed():
+def test_a_model_added_to_a_dict_of_numbers_is_noticed():
     nets = {"a": nb.Linear(3, 2), "loss": 1.0}
     total = nb.jit(lambda x: sum(m(x).sum() for m in nets.values() if isinstance(m, nb.Module)))
     x = jnp.ones(3)

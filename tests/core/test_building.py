@@ -1,4 +1,4 @@
-"""When a module builds: at once, when told, at its first call; and with which variables."""
+"""Build modes: on init, explicit, on the first call; and the variables of a built module."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,8 @@ def test_on_init_hands_the_constructors_arguments_to_build():
     assert Late(3).v.cont_all_key_chains() == ["layer/b", "layer/w"]
 
 
-def test_explicit_builds_when_told_and_refuses_to_be_called_before():
+def test_explicit_builds_on_request_and_refuses_to_be_called_before():
+    assert nb.Module(build_mode="explicit").build() is True  # without variables
     model = Late(build_mode="explicit")
     assert not model.built_
     with pytest.raises(nb.NotBuiltError, match=r"Late is not built.*build\(\)"):
@@ -42,14 +43,6 @@ def test_on_call_reads_the_shape_of_the_first_argument():
 def test_a_bad_build_mode_names_the_three():
     with pytest.raises(nb.ArgumentError, match="on_init.*explicit.*on_call.*'sometimes'"):
         Late(build_mode="sometimes")
-
-
-def test_build_gives_true_when_there_are_no_variables():
-    class Empty(nb.Module):
-        def forward(self, x):
-            return x
-
-    assert Empty(build_mode="explicit").build() is True
 
 
 def test_a_parent_completes_its_build_on_the_first_call_without_drawing_twice():
@@ -88,20 +81,6 @@ def test_variables_given_to_a_parent_wait_for_a_child_that_is_built_later():
 
     given = nb.Container(late={"layer": {"w": jnp.ones((2, 3)), "b": jnp.ones(2)}})
     np.testing.assert_array_equal(Parent(v=given)(jnp.ones(3)), [4.0, 4.0])
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_build_under_a_trace_refuses_to_keep_a_traced_argument():
-    class Keeping(nb.Module):
-        def _build(self, *args):
-            self.arguments = args
-
-        def forward(self, x):
-            return x
-
-    with pytest.raises(nb.TracerLeakError, match="put into a tuple of a module inside a transform"):
-        model = Keeping(build_mode="on_call")
-        nb.jit(lambda x: model(x))(jnp.ones(3))
 
 
 class Scaled(nb.Module):
@@ -144,16 +123,24 @@ def test_a_first_call_inside_a_transform_builds_variables_of_constants(called):
 
 
 @pytest.mark.not_under("eager", reason="nothing is traced")
-def test_a_build_under_a_trace_refuses_to_keep_a_traced_value_in_an_attribute():
+@pytest.mark.parametrize(
+    ("keep", "match"),
+    [
+        (lambda x: x.mean(), "call the module once outside before"),
+        (lambda x: (x,), "put into a tuple of a module inside a transform"),
+    ],
+    ids=["value", "tuple"],
+)
+def test_a_build_under_a_trace_refuses_to_keep_a_traced_value(keep, match):
     class Keeping(nb.Module):
         def _build(self, x):
-            self.mean = x.mean()
+            self.kept = keep(x)
 
         def forward(self, x):
-            return x - self.mean
+            return x
 
     model = Keeping(build_mode="on_call")
-    with pytest.raises(nb.TracerLeakError, match="call the module once outside before"):
+    with pytest.raises(nb.TracerLeakError, match=match):
         nb.jit(lambda x: model(x))(jnp.ones(3))
     assert not model.built_ and not vars(model)
-    np.testing.assert_array_equal(model(jnp.ones(3)), np.zeros(3))
+    np.testing.assert_array_equal(model(jnp.ones(3)), np.ones(3))

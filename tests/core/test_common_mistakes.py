@@ -47,7 +47,7 @@ def test_requires_grad_can_be_set_for_parameters():
 
 
 @pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
-def test_dropout_without_a_key_under_a_raw_transform_is_answered_with_what_helps():
+def test_dropout_without_a_key_under_a_raw_transform_raises_an_error_with_the_fix():
     model, x = nb.Sequential(nb.Linear(2, 2), nb.Dropout(0.5)), jnp.ones((3, 2))
     with pytest.raises(
         nb.TracerLeakError,
@@ -60,7 +60,7 @@ def test_dropout_without_a_key_under_a_raw_transform_is_answered_with_what_helps
     assert not np.array_equal(jax.jit(lambda m, x: m(x))(after, x), y)
 
 
-# -- attributes that nothing reads --
+# -- attributes without effect --
 FREEZING = ["trainable", "requires_grad", "frozen", "freeze"]
 
 
@@ -68,7 +68,7 @@ FREEZING = ["trainable", "requires_grad", "frozen", "freeze"]
 @pytest.mark.parametrize(
     "make", [lambda: nb.Linear(2, 2), lambda: nb.Module(layer=nb.Linear(2, 2))]
 )
-def test_a_flag_that_would_freeze_nothing_is_refused_and_names_what_does(name, make):
+def test_a_flag_that_would_freeze_nothing_is_refused_with_the_fix(name, make):
     model = make()
     with pytest.raises(nb.PathError, match=r"requires_grad_\(False\)"):
         setattr(model, name, False)
@@ -103,8 +103,7 @@ def test_a_misspelled_attribute_of_a_library_layer_is_refused_with_the_closest()
     class Own(nb.Dropout):
         pass
 
-    own = Own(0.5)
-    own.note = "of the user"  # a class of one's own may read it
+    Own(0.5).note = "of the user"  # a class of one's own may read it
 
 
 @pytest.mark.parametrize("name", ["foward", "forwrad", "froward"])
@@ -123,7 +122,7 @@ STREAM_MISUSES = {
 
 
 @pytest.mark.parametrize("misuse", STREAM_MISUSES.values(), ids=STREAM_MISUSES)
-def test_a_stream_that_is_taken_for_a_key_names_what_gives_one(misuse):
+def test_a_stream_used_as_a_key_names_the_methods_that_give_one(misuse):
     stream = nb.RandomStream(0)
     with pytest.raises(
         nb.NbModuleError, match=r"stream\.draw\(\) gives the next key, stream\.split"

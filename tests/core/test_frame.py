@@ -212,29 +212,13 @@ def test_one_variable_under_two_arguments_is_one_input():
     assert float(model.scale) == 4.0
 
 
-WRITTEN_IN = {
-    "jit": jax.jit,
-    "grad": jax.grad,
-    "vmap": lambda f: lambda x: jax.vmap(f)(x[None])[0],
-    "cond in our jit": lambda f: nb.jit(lambda x: jax.lax.cond(x > 0, f, lambda x: x, x)),
-}
-
-
-@pytest.mark.parametrize(
-    "value", [lambda x: x, lambda x: jnp.float32(2)], ids=["traced", "concrete"]
-)
-@pytest.mark.parametrize("transform", WRITTEN_IN.values(), ids=WRITTEN_IN)
-@pytest.mark.not_under("eager", reason="jax.jit and jax.lax.cond are plain Python there")
-def test_a_write_inside_a_raw_transform_is_refused_before_it_happens(transform, value):
+@pytest.mark.parametrize("transform", [jax.jit, jax.grad], ids=["jit", "grad"])
+@pytest.mark.not_under("eager", reason="jax.jit is plain Python there")
+def test_a_refused_write_in_a_raw_transform_names_the_variable(transform):
     model = nb.Module(net=nb.Module(scale=nb.Buffer(1.0)))  # never walked before
-
-    def writing(x):
-        model.net.scale.value = value(x)
-        return x
-
     named = rf'cannot write buffer "[a-z.]*scale" \({FLOAT}\[\]\)'
     with pytest.raises(nb.TracerLeakError, match=rf"{named}.*is unchanged.*nb\.jit"):
-        transform(writing)(jnp.float32(3))
+        transform(lambda x: setattr(model.net.scale, "value", x))(jnp.float32(3))
     assert float(model.net.scale) == 1.0
 
 

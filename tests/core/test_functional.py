@@ -71,7 +71,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("show", SHOWN.values(), ids=SHOWN)
-def test_a_model_that_jax_unflattens_shows_what_the_model_shows(show):
+def test_a_model_unflattened_by_jax_shows_the_same_as_the_model(show):
     model = Net()
     model.again = model.layers[0]
     other = jax.tree.map(lambda leaf: leaf, model)

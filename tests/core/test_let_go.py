@@ -1,6 +1,4 @@
-"""Arrays of large models that were looked at are let go when the model has others: only whoever
-holds them keeps them.
-"""
+"""Views of a large model do not keep its replaced arrays alive."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ import pytest
 
 import nbmodule as nb
 
-LOOKS = {
+VIEWS = {
     "leaves": lambda model: jax.tree.leaves(model),
     "v": lambda model: model.v,
     "a number of v": lambda model: float(model.v.w[0]),
@@ -23,10 +21,10 @@ LOOKS = {
 }
 
 
-@pytest.mark.parametrize("look", LOOKS)
-def test_replaced_arrays_of_a_large_model_are_let_go(look):
+@pytest.mark.parametrize("view", VIEWS)
+def test_replaced_arrays_of_a_large_model_are_freed(view):
     model = nb.Module(w=nb.Parameter(jnp.zeros(2**22 + 1)))
-    LOOKS[look](model)
+    VIEWS[view](model)
     old = weakref.ref(model.w.value)
     model.w.value = jnp.ones(2**22 + 1)
     gc.collect()

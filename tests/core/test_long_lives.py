@@ -1,9 +1,7 @@
-"""A model that lives long: any sequence of the acts of a session, beside a plain record of what
-must then be true.
+"""Any sequence of actions on one model, compared with a reference in plain JAX.
 
-After each act the functions that were compiled at the beginning answer for the model as it is now,
-every value is what NumPy, raw JAX or optax make of the same acts, and models that were set aside
-have not moved.
+After each action, functions compiled at the beginning give the outputs of the current model, its
+values are those of the reference, and copies that were set aside have not changed.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ def raised(module, inputs, outputs):
 
 
 class Cell:
-    """One variable; what is tied is one cell."""
+    """One variable; tied variables are one cell."""
 
     def __init__(self, value):
         self.value, self.trainable = np.array(value, np.float32), True
@@ -78,7 +76,7 @@ class Affine:
 
 
 class Record:
-    """What the model must be, without anything of ours."""
+    """The reference model, without nbmodule."""
 
     def __init__(self, net):
         self.first, self.head, self.layers = (
@@ -267,7 +265,7 @@ class Session(RuleBasedStateMachine):
             self.hook = self.model.register_forward_hook(raised)
         self.record.is_raised = not self.record.is_raised
 
-    # -- another model in its place, or beside it --
+    # -- copies --
     @precondition(lambda self: not self.record.is_raised)
     @rule(how=st.sampled_from(["deepcopy", "pickle", "tree", "partition"]))
     def go_on_with_a_copy(self, how):
@@ -289,7 +287,7 @@ class Session(RuleBasedStateMachine):
         other = copy.deepcopy(self.model).eval()
         self.aside.append((other, np.asarray(self.record.outputs()), other.state_dict()))
 
-    # -- looks and failures change nothing --
+    # -- views and failures change nothing --
     @rule(how=st.sampled_from(["shape", "error"]))
     def fail(self, how):
         def broken(x):
@@ -304,7 +302,7 @@ class Session(RuleBasedStateMachine):
                 nb.jit(broken)(BATCH)
 
     @rule(how=st.sampled_from(["track", "patch", "v", "raw jit", "vmap", "scan"]))
-    def look(self, how):
+    def view(self, how):
         model, wanted = self.model, self.record.outputs()
         if how == "track":
             with nb.track(model, returns=True) as calls:
@@ -347,7 +345,7 @@ class Session(RuleBasedStateMachine):
         assert int(self.model.count.value) == self.record.count
 
     @invariant()
-    def what_was_compiled_answers_for_the_model_as_it_is(self):
+    def compiled_functions_give_the_outputs_of_the_current_model(self):
         wanted = self.record.outputs()
         for how, found in (
             ("closed", self.closed(BATCH)),
@@ -358,7 +356,7 @@ class Session(RuleBasedStateMachine):
             self.called()
 
     @invariant()
-    def what_was_set_aside_has_not_moved(self):
+    def copies_set_aside_have_not_changed(self):
         for other, wanted, state in self.aside:
             np.testing.assert_allclose(self.asked(other, BATCH), wanted, **CLOSE)
             for name, array in other.state_dict().items():
@@ -368,7 +366,7 @@ class Session(RuleBasedStateMachine):
 @pytest.mark.parametrize(
     "examples", [3, *(pytest.param(9, marks=pytest.mark.long, id=f"9-{i}") for i in range(8))]
 )
-def test_a_model_is_what_its_acts_made_of_it(examples):
+def test_any_sequence_of_actions_gives_the_model_of_the_reference(examples):
     run_state_machine_as_test(
         Session,
         settings=settings(

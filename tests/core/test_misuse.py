@@ -59,7 +59,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.filterwarnings("ignore")
-def test_a_wrong_argument_is_met_by_an_error_and_changes_nothing(call):
+def test_a_wrong_argument_raises_a_clear_error_and_changes_nothing(call):
     for name, bad in BAD.items():
         m = model().eval()
         before = m.state_dict()
@@ -99,7 +99,7 @@ NO_FUNCTIONS = ["loss", Thing(), jnp.ones(2), 3.0, [len], classmethod(len)]
 
 @pytest.mark.parametrize("given", NO_FUNCTIONS, ids=lambda given: type(given).__name__)
 @pytest.mark.parametrize("transform", TRANSFORMS)
-def test_a_transform_of_what_is_no_function_says_so_at_once_with_the_cure(transform, given):
+def test_a_transform_of_an_object_that_is_no_function_is_refused_with_the_fix(transform, given):
     name = rf"nb\.{transform.partition(',')[0]} takes .*got {type(given).__name__}"
     with pytest.raises(nb.ArgumentTypeError, match=f"{name}.*not what it returns") as caught:
         TRANSFORMS[transform](given)

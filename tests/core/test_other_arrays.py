@@ -98,7 +98,7 @@ LEFT_ALONE = {"step", "step of one's own", "compiled step", "Optax"}
 
 
 @pytest.mark.parametrize("entry", sorted(ENTRIES.keys() - SHAPES_ALONE))
-def test_masked_values_are_refused_with_a_cure_also_where_all_is_compiled(entry):
+def test_masked_values_are_refused_with_the_fix_also_where_all_is_compiled(entry):
     ENTRIES[entry](ROWS)
     with pytest.raises(nb.NbModuleError, match=r"filled\(0\)"):
         ENTRIES[entry](np.ma.array(ROWS, mask=ROWS == 2))

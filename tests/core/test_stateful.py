@@ -267,7 +267,7 @@ def test_list_items_are_ordered_by_number():
     assert model.v.cont_all_key_chains()[4:6] == ["layers/v2/b", "layers/v2/w"]
 
 
-def test_a_forward_with_a_parameter_called_v_gets_what_is_no_mapping():
+def test_a_forward_with_a_parameter_called_v_gets_values_other_than_mappings():
     class Attention(nb.Module):
         def __init__(self):
             self.scale = nb.Parameter(2.0)
@@ -309,7 +309,7 @@ def test_a_module_has_the_device_and_dtype_that_its_constructor_is_given():
     assert Linear(2, 2, device="cpu:0").v.w.device == jax.devices("cpu")[0]
 
 
-def test_a_call_says_what_it_takes_beside_the_arguments_of_forward():
+def test_the_signature_of_a_call_lists_its_options():
     names = list(inspect.signature(nb.Module.__call__).parameters)
     assert names == [
         "self", "args", "v", "stateful", "arg_stateful_idxs", "kwarg_stateful_idxs", "track_submod_rets", "submod_depth",

@@ -1,4 +1,4 @@
-"""A part that keeps no variables: its parent works, and gives it its variables at each call."""
+"""Parts made with store_vars=False: the parent works and passes them variables at each call."""
 
 from __future__ import annotations
 
@@ -37,16 +37,18 @@ class Hyper(nb.Module):
         }
         self.maker = nb.Linear(5, sum(int(np.prod(shape)) for shape in self.shapes.values()))
 
-    def weights(self, code):
-        flat, start, made = self.maker(code), 0, nb.Container()
-        for chain, shape in self.shapes.items():
-            size = int(np.prod(shape))
-            made[chain] = flat[start : start + size].reshape(shape)
-            start += size
-        return made
-
     def forward(self, code, x):
-        return self.target(x, v=self.weights(code))
+        weights = nb.Container()
+        for chain, array in cut(self.maker(code), self.shapes).items():
+            weights[chain] = array
+        return self.target(x, v=weights)
+
+
+def cut(flat, shapes):
+    """Return consecutive parts of a vector in these shapes, by name."""
+    ends = np.cumsum([int(np.prod(shape)) for shape in shapes.values()])
+    parts = zip(shapes.items(), jnp.split(flat, ends[:-1]))
+    return {name: part.reshape(shape) for (name, shape), part in parts}
 
 
 @pytest.fixture
@@ -65,11 +67,7 @@ def loss(model):
 
 def by_hand(weight, bias, shapes):
     """The same loss in plain JAX."""
-    flat, start, w = CODE @ weight.T + bias, 0, {}
-    for chain, shape in shapes.items():
-        size = int(np.prod(shape))
-        w[chain] = flat[start : start + size].reshape(shape)
-        start += size
+    w = cut(CODE @ weight.T + bias, shapes)
     h = X @ w["first/w"].T + w["first/b"]
     h = (h - h.mean(0)) / jnp.sqrt(h.var(0) + 1e-5) * w["norm/w"] + w["norm/b"]
     return jnp.mean((jnp.tanh(h) @ w["second/w"].T + w["second/b"] - Y) ** 2)
@@ -126,7 +124,7 @@ def test_a_raw_transform_takes_the_parent_as_a_pytree(hyper):
     np.testing.assert_allclose(definition(weights, rest)(CODE, X), hyper(CODE, X), rtol=1e-6)
 
 
-def test_the_part_called_without_variables_says_what_is_missing(hyper):
+def test_the_part_called_without_variables_raises_an_error_with_the_fix(hyper):
     class Forgets(nb.Module):
         def __init__(self):
             self.target, self.maker = Target(), nb.Linear(3, 3)

@@ -1,6 +1,8 @@
-"""Views restore the lists and dicts of a model, whatever its forward puts into them."""
+"""Views restore attributes, modes, lists, dicts and sets that a forward changes."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import jax.numpy as jnp
 import pytest
@@ -8,7 +10,7 @@ import pytest
 import nbmodule as nb
 
 X = jnp.ones((2, 3))
-LOOKS = {
+VIEWS = {
     "graph": lambda model: nb.graph(model, X),
     "inspect": lambda model: nb.inspect(model, X),
     "first_nonfinite": lambda model: nb.first_nonfinite(model, X),
@@ -19,44 +21,43 @@ LOOKS = {
     "profile": lambda model: nb.profile(model, X),
     "what_if": lambda model: nb.what_if(model, X, {"layer": nb.zero()}),
 }
-KEPT = {
-    "nothing": list,
-    "no key": dict,
-    "an array": lambda: [jnp.zeros(2)],
-    "a layer": lambda: [nb.Linear(3, 3)],
-    "names": set,
+OUTSIDE = nb.BatchNorm1d(3)
+# The attribute of the model, and the change by its forward.
+CHANGES = {
+    "a list": (list, lambda model, y: model.kept.append(y)),
+    "a dict": (dict, lambda model, y: model.kept.update(last=y)),
+    "arrays": (lambda: [jnp.zeros(2)], lambda model, y: model.kept.append(y)),
+    "layers": (lambda: [nb.Linear(3, 3)], lambda model, y: model.kept.append(nb.Linear(3, 3))),
+    "a set": (set, lambda model, y: model.kept.add(len(model.kept))),
+    "a mode": (list, lambda model, y: model.layer.eval()),
+    "an attribute": (list, lambda model, y: setattr(model, "new", [OUTSIDE])),
 }
 
 
-class Keeping(nb.Module):
-    def __init__(self, kept: object, *, layers: bool) -> None:
-        self.layer, self.kept, self.layers = nb.Linear(3, 3), kept, layers
+class Changing(nb.Module):
+    def __init__(self, kept: object, change: Callable[..., object]) -> None:
+        self.layer, self.kept, self.change = nb.Linear(3, 3), kept, change
 
     def forward(self, x: object) -> object:
         y = self.layer(x)
-        new = nb.Linear(3, 3) if self.layers else y
-        if isinstance(self.kept, dict):
-            self.kept["last"] = new
-        elif isinstance(self.kept, set):
-            self.kept.add(len(self.kept))
-        else:
-            self.kept.append(new)
+        self.change(self, y)
         return y
 
 
-@pytest.mark.parametrize("kept", KEPT)
-@pytest.mark.parametrize("look", LOOKS)
-def test_what_lists_hold_is_as_it_was(look: str, kept: str) -> None:
-    model = Keeping(KEPT[kept](), layers=kept == "a layer")
-    before = list(model.kept.items()) if isinstance(model.kept, dict) else list(model.kept)
+def state(model: Changing) -> object:
+    kept = model.kept.values() if isinstance(model.kept, dict) else model.kept
+    modes = [module.training for module in model.modules()]
+    return [id(x) for x in kept], sorted(vars(model)), modes
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_leaves_a_model_as_it_was(view: str, change: str) -> None:
+    make, act = CHANGES[change]
+    model = Changing(make(), act)
+    before = state(model)
     try:
-        LOOKS[look](model)
-    except nb.TracerLeakError:
-        assert look not in (
-            "graph",
-            "inspect",
-            "first_nonfinite",
-        )  # compiled, the forward is refused
-    after = list(model.kept.items()) if isinstance(model.kept, dict) else list(model.kept)
-    assert len(after) == len(before)
-    assert all(new is old for new, old in zip(after, before))
+        VIEWS[view](model)
+    except nb.TracerLeakError:  # compiled, the forward is refused
+        assert view not in ("graph", "inspect", "first_nonfinite")
+    assert state(model) == before

@@ -40,7 +40,7 @@ def test_attention_is_split_by_heads_and_the_linear_layers_by_hidden_features(tr
     } == dict.fromkeys(split, columns) | dict.fromkeys(joined, rows)
 
 
-def test_fsdp_splits_further_what_tensor_parallel_has_left_whole(trained):
+def test_fsdp_splits_the_axes_that_tensor_parallel_leaves_whole(trained):
     specs = trained["transformer"]["both"]["specs"]
     assert specs["encoder.layers.0.linear1.weight"] == "P('model', 'data')"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
@@ -306,9 +307,9 @@ def move_each(
 
 
 def _moved_draw(old: Pending, location: Any, dtype: DTypeLike | None) -> Pending:
-    former: Any = old.draw
-    is_cast = dtype is not None and former is not None
-    draw = (lambda: jnp.asarray(former()).astype(dtype)) if is_cast else former
+    draw = old.draw
+    if dtype is not None and draw is not None:
+        draw = functools.partial(lambda draw: jnp.asarray(draw()).astype(dtype), draw)
     device = old.device if location is None else location
     return replace(old, draw=draw, dtype=dtype or old.dtype, device=device)
 

@@ -83,7 +83,7 @@ def state_of(module: BareModule) -> dict[str, Any]:
     return {
         "attributes": dict(module.__dict__),
         "inner": {name: getattr(inner, name) for name in _COPIED},
-        "hooks": (list(inner.pre_hooks.values()), list(inner.hooks.values())),
+        "hooks": (list(inner.pre_hooks), list(inner.hooks)),
     }
 
 
@@ -94,7 +94,7 @@ def restore(module: BareModule, state: dict[str, Any]) -> None:
     for name, value in state["inner"].items():
         setattr(inner, name, value)
     for group, copied in zip((inner.pre_hooks, inner.hooks), state["hooks"]):
-        group.update((hook.number, hook) for hook in copied)
+        group.extend(copied)
     building.settle(module)
     clock.structure_changed()
 
@@ -144,7 +144,7 @@ def deep(module: Any, memo: dict[Any, Any]) -> Any:
 # -- models restored after a view --
 # Notes of calls, on which no plan depends.
 _NOTES = ("results", "returned", "first_arguments", "special", "has_warned")
-_HOOKS = ("hooks", "pre_hooks")  # dicts that are changed in place
+_HOOKS = ("hooks", "pre_hooks")  # lists that are changed in place
 _DERIVED = ("current", "parents", "plan", "slot", "version")
 _LASTING = tuple(
     name for name in ModuleState.__slots__ if name not in (*_NOTES, *_HOOKS, *_DERIVED)

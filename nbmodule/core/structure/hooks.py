@@ -5,8 +5,7 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import count
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.kinds import as_flag
@@ -17,8 +16,6 @@ from nbmodule.errors import ArgumentTypeError
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import BareModule
 
-_numbers = count()
-
 
 @dataclass(eq=False, slots=True)
 class Hook:
@@ -26,11 +23,6 @@ class Hook:
 
     fn: Callable[..., Any]
     with_kwargs: bool
-    number: int = field(default_factory=_numbers.__next__)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy has a number of its own: in another process that of the original may be taken."""
-        return Hook, (self.fn, self.with_kwargs)
 
 
 class HookHandle:
@@ -61,7 +53,8 @@ class HookHandle:
         if module is None:
             return
         for group in (module._nbm.pre_hooks, module._nbm.hooks):
-            if group.pop(self.hook.number, None) is not None:
+            if self.hook in group:
+                group.remove(self.hook)
                 hooks_changed(module._nbm)
 
     def __enter__(self) -> HookHandle:
@@ -97,11 +90,7 @@ def register_forward_hook(
 
 
 def _add_hook(
-    module: BareModule,
-    group: dict[int, Hook],
-    fn: Callable[..., Any],
-    prepend: bool,
-    with_kwargs: bool,
+    module: BareModule, group: list[Hook], fn: Callable[..., Any], prepend: bool, with_kwargs: bool
 ) -> HookHandle:
     """Add `fn` to a group of hooks, at its end or at its beginning."""
     if not callable(fn) or inspect.iscoroutinefunction(fn):
@@ -110,10 +99,7 @@ def _add_hook(
             f"cannot register {fn!r} as a hook: it must be a plain function, got {got}."
         )
     hook = Hook(fn, as_flag("with_kwargs", with_kwargs))
-    others = dict(group) if as_flag("prepend", prepend) else {}
-    for number in others:
-        del group[number]
-    group |= {hook.number: hook, **others}
+    group.insert(0 if as_flag("prepend", prepend) else len(group), hook)
     hooks_changed(module._nbm)
     return HookHandle(module, hook)
 
@@ -129,7 +115,7 @@ def run_before(
     module: BareModule, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Run the pre-hooks and return the arguments of the call."""
-    for hook in list(module._nbm.pre_hooks.values()):
+    for hook in list(module._nbm.pre_hooks):
         result = hook.fn(module, args, kwargs) if hook.with_kwargs else hook.fn(module, args)
         if result is None:
             continue
@@ -149,7 +135,7 @@ def run_after(
     module: BareModule, args: tuple[Any, ...], kwargs: dict[str, Any], outputs: object
 ) -> Any:
     """Run the forward hooks and return the output of the call."""
-    for hook in list(module._nbm.hooks.values()):
+    for hook in list(module._nbm.hooks):
         inputs = (args, kwargs) if hook.with_kwargs else (args,)
         result = hook.fn(module, *inputs, outputs)
         if result is not None:

@@ -51,6 +51,10 @@ class Static:
         self.value = value
         self.key = static_key(value)
 
+    def __repr__(self) -> str:
+        cls = type(self.value)
+        return cut_middle(repr(self.value), 60) if cls in _SAFE else cls.__name__
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
 
@@ -137,13 +141,7 @@ _SHOWN = 200
 def _line(row: tuple[Any, ...]) -> str:
     """Return the class of an object, its attributes, its mode and its hooks."""
     cls, header, *parts = row
-    texts = []
-    for name, reference in parts:
-        name = f"[{name.value!r}]" if isinstance(name, Static) else name
-        text = reference[0] if type(reference) is tuple else type(reference.value).__name__
-        if isinstance(reference, Static) and type(reference.value) in _SAFE:
-            text = cut_middle(repr(reference.value), 60)
-        texts.append(f"{name}={text}")
+    texts = [f"{name}={x if isinstance(x, Static) else x[0]}" for name, x in parts]
     if header is not None:
         texts += [f"training={header[0]}", *(f"hooks={len(group)}" for group in header[2] if group)]
     return f"{cls.__name__}({', '.join(texts)})"
@@ -166,7 +164,7 @@ def functions_of(module: object) -> tuple[Any, ...]:
     run, inner = getattr(type(module), "_run", None), getattr(module, "_nbm", None)
     if inner is None or not (inner.hooks or inner.pre_hooks):
         return (run,)
-    return (run, *(hook.fn for hook in (*inner.pre_hooks.values(), *inner.hooks.values())))
+    return (run, *(hook.fn for hook in (*inner.pre_hooks, *inner.hooks)))
 
 
 def _intern(root: BareModule, plan: Plan) -> Structure:
@@ -261,7 +259,7 @@ def _header(module: Any) -> Any:
     return (
         inner.training,
         inner.built,
-        tuple(tuple(map(ByIdentity, group.values())) for group in (inner.pre_hooks, inner.hooks)),
+        tuple(tuple(map(ByIdentity, group)) for group in (inner.pre_hooks, inner.hooks)),
         Static(inner.config),
         Static((inner.args, inner.kwargs)),
         tuple(getattr(fn, "__code__", fn) for fn in functions_of(module)),
@@ -382,7 +380,7 @@ class _Builder:
         inner = ModuleState(args, built=built, config=config.value, home=self.home, kwargs=kwargs)
         inner.training = training
         for group, same in zip((inner.pre_hooks, inner.hooks), hooks):
-            group.update((hook.value.number, hook.value) for hook in same)
+            group.extend(hook.value for hook in same)
         return inner
 
     def _fill_module(self, module: Any, inner: ModuleState, row: Any) -> None:

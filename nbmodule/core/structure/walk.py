@@ -72,7 +72,7 @@ class Location(NamedTuple):
         return Location(path, name, chain, is_claimed, owner, self)
 
 
-def items(obj: object, *, in_order: bool = True) -> list[Item]:
+def items(obj: Any, *, in_order: bool = True) -> list[Item]:
     """Return the items directly below `obj`: attributes and dict keys sorted, list items by
     number; not `in_order`, all as they were defined.
     """

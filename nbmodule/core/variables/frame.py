@@ -383,9 +383,9 @@ class Frame:
 
     # -- going out --
     def effects(self) -> Effects:
-        names = tuple(variable.slot for variable in self.written)
-        values = [self.values[variable] for variable in self.written]
-        return Effects((names, tuple(self.log.infos)), values, list(self.log.values))
+        variables, values = self.writes()
+        names = tuple(variable.slot for variable in variables)
+        return Effects((names, tuple(self.log.infos)), list(values), list(self.log.values))
 
 
 def framed(

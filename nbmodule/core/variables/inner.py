@@ -28,11 +28,11 @@ class ModuleState:
     dials: dict[Any, Any] = field(default_factory=dict)
     initial_values: Any = None  # passed to the constructor, in place of fresh ones
     home: Any = None  # where the module was made inside a trace, else None
-    hooks: dict[int, Any] = field(default_factory=dict)
+    hooks: list[Any] = field(default_factory=list)
     kwargs: dict[str, Any] = field(default_factory=dict)
     parents: list[weakref.ref[Any]] = field(default_factory=list)  # the modules that hold this one
     plan: Any = None  # the cached walk
-    pre_hooks: dict[int, Any] = field(default_factory=dict)
+    pre_hooks: list[Any] = field(default_factory=list)
     released: Any = None  # with store_vars=False: the variables, until `build` has returned them
     results: Any = (None, None)  # (submod_rets, submod_call_order) of the last call
     returned: Any = None  # shapes of the first call's return, as text

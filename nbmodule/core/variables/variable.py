@@ -445,10 +445,10 @@ class Variable(_LikeArray):
 
     def reduced(self, value: Any) -> tuple[Any, ...]:
         """Describe the variable with this value for a pickler."""
+        generator = None
         if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-            key = (np.asarray(jax.random.key_data(value)), str(jax.random.key_impl(value)))
-            return _restore_key, (type(self), *key, self._frozen)
-        return _restore, (type(self), np.asarray(value), self._frozen)
+            value, generator = jax.random.key_data(value), str(jax.random.key_impl(value))
+        return _restore, (type(self), np.asarray(value), self._frozen, generator)
 
 
 @accept_aliases
@@ -502,15 +502,14 @@ def released(
     return variable
 
 
-def _restore(cls: type[Variable], value: np.ndarray, frozen: bool) -> Variable:
+def _restore(
+    cls: type[Variable], value: Any, frozen: bool, generator: str | None = None
+) -> Variable:
+    if generator is not None:
+        value = jax.random.wrap_key_data(jax.device_put(value), impl=generator)
     variable = cls(value)
     variable._frozen = frozen
     return variable
-
-
-def _restore_key(cls: type[Variable], data: np.ndarray, impl: str, frozen: bool) -> Variable:
-    keys = jax.random.wrap_key_data(jax.device_put(data), impl=impl)  # type: ignore
-    return _restore(cls, keys, frozen)
 
 
 def _no_array(variable: Variable, content: object) -> AttributePathError:
