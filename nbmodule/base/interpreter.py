@@ -60,8 +60,7 @@ _BYTES = 1400
 
 
 def allow(levels: int) -> None:
-    """Let things be nested that deep, as far as the stack bears it; beyond that Python's own limit
-    says no.
+    """Raise Python's recursion limit for objects nested that deep, as far as the stack allows.
 
     Example:
         >>> allow(3)
@@ -74,7 +73,7 @@ def allow(levels: int) -> None:
 
 
 def _most() -> int:
-    """As many calls as the stack bears."""
+    """Return how many calls the stack allows."""
     try:
         import resource
     except ImportError:  # Windows: the stack of a program is fixed when it is built, and small
@@ -97,7 +96,7 @@ def is_of_signal(error: BaseException) -> bool:
 
 
 def _code_of(handler: object) -> CodeType | None:
-    """The code of a handler that is written in Python."""
+    """Return the code of a handler that is written in Python."""
     handler = getattr(handler, "func", handler)  # functools.partial
     of_class = vars(type(handler)).get("__call__")  # an instance that is called
     return getattr(handler, "__code__", None) or getattr(of_class, "__code__", None)

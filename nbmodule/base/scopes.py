@@ -1,5 +1,4 @@
-"""Read the name stack of an equation: which submodule call it belongs to, and in which pass it was
-made.
+"""Read the submodule call and the pass of an equation from its name stack.
 
 A module call opens `jax.named_scope` with the child's own name, `name#2` for its second call within
 one parent call; the characters `/`, `(` and `)` come as %2F, %28 and %29. Transforms add marks of

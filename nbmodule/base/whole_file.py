@@ -1,4 +1,4 @@
-"""Write a file whole or not at all: beside its place under another name, synced, then renamed.
+"""Write files atomically: temporary file in the same folder, fsync, rename.
 
 A rename within a folder is atomic, so a reader, a second writer and a process that is killed see
 the old file or the new one. A killed process leaves its unfinished file behind; the next writer of
@@ -125,7 +125,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
 def _explained(
     error: OSError, path: str | os.PathLike[str], target: Path, in_place: bool
 ) -> FileWriteError:
-    """Say what became of the file that was there."""
+    """Return the error that names the state of the previous file."""
     if in_place:
         state = "The new file is complete, but a power failure may still restore the previous one."
     elif target.is_file():

@@ -67,7 +67,7 @@ class Exercise(CellRun):
         checks: For each call of `nb.check`: the line, whether it is right, the sentence.
         answers: Numbers of the cells that hold the student's answer.
         was_changed: Whether the student's own checking cell had another text.
-        obstacle: Why nothing can be said about the answer; None if it was checked.
+        obstacle: Why the answer cannot be checked; None if it was checked.
     """
 
     checks: list[tuple[int | None, bool, str]] = field(default_factory=list)

@@ -109,7 +109,7 @@ def copy_data(notebook: Path, root: Path, target: Path, limit: int) -> None:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield what lies below a folder, without following links."""
+    """Yield the files below a folder, without following links."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if _is_open(Path(parent, name)))
         paths = (Path(parent, name) for name in sorted(files))

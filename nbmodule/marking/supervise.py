@@ -69,7 +69,7 @@ def main(request: dict[str, Any]) -> Marks:
 
 
 def _lay_out(marks: Marks, cells: list[Cell], own: list[Cell], original: list[Cell] | None) -> None:
-    """Make a record for each cell, and say which cells hold the answer to which exercise.
+    """Make a record for each cell, and find the cells with the answer to each exercise.
 
     These are the cells since the exercise before that are not as they were handed out; without an
     original, the cell before the one that checks.
@@ -93,7 +93,7 @@ def _lay_out(marks: Marks, cells: list[Cell], own: list[Cell], original: list[Ce
 
 
 def _name_obstacles(marks: Marks) -> None:
-    """Find the exercises about which nothing can be said, and why: they are not marked."""
+    """Note the reason at each exercise that cannot be checked: it is not marked."""
     failed = [cell for cell in marks.cells if cell.error is not None]
     for exercise in marks.exercises:
         missing = _MISSING.search(exercise.error or "")
@@ -114,7 +114,7 @@ class _EndedError(Exception):
 def _run(
     marks: Marks, limits: Limits, home: Path, cells: list[Cell], hidden: list[str], user: int | None
 ) -> None:
-    """Run the cells in a child process, as `user` if given, and write down what it reports."""
+    """Run the cells in a child process, as `user` if given, and record its reports."""
     reading, writing = os.pipe()
     request = {
         "pipe": writing,

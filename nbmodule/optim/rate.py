@@ -1,10 +1,10 @@
 """The learning rate: a number kept on the device, a function that is called before each step, or a
 schedule.
 
-A number lies in a buffer, so that a new one is only a new input of a compiled step. A function of
-nothing becomes a buffer too, which calls the function whenever its value is gathered, so a compiled
-step sees each value. (It may be called more often than steps are taken, so it should only look
-something up.) A schedule is a function of the step; it is traced into the compiled step and
+A number is stored in a buffer, so that a new one is only a new input of a compiled step. A function
+of nothing becomes a buffer too, which calls the function whenever its value is gathered, so a
+compiled step sees each value. (It may be called more often than steps are taken, so it should only
+look something up.) A schedule is a function of the step; it is traced into the compiled step and
 computed there from the optimizer's own count. Any function of the step will do, the schedules of
 optax among them.
 """

@@ -28,56 +28,33 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 ACCUMULATED = "accumulated"  # the slot of gradients that wait for their step
 
 
-class Option(NamedTuple):
-    """A number, or a flag, of an optimizer.
-
-    Args:
-        name: Its name in optax.
-        bound: The upper bound of a number, which is zero at least; None for a flag.
-    """
-
-    name: str
-    bound: float | None
+# Upper bounds of the options of optimizers, which are zero at least; None for flags.
+OPTIONS: dict[str, float | None] = {
+    **dict.fromkeys(("beta1", "beta2", "decay", "momentum"), 1.0),
+    **dict.fromkeys(("epsilon", "initial", "trust_coefficient", "weight_decay"), np.inf),
+    **dict.fromkeys(("centered", "eps_in_sqrt", "nesterov")),
+}
+# their names in optax, where these differ
+_OF_OPTAX = {"beta1": "b1", "beta2": "b2", "epsilon": "eps", "initial": "initial_accumulator_value"}
 
 
 class Row(NamedTuple):
-    """One optimizer.
+    """One optimizer; the transformation of optax has its name in small letters.
 
     Args:
-        optax: Name of the transformation.
         drops_momentum: Whether optax keeps no momentum for None, where it keeps zeros for 0.
         decays_first: Whether weight decay, which the transformation lacks, is part of the gradient.
         slots: Names of slots that differ from the usual ones, by their fields in the state.
     """
 
-    optax: str
     drops_momentum: bool = False
     decays_first: bool = False
     slots: Mapping[str, str] = {}
 
 
-OPTIONS = {
-    "beta1": Option("b1", 1.0),
-    "beta2": Option("b2", 1.0),
-    "decay": Option("decay", 1.0),
-    "momentum": Option("momentum", 1.0),
-    "epsilon": Option("eps", np.inf),
-    "initial": Option("initial_accumulator_value", np.inf),
-    "trust_coefficient": Option("trust_coefficient", np.inf),
-    "weight_decay": Option("weight_decay", np.inf),
-    "centered": Option("centered", None),
-    "eps_in_sqrt": Option("eps_in_sqrt", None),
-    "nesterov": Option("nesterov", None),
-}
-ROWS = {
-    "SGD": Row("sgd", drops_momentum=True, decays_first=True),
-    "Lion": Row("lion"),
-    "LARS": Row("lars"),
-    "Adam": Row("adam"),
-    "AdamW": Row("adamw"),
-    "LAMB": Row("lamb"),
-    "RMSprop": Row("rmsprop", drops_momentum=True, slots={"mu": "gw"}),
-    "Adagrad": Row("adagrad"),
+ROWS = dict.fromkeys(("Lion", "LARS", "Adam", "AdamW", "LAMB", "Adagrad"), Row()) | {
+    "SGD": Row(drops_momentum=True, decays_first=True),
+    "RMSprop": Row(drops_momentum=True, slots={"mu": "gw"}),
 }
 # fields of the states of optax, and the slots, or counters, that keep them
 _FIELDS = {
@@ -100,7 +77,7 @@ def check_option(owner: str, name: str, value: SupportsFloat) -> Any:
         name: The option.
         value: The argument of the user.
     """
-    bound = OPTIONS[name].bound
+    bound = OPTIONS[name]
     if bound is None:
         return as_flag(f"{owner}: {name}", value)
     return _check_number(f"{owner}: {name}", value, 0.0, bound)
@@ -149,8 +126,8 @@ class Rule:
         decay = options.pop("weight_decay", 0.0) if row.decays_first else 0.0
         if row.drops_momentum:
             options["momentum"] = options.get("momentum") or None
-        arguments = {OPTIONS[name].name: value for name, value in options.items()}
-        rule = getattr(optax, row.optax)(rate, **arguments)
+        arguments = {_OF_OPTAX.get(name, name): value for name, value in options.items()}
+        rule = getattr(optax, self.name.lower())(rate, **arguments)
         return optax.chain(optax.add_decayed_weights(decay), rule) if decay else rule
 
 
@@ -217,23 +194,23 @@ class Recipe:
                 grad.astype(jnp.promote_types(grad.dtype, weight.dtype))
                 for grad, weight in zip(grads, weights)
             ]
-        before = jax.tree.unflatten(treedef, state)
-        new, after = take_step(self.transformation(rates), list(weights), grads, before)
+        before, transform = jax.tree.unflatten(treedef, state), self.transformation(rates).update
+        new, after = take_step(transform, list(weights), grads, before)
         arrays = zip(names, jax.tree.leaves(after))
         kept = [x for name, x in arrays if not isinstance(name, str)]
         return list(map(jax.lax.stop_gradient, new)) if self.stop else new, kept
 
 
 def take_step(
-    transformation: Any, weights: Any, grads: Any, state: Any, **extra: object
+    transform: Callable[..., Any], weights: Any, grads: Any, state: Any, **extra: object
 ) -> tuple[Any, Any]:
-    """Take one step of a transformation of optax; return new variables, and its new state, whose
-    arrays keep their dtypes.
+    """Take one step by the `update` of a transformation of optax; return new variables, and its new
+    state, whose arrays keep their dtypes.
     """
     import optax
 
     with mixed_dtypes():
-        updates, after = transformation.update(grads, state, weights, **extra)
+        updates, after = transform(grads, state, weights, **extra)
         after = jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), after, state)
         return optax.apply_updates(weights, updates), after
 

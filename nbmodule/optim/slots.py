@@ -266,11 +266,12 @@ class Optax(SlotOptimizer):
                 f"{type(transformation).__name__}."
             )
         super().__init__(0.0, **options)
-        vars(self).update(_transformation=_Opaque(transformation), _rates=(), _form=None)
+        vars(self).update(_initialize=methods[0], _transform=methods[1], _rates=(), _form=None)
 
     if TYPE_CHECKING:  # attributes that `__setattr__` sets
         _form: _Form | None
-        _transformation: _Opaque
+        _initialize: Callable[..., Any]
+        _transform: Callable[..., Any]
 
     _takes_extra = True
 
@@ -345,17 +346,17 @@ class Optax(SlotOptimizer):
                     "`update(model, grads)`."
                 )
             with mixed_dtypes():
-                return self._content.init(as_container(chains, weights))
+                return self._initialize(as_container(chains, weights))
 
     def _step_of(
         self, form: _Form, chains: Sequence[Chain], is_written: list[bool]
     ) -> Callable[..., Any]:
         """Return the step as `Work` calls it, compiled unless an extra argument is a function."""
-        transformation, stop = self._content, self._stop_gradients
+        transform, stop = self._transform, self._stop_gradients
 
         def run(weights: Any, grads: Any, arrays: Any, extra: dict[str, Any]) -> Any:
             v, g = as_container(chains, weights), as_container(chains, grads)
-            new, after = take_step(transformation, v, g, form.state(arrays), **extra)
+            new, after = take_step(transform, v, g, form.state(arrays), **extra)
             leaves = dict(flat(new))
             result = [leaves[chain] for chain in chains]
             return list(map(jax.lax.stop_gradient, result)) if stop else result, form.arrays(after)
@@ -378,10 +379,6 @@ class Optax(SlotOptimizer):
         return [SLOT]
 
     @property
-    def _content(self) -> Any:
-        return self._transformation.content
-
-    @property
     def optax_state(self) -> Any:
         """The state as optax has it; None before there is one."""
         form, state = self._form, dict(self._state_variables())
@@ -396,15 +393,8 @@ class Optax(SlotOptimizer):
         self._nbm.changed()
 
     def _description(self) -> list[str]:
-        name = getattr(self._content.update, "__qualname__", type(self._content).__name__)
+        name = getattr(self._transform, "__qualname__", "transformation")
         return [name.partition(".")[0]]
-
-
-class _Opaque:
-    """Holds a transformation, a tuple of functions, as one value."""
-
-    def __init__(self, content: object) -> None:
-        self.content = content
 
 
 class _Form:

@@ -1,8 +1,8 @@
-"""What an optimizer holds between two steps: attributes, whose arrays are variables, the count and
-the rates; and how that is set, saved, copied and loaded as one act.
+"""The state of an optimizer between two steps: attributes, whose arrays are variables, the count
+and the rates. It is set, saved, copied and loaded as one act.
 
 `self._momentum = grads` in a `_step` is all it takes to have state: the arrays of such an attribute
-lie in buffers, which `nb.jit` carries like any other variable, and reading the attribute returns
+become buffers, which `nb.jit` carries like any other variable, and reading the attribute returns
 them in the structure in which they were set.
 
 A step may set attributes while it is traced, more than once or in vain. So they are put back when

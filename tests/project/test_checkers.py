@@ -157,9 +157,8 @@ def by_line(messages):
 def said(tmp_path_factory):
     """Everything that pyright says, by line of the file; one run for all."""
     folder = folder_with_lines(tmp_path_factory)
-    (folder / "pyrightconfig.json").write_text(
-        json.dumps({"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"})
-    )
+    settings = {"extraPaths": [str(ROOT)], "typeCheckingMode": "standard"}
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable]
     env = {"PYTHONPATH": str(ROOT)}
     done = run(*command, "-p", str(folder), cwd=folder, env=env, timeout=230)

@@ -188,14 +188,8 @@ def test_a_worker_that_dies_ends_the_run_as_failed(make, tmp_path):
     (tmp_path / "test_b.py").write_text(dies)
     (spread,) = re.findall(r"-m pytest (.*)", make("test-all", "WORKERS=1", "TEST_FLAGS="))
     settings = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *spread.split(), "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        env=settings,
-        timeout=200,
-    )
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *spread.split(), "."]
+    options = {"cwd": tmp_path, "env": settings, "timeout": 200}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "crashed while running 'test_b.py::test_two'" in done.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,26 +16,17 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "nbmodule"
 
 # Which packages may import a dependency that is slow to import or that draws, inside functions only.
-IMPORTERS: dict[str, set[str]] = {
+IMPORTERS: dict[str, Collection[str]] = {
     "optax": {"optim", "nn"},  # nn: the CTC loss
     "h5py": {"files"},
     "safetensors": {"files", "interop", "calls"},  # calls: a reference run of another framework
     "orbax": {"files", "scale"},
     "graphviz": {"graphs"},
-    "matplotlib": {"views", "live"},
     "IPython": {"views", "live", "marking"},
-    "ipywidgets": {"views", "live"},
-    "anywidget": {"views", "live"},
-    "traitlets": {"views", "live"},
-    "ipykernel": {"live"},
-    "torch": {"interop"},
-    "flax": {"interop"},
-    "equinox": {"interop"},
-    "haiku": {"interop"},
-    "keras": {"interop"},
-    "scipy": set(),
-    "pandas": {"live"},
-    "sklearn": set(),
+    **dict.fromkeys(("matplotlib", "ipywidgets", "anywidget", "traitlets"), ("views", "live")),
+    **dict.fromkeys(("ipykernel", "pandas"), ("live",)),
+    **dict.fromkeys(("torch", "flax", "equinox", "haiku", "keras"), ("interop",)),
+    **dict.fromkeys(("scipy", "sklearn"), ()),
 }
 
 # Files that run in a process of their own or are imported late; they import at module level.
@@ -154,10 +146,10 @@ def cycles_in(edges: dict[str, set[str]]) -> list[list[str]]:
             visited |= new
             todo += new
         reachable[start] = visited
+    starts = [start for start, visited in reachable.items() if start in visited]
     return [
-        sorted(n for n in visited if start in reachable.get(n, ()))
-        for start, visited in reachable.items()
-        if start in visited
+        sorted(n for n in starts if start in reachable[n] and n in reachable[start])
+        for start in starts
     ]
 
 

@@ -17,17 +17,14 @@ RETIRED = {
 
 
 def test_the_page_lists_every_text_of_the_package():
-    assert make_messages.page_texts(PAGE) == make_messages.all_texts(), (
-        "run `python tools/make_messages.py`"
-    )
+    texts = make_messages.all_texts()
+    assert make_messages.page_texts(PAGE) == texts, "run `python tools/make_messages.py`"
 
 
 @pytest.mark.parametrize("pattern", RETIRED)
 def test_texts_use_standard_words(pattern):
-    lines = [
-        line for line in PAGE.splitlines() if line.startswith("- ") and re.search(pattern, line)
-    ]
-    assert not lines, f"{RETIRED[pattern]}:\n" + "\n".join(lines)
+    for line in PAGE.splitlines():
+        assert not (line.startswith("- ") and re.search(pattern, line)), RETIRED[pattern]
 
 
 def test_texts_are_read_from_code_without_docstrings():
@@ -36,7 +33,6 @@ def test_texts_are_read_from_code_without_docstrings():
 x = f"{a} has no variable {b} of this name"
 y = ("one text that is " "joined from two parts")
 '''
-    assert list(make_messages._python_texts(source)) == [
-        "{...} has no variable {...} of this name",
-        "one text that is joined from two parts",
-    ]
+    first, second = make_messages._python_texts(source)
+    assert first == "{...} has no variable {...} of this name"
+    assert second == "one text that is joined from two parts"
