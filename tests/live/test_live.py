@@ -242,7 +242,7 @@ def test_a_background_run_can_be_stopped_and_passes_its_exception_on():
 
 
 def test_earlier_runs_of_a_cell_are_kept_five_at_most(monkeypatch):
-    monkeypatch.setattr("nbmodule.live.live.current_cell", lambda: "cell 1")
+    monkeypatch.setattr("nbmodule.live.runs.record.current_cell", lambda: "cell 1")
     record.forget_earlier("cell 1")
     for run in range(7):
         with quiet() as live:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.live.reporting.stream import MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
+from nbmodule.live.reporting.view import MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
 
 
 class FrontEnd:

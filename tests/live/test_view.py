@@ -18,8 +18,7 @@ import nbmodule as nb
 from nbmodule.base.statistics import BINS
 from nbmodule.live.live import Live
 from nbmodule.live.reporting import view as view_module
-from nbmodule.live.reporting.payload import plain_form, record_of, text_form
-from nbmodule.live.reporting.stream import Stream
+from nbmodule.live.reporting.payload import Stream, plain_form, record_of, text_form
 from nbmodule.live.reporting.view import NotebookView, bundle_of
 from nbmodule.live.run_data.strips import FIELDS, Sample
 from nbmodule.live.runs.cell_comparison import CellComparison
