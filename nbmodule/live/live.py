@@ -423,7 +423,6 @@ class Live(ReplayVerbs):
             )
         self._loop.open_in_background()
         self._background = BackgroundRun(self._state, function, steps, finish=self._finish)
-        self._background.start()
         return self._background
 
     @property

@@ -72,7 +72,7 @@ class Sampling:
         self._level = self._level if self._level in choices else choices[0]
         if "watch" not in self._run.controls:
             choices = (*choices, "off")
-            self._run.controls.field("watch", self._level, self._set_level, choices=choices)
+            self._run.controls.field("watch", self._level, self.set_level, choices=choices)
 
     def give(self, params: object, grads: object) -> None:
         """Take references to arrays from the loop; the first of each kind get watchers."""
@@ -192,15 +192,12 @@ class Sampling:
 
     def close(self) -> None:
         """Release the model."""
-        self.switch_off()
+        self.set_level("off")
         self._run.watchers = []
         self._given.clear()
 
-    def switch_off(self) -> None:
-        """Measure no more."""
-        self._set_level("off")
-
-    def _set_level(self, level: str) -> None:
+    def set_level(self, level: str) -> None:
+        """Choose from now on what is watched: one of `LEVELS`, or 'off'."""
         self._restart()
         self._level = None if level == "off" else level
 
