@@ -239,4 +239,4 @@ class RunLoop(Loop):
         self._failures += failure is not None
         if failure is not None and self._failures >= _MOST_VIEW_FAILURES:
             self._failed_view, self._view = self._view, None
-            self.watching.switch_off()
+            self.watching.set_level("off")

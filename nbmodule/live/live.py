@@ -34,13 +34,7 @@ from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best
 from nbmodule.live.run_data.sources import title_of, trained_module
 from nbmodule.live.run_data.state import RunState, describe_settings
-from nbmodule.live.runs.record import (
-    RunRecord,
-    current_cell,
-    earlier_runs,
-    forget_earlier,
-    keep_run,
-)
+from nbmodule.live.runs import record
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
@@ -115,7 +109,7 @@ class Live(ReplayVerbs):
         (0.3333333333333333, 6)
     """
 
-    _kept: RunRecord
+    _kept: record.RunRecord
     """The run in memory, set when it begins."""
 
     def __init__(
@@ -134,20 +128,15 @@ class Live(ReplayVerbs):
         journal: bool | str | Path | None = None,
         config: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
-        resume: RunRecord | None = None,
+        resume: record.RunRecord | None = None,
     ) -> None:
         if has_other_hosts():  # all must run the same programs at the same steps, and one shows
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
         display = as_flag("display", display)
         _check_arguments(returns, budget, nonfinite, recorder, tags, name, journal)
-        run = RunState(
-            name or title_of(model),
-            model=model,
-            optimizer=optimizer,
-            budget=float(budget),
-            nonfinite=nonfinite,
-        )
+        title = name or title_of(model)
+        run = RunState(title, model=model, optimizer=optimizer, budget=budget, nonfinite=nonfinite)
         run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
         self._state = run
         """The data of the run, which its parts share."""
@@ -433,7 +422,6 @@ class Live(ReplayVerbs):
             )
         self._loop.open_in_background()
         self._background = BackgroundRun(self._state, function, steps, finish=self._finish)
-        self._background.start()
         return self._background
 
     @property
@@ -563,9 +551,9 @@ class Live(ReplayVerbs):
             raise ArgumentError("a Live shows one run; make a new one for the next.")
         self._entered, self._process = True, os.getpid()
         run = self._state
-        run.cell = current_cell()
-        run.earlier = earlier_runs(run.cell)
-        self._kept = keep_run(run)
+        run.cell = record.current_cell()
+        run.earlier = record.earlier_runs(run.cell)
+        self._kept = record.keep_run(run)
         add_knobs(self.controls, self.model, self.optimizer)
         self._watching.add_control()
         self._loop.compiled_since()
@@ -595,9 +583,8 @@ class Live(ReplayVerbs):
         if self._keeper is not None:
             self._keeper.end()
         with SoftInterrupt() as interrupt:  # a press ends the waiting, not the reading
-            self._log_queue.settle(
-                None if error is None else _PATIENCE, until=lambda: interrupt.pressed
-            )
+            patience = None if error is None else _PATIENCE
+            self._log_queue.settle(patience, until=lambda: interrupt.pressed)
             if interrupt.pressed and error is None:
                 error = KeyboardInterrupt()
             with shield():
@@ -665,7 +652,7 @@ class Live(ReplayVerbs):
             loop.set(str(message.get("name", "")), message.get("value"))
         elif kind == "clear":  # draw the earlier runs of this cell no more
             self._state.earlier = []
-            forget_earlier(self._state.cell)
+            record.forget_earlier(self._state.cell)
         else:
             loop.pass_to_view(message)
 

@@ -42,17 +42,15 @@ class Kernel:
         spec = folder / "tested"
         spec.mkdir(parents=True, exist_ok=True)
         argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        (spec / "kernel.json").write_text(
-            json.dumps({"argv": argv, "display_name": "tested", "language": "python"})
-        )
+        described = {"argv": argv, "display_name": "tested", "language": "python"}
+        (spec / "kernel.json").write_text(json.dumps(described))
         env = os.environ | {
             "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
             "JAX_PLATFORMS": "cpu",
             "IPYTHONDIR": str(folder / "ipython"),
         }
-        self.manager = KernelManager(
-            kernel_name="tested", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(folder)])
-        )
+        specs = KernelSpecManager(kernel_dirs=[str(folder)])
+        self.manager = KernelManager(kernel_name="tested", kernel_spec_manager=specs)
         self.manager.start_kernel(env=env)
         self.client = self.manager.client()
         self.client.start_channels()
@@ -87,15 +85,12 @@ class Kernel:
 
     def send_comm(self, comm: str, content: dict[str, Any]) -> str:
         """Send a custom message to a widget, as a page does."""
-        return self._send(
-            "comm_msg", {"comm_id": comm, "data": {"method": "custom", "content": content}}
-        )
+        data = {"method": "custom", "content": content}
+        return self.ask("comm_msg", {"comm_id": comm, "data": data})
 
     def ask(self, kind: str, content: dict[str, Any] | None = None) -> str:
-        return self._send(kind, content or {})
-
-    def _send(self, kind: str, content: dict[str, Any]) -> str:
-        message = self.client.session.msg(kind, content)
+        """Send a request and do not wait for the reply."""
+        message = self.client.session.msg(kind, content or {})
         if self.subshell is not None and kind.startswith("comm"):
             message["header"]["subshell_id"] = self.subshell
         self.client.shell_channel.send(message)
@@ -155,45 +150,35 @@ class Kernel:
                 pytest.fail(f"never happened within {timeout} s; the last messages: {texts}")
             time.sleep(0.005)
 
-    def of(self, message: str, kind: str) -> list[dict[str, Any]]:
-        return [
-            m["content"]
-            for m in self.seen
-            if m["parent_header"].get("msg_id") == message and m["msg_type"] == kind
-        ]
+    def contents(self, kind: str, of: str = "") -> list[dict[str, Any]]:
+        """Return the contents of the messages of one kind, of all requests or of one."""
+        messages = [m for m in self.seen if m["msg_type"] == kind]
+        return [m["content"] for m in messages if not of or m["parent_header"].get("msg_id") == of]
 
     def is_idle(self, message: str) -> bool:
-        """Whether the cell is over (a busy kernel says idle for the widget messages in between)."""
-        return any(c["execution_state"] == "idle" for c in self.of(message, "status"))
+        """Return True if the cell is over (a busy kernel is idle between widget messages)."""
+        return any(c["execution_state"] == "idle" for c in self.contents("status", message))
 
     def displayed(self, message: str) -> list[dict[str, Any]]:
         """The outputs of a cell, display and updates, oldest first."""
-        return self.of(message, "display_data") + self.of(message, "update_display_data")
+        kinds = ("display_data", "update_display_data")
+        return [content for kind in kinds for content in self.contents(kind, message)]
 
     def printed(self, message: str) -> str:
-        return "".join(content["text"] for content in self.of(message, "stream"))
+        return "".join(content["text"] for content in self.contents("stream", message))
 
     def comm(self) -> str:
-        """The line of the run that was begun last."""
-        opened = self.wait(
-            lambda: [
-                m
-                for m in self.seen
-                if m["msg_type"] == "comm_open" and "run" in m["content"]["data"]["state"]
-            ]
-        )
-        return opened[-1]["content"]["comm_id"]
+        """Return the connection of the run that was begun last."""
+
+        def opened() -> list[dict[str, Any]]:
+            return [c for c in self.contents("comm_open") if "run" in c["data"]["state"]]
+
+        return self.wait(opened)[-1]["comm_id"]
 
     def customs(self, comm: str) -> list[dict[str, Any]]:
-        """The custom messages that a widget sent, oldest first."""
-        found = [
-            m for m in self.seen if m["msg_type"] == "comm_msg" and m["content"]["comm_id"] == comm
-        ]
-        return [
-            m["content"]["data"]["content"]
-            for m in found
-            if m["content"]["data"].get("method") == "custom"
-        ]
+        """Return the custom messages that a widget sent, oldest first."""
+        sent = [c["data"] for c in self.contents("comm_msg") if c["comm_id"] == comm]
+        return [data["content"] for data in sent if data.get("method") == "custom"]
 
 
 class Page:
@@ -244,11 +229,7 @@ class Page:
                 self.snapshots.append(message)
             elif kind == "detail" and message["page"] == self.name:
                 self.details.append(message)
-            self.progress = (
-                message.get("progress")
-                or message.get("record", {}).get("progress")
-                or self.progress
-            )
+            self.progress = message.get("record", message).get("progress", self.progress)
         self.answered = len(messages)
 
     def until(self, condition: Callable[[], Any], timeout: float = DEADLINE) -> Any:
@@ -267,12 +248,8 @@ def environment_of(version: str, folder: Path) -> str:
     """Build an environment whose only own package is this ipykernel; give its interpreter."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
-    own = subprocess.run(
-        [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.strip()
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    own = subprocess.check_output([python, "-c", code], text=True).strip()
     install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", own]
     install.append("ipykernel" if version == "newest" else f"ipykernel=={version}")
     subprocess.run(install, check=True)
@@ -288,15 +265,16 @@ def _has_subshells(version: str) -> bool:
 
 
 def _settings() -> list[Any]:
-    return [
-        pytest.param(
-            (version, way),
-            id=f"{version}-{way}",
-            marks=() if version == "installed" else pytest.mark.long,
-        )
+    settings = [
+        (version, way)
         for version in ("installed", *VERSIONS)
         for way in ("plain", "subshell")
         if way == "plain" or _has_subshells(version)
+    ]
+    marks = {"installed": ()}
+    return [
+        pytest.param(each, id="-".join(each), marks=marks.get(each[0], pytest.mark.long))
+        for each in settings
     ]
 
 
@@ -311,16 +289,13 @@ def shared_kernel(
     started = Kernel(tmp_path_factory.mktemp("kernel"), python)
     try:
         if version != "installed":
-            found = started.run(
-                "import ipykernel; print(ipykernel.__version__, ipykernel.__file__)"
-            ).split()
+            code = "import ipykernel; print(ipykernel.__version__, ipykernel.__file__)"
+            found = started.run(code).split()
             assert found[0] == version or version == "newest"
             assert Path(found[1]).is_relative_to(Path(python).parents[1])
         if way == "subshell":
             assert started.create_subshell()
-        started.run(
-            "import time\nfrom nbmodule.live.live import Live\nfrom nbmodule.live.controls.loop import steps"
-        )
+        started.run("import time\nfrom nbmodule import Live, steps")
         yield started
     finally:
         started.close()

@@ -17,9 +17,8 @@ def run_of(steps, spikes, height=2.0):
     losses = 0.5 + 0.01 * rng.normal(size=steps)
     losses[[spike - 1 for spike in spikes]] = height
     with Live(display=False) as live:
-        live._act(
-            {"kind": "clear"}
-        )  # the runs of other tests begin at the same line and share the axis
+        # the runs of other tests begin at the same line and share the axis
+        live._act({"kind": "clear"})
         for k in live.steps(range(steps)):
             live.log(loss=losses[k])
     return live

@@ -18,12 +18,14 @@ print(live.progress.state, '|', live.progress.reason, '|', live._state.route.kin
 
 def ended(kernel, message):
     """The cell is over and its output is complete."""
-    return kernel.wait(
-        lambda: (
-            (message in kernel.replies and kernel.is_idle(message) and kernel.printed(message))
-            or (message in kernel.replies and kernel.replies[message]["status"] != "ok")
-        )
-    )
+    kernel.wait(lambda: message in kernel.replies and kernel.is_idle(message))
+    assert kernel.replies[message]["status"] == "ok"
+    return kernel.wait(lambda: kernel.printed(message))
+
+
+def closed(kernel):
+    """Return the connections that the kernel has closed."""
+    return [content["comm_id"] for content in kernel.contents("comm_close")]
 
 
 def test_pause_step_resume_and_stop_work_while_the_cell_is_busy(kernel, watch_run):
@@ -57,14 +59,12 @@ def test_sixty_moves_of_a_slider_arrive_in_order_and_act_at_the_next_step(kernel
     for k in range(60):
         page.send("set", name="lr", value=k / 100)
         time.sleep(0.01)
-    page.until(
-        lambda: any(t.get("controls") and t["controls"][-1]["value"] == 0.59 for t in page.ticks)
-    )
+    page.until(lambda: 0.59 in [t["controls"][-1]["value"] for t in page.ticks if "controls" in t])
     page.send("stop")
     ended(kernel, message)
     kernel.forget()
     values = [float(v) for v in kernel.run("print(*dict.fromkeys(seen))").split()]
-    moved = [v for v in values if v != 0.5][:]
+    moved = [v for v in values if v != 0.5]
     assert values[-1] == 0.59
     assert moved == sorted(moved)
     assert len(moved) > 5
@@ -86,10 +86,7 @@ def test_queued_cells_run_afterwards_in_their_order(kernel, watch_run):
 
 
 def test_a_cell_that_fails_still_aborts_the_cells_behind_it(kernel, watch_run):
-    message, page = watch_run(
-        kernel,
-        "with Live() as live:\n    for i in live.steps(range(10**6)):\n        time.sleep(0.002)\n1 / 0",
-    )
+    message, page = watch_run(kernel, f"{TRAIN}1 / 0")
     queued = [kernel.start("print('never')") for _ in range(3)]
     page.until(lambda: page.progress["done"] > 20)
     page.send("stop")
@@ -104,10 +101,8 @@ def test_a_cell_that_fails_still_aborts_the_cells_behind_it(kernel, watch_run):
 def test_a_page_that_is_reloaded_in_the_middle_gets_the_whole_run(kernel, watch_run):
     message, page = watch_run(kernel, TRAIN)
     page.until(lambda: page.progress["done"] > 50)
-    info, comms = (
-        kernel.ask("kernel_info_request"),
-        kernel.ask("comm_info_request", {"target_name": "jupyter.widget"}),
-    )
+    info = kernel.ask("kernel_info_request")
+    comms = kernel.ask("comm_info_request", {"target_name": "jupyter.widget"})
     kernel.wait(lambda: info in kernel.replies and comms in kernel.replies, timeout=10)
     assert kernel.replies[info]["type"] == "kernel_info_reply"
     assert page.comm in kernel.replies[comms]["comms"]
@@ -129,8 +124,7 @@ def test_the_line_is_closed_when_the_run_is_over_and_what_comes_late_is_taken_in
     message, page = watch_run(kernel, TRAIN)
     page.send("stop")
     ended(kernel, message)
-    closed = kernel.wait(lambda: [m for m in kernel.seen if m["msg_type"] == "comm_close"])
-    assert page.comm in [m["content"]["comm_id"] for m in closed]
+    kernel.wait(lambda: page.comm in closed(kernel))
     page.send("ack", n=1)  # on their way when the line was closed
     page.send("bye")
     known = kernel.ask("comm_info_request", {"target_name": "jupyter.widget"})
@@ -139,8 +133,7 @@ def test_the_line_is_closed_when_the_run_is_over_and_what_comes_late_is_taken_in
     kernel.ask("comm_close", {"comm_id": page.comm, "data": {}})
     page.send("bye")  # and once more, of a line that both sides have closed
     assert kernel.run("print(live.step > 0, live.history.loss.last < 1)") == "True True\n"
-    said = [m["content"]["text"] for m in kernel.seen if m["msg_type"] == "stream"]
-    assert not [text for text in said if "No such comm" in text]
+    assert not [c for c in kernel.contents("stream") if "No such comm" in c["text"]]
 
 
 KEPT = """
@@ -165,33 +158,26 @@ def test_a_step_is_opened_by_a_page_while_the_cell_is_busy_and_after_it(
 ):
     message, page = watch_run(kernel, KEPT.replace("runs", str(tmp_path)))
 
-    def moment(step):
+    def repeated(step):
         page.send("at", step=step)
+        sent = lambda: kernel.customs(page.comm)
         return page.until(
-            lambda: [
-                m for m in kernel.customs(page.comm) if m["kind"] == "replay" and m["step"] == step
-            ]
+            lambda: [m for m in sent() if (m["kind"], m.get("step")) == ("replay", step)]
         )
 
     page.until(lambda: page.progress.get("done", 0) > 8)
     page.send("pause")
     page.until_state("paused")
-    assert "repeated bit for bit" in moment(5)[0]["html"]
+    assert "repeated bit for bit" in repeated(5)[0]["html"]
     page.send("stop")
     ended(kernel, message)
-    assert "repeated bit for bit" in moment(6)[0]["html"]
-    code = (
-        f"print(live.at(7).is_exact, len(nb.last_run({str(tmp_path)!r}).history.loss) == live.step)"
-    )
+    assert "repeated bit for bit" in repeated(6)[0]["html"]
+    journal = f"nb.last_run({str(tmp_path)!r})"
+    code = f"print(live.at(7).is_exact, len({journal}.history.loss) == live.step)"
     assert kernel.run(code) == "True True\n"
     kernel.run("del live")
     kernel.run("import gc; gc.collect()")
-    kernel.wait(
-        lambda: (
-            page.comm
-            in [m["content"]["comm_id"] for m in kernel.seen if m["msg_type"] == "comm_close"]
-        )
-    )
+    kernel.wait(lambda: page.comm in closed(kernel))
 
 
 def test_the_interrupt_ends_the_loop_at_a_boundary_and_the_next_cell_runs(kernel, watch_run):
@@ -205,29 +191,22 @@ def test_the_interrupt_ends_the_loop_at_a_boundary_and_the_next_cell_runs(kernel
         assert kernel.replies[message]["ename"] == "KeyboardInterrupt"
         kernel.wait(lambda m=message: kernel.is_idle(m))
         time.sleep(0.2)
-        assert (
-            kernel.run("print(state[0] == state[1] == live.step, live.progress.state)")
-            == "True interrupted\n"
-        )
+        code_after = "print(state[0] == state[1] == live.step, live.progress.state)"
+        assert kernel.run(code_after) == "True interrupted\n"
 
 
 def test_steps_alone_handle_the_messages_of_other_widgets(kernel):
     kernel.run(
         "import ipywidgets\nheard = []\nslider = ipywidgets.IntSlider()\nslider.observe(lambda c: heard.append(c['new']), 'value')"
     )
-    comm = [
-        m["content"]["comm_id"]
-        for m in kernel.seen
-        if m["msg_type"] == "comm_open"
-        and m["content"]["data"]["state"].get("_model_name") == "IntSliderModel"
-    ][-1]
+    opened = kernel.contents("comm_open")
+    names = {c["data"]["state"].get("_model_name"): c["comm_id"] for c in opened}
     message = kernel.start(
         "for i in steps(range(10**6)):\n    time.sleep(0.002)\n    if heard and heard[-1] == 59: break\nprint(heard == sorted(heard), heard[-1])"
     )
     for k in range(60):
-        kernel.ask(
-            "comm_msg", {"comm_id": comm, "data": {"method": "update", "state": {"value": k}}}
-        )
+        data = {"method": "update", "state": {"value": k}}
+        kernel.ask("comm_msg", {"comm_id": names["IntSliderModel"], "data": data})
         time.sleep(0.005)
     kernel.wait(lambda: message in kernel.replies and kernel.printed(message), timeout=20)
     assert kernel.printed(message) == "True 59\n"

@@ -29,9 +29,8 @@ def running(notebook, index=1):
 
 
 def start(open_notebook, **options):
-    notebook = open_notebook(
-        [SETUP, TRAIN, "print('next cell', live.step == len(seen))"], **options
-    )
+    cells = [SETUP, TRAIN, "print('next cell', live.step == len(seen))"]
+    notebook = open_notebook(cells, **options)
     notebook.run_cell(0)
     notebook.run_cell(1, wait=False)
     return notebook, running(notebook)
@@ -57,13 +56,9 @@ def test_a_click_reaches_the_busy_loop_within_a_tenth_of_a_second_and_a_step(ope
     notebook.run_cell(0)
     notebook.run_cell(1, wait=False)
     out = running(notebook)
-    clicked = []
+    click, clicked = "(node) => { node.click(); return Date.now() / 1000; }", []
     for _ in range(8):
-        clicked.append(
-            out.locator("input[type=checkbox]").evaluate(
-                "(node) => { node.click(); return Date.now() / 1000; }"
-            )
-        )
+        clicked.append(out.locator("input[type=checkbox]").evaluate(click))
         time.sleep(0.4)
     out.get_by_role("button", name="Stop").click()
     notebook.wait_idle()
@@ -152,18 +147,13 @@ def test_interrupt_exception_and_lost_kernel_are_said_in_the_view_and_nothing_sp
     out.locator(".nbm-run-mark[data-state=interrupted]").wait_for()
     time.sleep(1)  # after a cell that failed a kernel refuses others for a moment
 
-    notebook.set_source(
-        2,
-        "with Live() as live:\n    for i in live.steps(range(9)):\n        if i == 3: raise ValueError('bad batch')",
-    )
+    raising = "if i == 3: raise ValueError('bad batch')"
+    notebook.set_source(2, f"with Live() as live:\n  for i in live.steps(range(9)):\n    {raising}")
     notebook.run_cell(2, wait=False)
     failed = notebook.outputs(2)
     failed.locator(".nbm-run-mark[data-state=failed]").wait_for()
     assert "ValueError: bad batch" in failed.locator(".nbm-facts").first.text_content()
-    assert (
-        "if i == 3: raise ValueError('bad batch')"
-        in failed.locator(".nbm-foot").first.text_content()
-    )
+    assert raising in failed.locator(".nbm-foot").first.text_content()
     time.sleep(1)
 
     notebook.run_cell(1, wait=False)
@@ -228,9 +218,8 @@ def test_a_click_on_the_curve_opens_the_step_and_rewind_goes_back_to_it(open_not
     opened = out.locator(".nbm-run-replayed nbm-view")
     opened.wait_for()
     out.get_by_text("repeated bit for bit").locator("visible=true").first.wait_for()
-    opened.get_by_role("tab").or_(
-        opened.get_by_role("tree")
-    ).first.wait_for()  # drawn, not the plain form
+    tree = opened.get_by_role("tree")  # drawn, not the plain form
+    opened.get_by_role("tab").or_(tree).first.wait_for()
     step = int(out.locator(".nbm-run-replay-text").inner_text().split()[-1])
     assert 55 <= step <= 66
     out.get_by_title("Go back to the beginning of this step and go on from there").click()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbmodule.live.reporting.stream import ENVELOPE, MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
+from nbmodule.live.reporting.view import MOST_UNACKNOWLEDGED, SILENT_AFTER, Sender
 
 
 class FrontEnd:
@@ -34,13 +34,6 @@ class FrontEnd:
 @pytest.mark.parametrize("others", [{}, {"gone": None}], ids=["alone", "beside one that sleeps"])
 def test_a_fast_page_gets_ten_messages_a_second(others):
     assert 90 <= FrontEnd(Sender(), others | {"fast": 0.005}).run(10, size=100) <= 101
-
-
-def test_the_line_is_never_given_more_than_its_bytes():
-    for size in (100, 2_000, 10_000):
-        sender = Sender(bytes_per_second=20_000)
-        sent = FrontEnd(sender, {"a": 0.001}).run(20, size=size)
-        assert sent * (size + ENVELOPE) <= 20 * 20_000 + size + ENVELOPE
 
 
 def test_a_page_that_wakes_up_counts_again_once_it_has_caught_up():

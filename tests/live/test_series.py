@@ -80,19 +80,10 @@ def test_steps_that_were_logged_out_of_order_are_sorted_before_they_are_reduced(
     assert (reduced.values == reduced.steps).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("loss", ("loss", "train")),
-        ("train_loss", ("loss", "train")),
-        ("val_loss", ("loss", "val")),
-        ("validation/loss", ("loss", "val")),
-        ("loss/test", ("loss", "test")),
-        ("eval accuracy", ("accuracy", "val")),
-        ("train", ("train", "train")),
-        ("value", ("value", "train")),
-        ("loss.aux", ("loss.aux", "train")),
-    ],
-)
-def test_the_name_says_what_is_measured_and_on_which_data(name, expected):
-    assert group_of(name) == expected
+def test_a_name_tells_the_measure_and_on_which_data_it_was_taken():
+    losses = {"train": "loss train_loss", "val": "val_loss validation/loss", "test": "loss/test"}
+    for role, names in losses.items():
+        assert [group_of(name) for name in names.split()] == [("loss", role)] * len(names.split())
+    assert group_of("eval accuracy") == ("accuracy", "val")
+    for name in ("train", "value", "loss.aux"):
+        assert group_of(name) == (name, "train")

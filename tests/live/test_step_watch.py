@@ -79,18 +79,11 @@ def test_returns_and_gradients_of_a_compiled_step_are_those_of_numpy_and_jax(don
         np.testing.assert_allclose(found.newest[row], wanted, rtol=1e-4, atol=1e-5)
     gradient = live.watched["gradient"]
     assert gradient.paths == ("0", "2")
-    expected = jax.grad(lambda w, b: jnp.mean((_forward(model, w, b, DATA) - TARGET) ** 2), (0, 1))(
-        *(jnp.asarray(a) for a in (model[2].weight(), model[2].bias()))
-    )
-    both = np.concatenate([np.ravel(g) for g in expected])
-    np.testing.assert_allclose(
-        gradient.newest[1, :4], [both.mean(), both.std(), both.min(), both.max()], rtol=1e-4
-    )
-
-
-def _forward(model, weight, bias, x):
-    hidden = np.clip(x @ np.asarray(model[0].weight()).T + np.asarray(model[0].bias()), 0, None)
-    return hidden @ weight.T + bias
+    parameters = [jnp.asarray(array) for array in (model[2].weight(), model[2].bias())]
+    loss = lambda w, b: jnp.mean((first.clip(0) @ w.T + b - TARGET) ** 2)
+    both = np.concatenate([np.ravel(g) for g in jax.grad(loss, (0, 1))(*parameters)])
+    wanted = [both.mean(), both.std(), both.min(), both.max()]
+    np.testing.assert_allclose(gradient.newest[1, :4], wanted, rtol=1e-4)
 
 
 def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
@@ -201,10 +194,9 @@ def test_eager_steps_are_watched_too():
     step = lambda: nb.value_and_grad(loss_of)(model, x, y)
     live = watched(model, step, has("return", "gradient"))
     expected = np.asarray(model[0](x))
-    at = live.watched["return"].paths.index("0")
-    np.testing.assert_allclose(
-        live.watched["return"].newest[at, :2], [expected.mean(), expected.std()], rtol=1e-4
-    )
+    found = live.watched["return"]
+    mean, std = found.newest[found.paths.index("0"), :2]
+    np.testing.assert_allclose([mean, std], [expected.mean(), expected.std()], rtol=1e-4)
 
 
 def test_returns_that_are_not_finite_name_the_submodule_that_made_them():

@@ -10,8 +10,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.live.live import Live
-from nbmodule.live.reporting.payload import record_of, text_form
-from nbmodule.live.reporting.stream import Stream
+from nbmodule.live.reporting.payload import Stream, record_of, text_form
 from nbmodule.live.reporting.verdicts import verdicts_of
 from nbmodule.live.run_data.strips import FIELDS, Sample
 

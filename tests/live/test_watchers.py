@@ -127,9 +127,8 @@ def test_strips_keep_rows_by_path_when_the_model_changes():
     strips.add(sample(2, ("b", "c"), 2))
     strips.add(sample(3, ("a", "b", "c"), 3))
     assert strips.paths == ("a", "b", "c")
-    np.testing.assert_array_equal(
-        strips.values[:, :, 0], [[1, 1, np.nan], [np.nan, 2, 2], [3, 3, 3]]
-    )
+    means = [[1, 1, np.nan], [np.nan, 2, 2], [3, 3, 3]]
+    np.testing.assert_array_equal(strips.values[:, :, 0], means)
     assert np.isnan(strips.bins("c")[0]).all()
     assert (strips.bins("c")[1] == 1).all()
 

@@ -37,9 +37,8 @@ def classifier(compiled=nb.jit):
 
 
 def images():
-    model = nb.Sequential(
-        nb.Conv2d(1, 4, 3), nb.BatchNorm2d(4), nb.ReLU(), nb.Flatten(), nb.Linear(64, 3)
-    )
+    layers = nb.Conv2d(1, 4, 3), nb.BatchNorm2d(4), nb.ReLU(), nb.Flatten(), nb.Linear(64, 3)
+    model = nb.Sequential(*layers)
     optimizer = nb.SGD(0.05, momentum=0.9)
     step = training(model, optimizer)
     return model, optimizer, lambda i: step(IMAGES[i], LABELS[i][:4])
@@ -94,11 +93,7 @@ def two_models():
 
 def state_of(models):
     models = models if isinstance(models, dict) else {"": models}
-    return {
-        (which, name): np.asarray(x)
-        for which, m in models.items()
-        for name, x in m.state_dict().items()
-    }
+    return {(k, n): np.asarray(x) for k, m in models.items() for n, x in m.state_dict().items()}
 
 
 MAKES = {

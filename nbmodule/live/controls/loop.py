@@ -385,7 +385,9 @@ class Loop:
 
 
 class BackgroundRun:
-    """A run that goes on after its cell has ended.
+    """A run that goes on in a thread after its cell has ended.
+
+    In marimo the outputs of that thread reach the cell.
 
     Args:
         run: The run.
@@ -407,16 +409,13 @@ class BackgroundRun:
         self._over = threading.Event()
         self.error: BaseException | None = None
         """The exception that ended it, if any."""
+        make = sys.modules["marimo"].Thread if is_marimo() else threading.Thread
+        make(target=self._work, name="nbmodule-live", daemon=True).start()
 
     @property
     def is_running(self) -> bool:
         """True if it is not over yet."""
         return not self._over.is_set()
-
-    def start(self) -> None:
-        """Start a thread; in marimo one whose outputs reach the cell."""
-        make = sys.modules["marimo"].Thread if is_marimo() else threading.Thread
-        make(target=self._work, name="nbmodule-live", daemon=True).start()
 
     def stop(self) -> None:
         """Request the end at the next step boundary."""

@@ -49,8 +49,8 @@ class Sampling:
         self._recorder = recorder
         self._first_recorded = 0 if recorder is None else int(recorder.next)
         self._around = _Guarded(run, [])
-        self._params: Any = None
-        self._grads: Any = None
+        self._given: dict[str, Any] = {}
+        """Arrays that the loop gives, by quantity."""
         self._next = self._next_busy = self._latest = 0.0
         """Earliest wall time, earliest busy time and latest wall time of the next measurement."""
         self._measurement: Generator[None, float, None] | None = None
@@ -62,26 +62,23 @@ class Sampling:
 
     def add_control(self) -> None:
         """Add the control that chooses what is watched."""
-        model, has_arrays = self._run.model, self._params is not None or self._grads is not None
-        if self._level is None or (model is None and not has_arrays):
+        model = self._run.model
+        if self._level is None or (model is None and not self._given):
             return
-        if not has_arrays and source_of(model) is None:
+        if not self._given and source_of(model) is None:
             self._run.unwatched = why_not(model)
             return
         choices = LEVELS if trained_module(model) is not None else LEVELS[1:]
         self._level = self._level if self._level in choices else choices[0]
         if "watch" not in self._run.controls:
             choices = (*choices, "off")
-            self._run.controls.field("watch", self._level, self._set_level, choices=choices)
+            self._run.controls.field("watch", self._level, self.set_level, choices=choices)
 
     def give(self, params: object, grads: object) -> None:
         """Take references to arrays from the loop; the first of each kind get watchers."""
-        is_new = (params is not None and self._params is None) or (
-            grads is not None and self._grads is None
-        )
-        self._params = self._params if params is None else params
-        self._grads = self._grads if grads is None else grads
-        if is_new:
+        given, before = {"weight": params, "gradient": grads}, len(self._given)
+        self._given |= {name: arrays for name, arrays in given.items() if arrays is not None}
+        if len(self._given) > before:
             self._run.unwatched = ""
             self.add_control()
             self._restart()
@@ -153,17 +150,15 @@ class Sampling:
         if run.watchers is None:
             found = watch_weights(run.model, self._level), watch_steps(run.model, self._level)
             run.watchers = [watcher for watcher in found if watcher is not None]
-            if self._params is not None:
-                run.watchers.append(WeightWatch(lambda: dict(named_arrays(self._params))))
-            if self._grads is not None:
-                run.watchers.append(
-                    WeightWatch(lambda: dict(named_arrays(self._grads)), "gradient")
-                )
+            run.watchers += map(self._watch_given, self._given)
             for watcher in run.watchers:
                 run.examiner = getattr(watcher, "examiner", run.examiner)
             if run.examiner is not None:
                 run.examiner.item = lambda: run.count.item
         return run.watchers
+
+    def _watch_given(self, quantity: str) -> WeightWatch:
+        return WeightWatch(lambda: dict(named_arrays(self._given[quantity])), quantity)
 
     def _request(self, done: int) -> None:
         """Have the next step watched."""
@@ -197,15 +192,12 @@ class Sampling:
 
     def close(self) -> None:
         """Release the model."""
-        self.switch_off()
+        self.set_level("off")
         self._run.watchers = []
-        self._params = self._grads = None
+        self._given.clear()
 
-    def switch_off(self) -> None:
-        """Measure no more."""
-        self._set_level("off")
-
-    def _set_level(self, level: str) -> None:
+    def set_level(self, level: str) -> None:
+        """Choose from now on what is watched: one of `LEVELS`, or 'off'."""
         self._restart()
         self._level = None if level == "off" else level
 

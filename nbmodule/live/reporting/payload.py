@@ -1,13 +1,16 @@
-"""The data of a run that a page draws: for the saved output and for a page that opens late.
+"""The data of a run that a page draws: the whole for the saved output and for a page that opens
+late, and changes for the pages that have the rest.
 
 `views/frontend/live.js` draws it. Curves are reduced so that a view stays below 250 KB however long
 the run was; the history keeps every point. Arrays travel as bytes in base64, numbers that are not
-finite as text.
+finite as text. When there is more than the connection takes, curves are reduced as for a drawing,
+so that a page that only sees the changes shows the same extremes.
 """
 
 from __future__ import annotations
 
 import base64
+import json
 import math
 import time
 from collections.abc import Sequence
@@ -45,6 +48,11 @@ MEDIA_ENTRIES = 8
 MEDIA_BYTES = 150_000
 """Of all that was logged beside numbers, in one saved view."""
 _PICTURE_SIDE = 96
+_LEAST_ROOM = 800
+_BYTES_OF_COLUMN = 32
+"""Two points, of 12 bytes each in base64."""
+_MOST_MEDIA_BYTES = 8_000
+_MOST_MESSAGES = 20
 _TEXT_POINTS = 2000
 _TEXT_ROWS = 12
 _MOST_EPOCH_LINES = 30
@@ -199,6 +207,24 @@ def bins_over_steps(strips: Strips, path: str, samples: Any = slice(None)) -> st
     return base64_of(heights_of(strips.bins(path)[samples]), "u1")
 
 
+def detail_of(run: RunState, path: str, quantity: str) -> dict[str, Any]:
+    """Return the histograms of one submodule over the steps, and a picture of it."""
+    detail: dict[str, Any] = {"path": plain(path), "quantity": quantity}
+    strips = run.watched.get(quantity)
+    if strips is not None and path in strips.paths:
+        values = strips.values[:, strips.paths.index(path)]
+        detail |= {
+            "steps": base64_of(strips.steps, "f8"),
+            "over": bins_over_steps(strips, path),
+            "range": base64_of(values[:, 2:4] if values.shape[-1] > 3 else values, "f4"),
+        }
+    array = run.picture(path, quantity)
+    if array is not None:
+        picture = picture_of(array, side=48, weights=quantity == "weight")
+        detail["picture"] = picture_payload(picture)
+    return detail
+
+
 def media_of(run: RunState) -> list[dict[str, Any]]:
     """Return verdicts with their evidence, the table per epoch, and the newest texts, arrays and
     pictures of each name.
@@ -208,18 +234,14 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
         "what is wrong": run.verdicts and run.verdicts.html(),
         "epochs": has_validation(run) and epoch_table(run.history).html(),
     }
-    return [
-        {"name": name, "n": 1, "entries": [{"step": run.step, "kind": "media", "html": str(html)}]}
+    drawn = [
+        (name, 1, [{"step": run.step, "kind": "media", "html": str(html)}])
         for name, html in tables.items()
         if html
-    ] + [
-        {
-            "name": plain(name),
-            "n": len(items),
-            "entries": _newest_entries(items, MEDIA_BYTES // len(media)),
-        }
-        for name, items in media.items()
     ]
+    room = MEDIA_BYTES // max(len(media), 1)
+    drawn += [(plain(n), len(items), _newest_entries(items, room)) for n, items in media.items()]
+    return [{"name": name, "n": count, "entries": entries} for name, count, entries in drawn]
 
 
 def has_validation(run: RunState) -> bool:
@@ -252,6 +274,89 @@ def _entry_of(entry: MediaItem) -> dict[str, Any]:
     stride = max(1, -(-max(pixels.shape[:2]) // _PICTURE_SIDE))
     small = pixels[::stride, ::stride]
     return out | {"size": list(small.shape[:2]), "rgb": base64_of(small, "u1")}
+
+
+# -- changes --
+
+
+class Stream:
+    """The messages of one run."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._begun = time.monotonic()
+        self._sent: dict[str, int] = {}
+        self._strips: dict[str, tuple[int | None, tuple[str, ...]]] = {}
+        self._parts: dict[str, Any] = {}
+        """The parts that pages have; of messages and media their versions."""
+
+    def tick(self, room: int) -> tuple[dict[str, Any], int]:
+        """Return the changes and their size in bytes; about as large as `room` if that suffices."""
+        content = {"kind": "tick", "t": self._clock(), **progress_of(self._run), **self._changed()}
+        content["strips"] = self._new_strips()
+        used = len(json.dumps(content))
+        content["series"] = self._new_points(max(room - used, _LEAST_ROOM))
+        return content, used + len(json.dumps(content["series"]))
+
+    def snapshot(self, page: str) -> dict[str, Any]:
+        """Return the whole run for one page; the cursors move to the end, so call `tick` for the
+        others before.
+        """
+        self._sent.clear()  # a rewind has cut series
+        self.tick(0)
+        record = record_of(self._run)
+        return {"kind": "snapshot", "page": page, "t": self._clock(), "record": record}
+
+    def _clock(self) -> float:
+        return round(time.monotonic() - self._begun, 3)
+
+    def _new_points(self, room: int) -> list[dict[str, Any]]:
+        drawn = list(self._run.history)[:MOST_SERIES]
+        starts = [(series, self._sent.get(series.name, 0)) for series in drawn]
+        pending = [(series, start) for series, start in starts if len(series) > start]
+        columns = max(room // (_BYTES_OF_COLUMN * max(len(pending), 1)), 2)
+        entries = [series_of(series, columns, start) for series, start in pending]
+        self._sent |= {series.name: entry["n"] for (series, _), entry in zip(pending, entries)}
+        return entries
+
+    def _new_strips(self) -> dict[str, Any]:
+        """Return the newest sample of each quantity, its paths where pages have others."""
+        entries = {}
+        for quantity, strips in self._run.watched.items():
+            step, paths = self._strips.get(quantity, (None, ()))
+            if len(strips) and strips.last_step != step:
+                entries[quantity] = strips_of(strips, 1)
+                if strips.paths == paths:
+                    del entries[quantity]["paths"]
+                self._strips[quantity] = (strips.last_step, strips.paths)
+        return entries
+
+    def _changed(self) -> dict[str, Any]:
+        """Return the parts that are sent whole, if they have changed."""
+        run = self._run
+        parts = small_parts_of(run)
+        logged = sum(len(s) for s in run.history if group_of(s.name)[1] != "train")
+        media = (run.history.media.version, logged, str(run.verdicts))
+        states = {**parts, "messages": run.messages.version, "media": media}
+        before, self._parts = self._parts, states
+        changed = {name for name, state in states.items() if before.get(name) != state}
+        if "messages" in changed:
+            parts["messages"] = run.messages.describe()[-_MOST_MESSAGES:]
+        if "media" in changed:
+            parts["media"] = _small_media(run)
+        return {name: part for name, part in parts.items() if name in changed}
+
+
+def _small_media(run: RunState) -> list[dict[str, Any]]:
+    """Return the newest entry of each name, as many as a message should hold."""
+    items, size = [], 0
+    for item in media_of(run):
+        item["entries"] = item["entries"][-1:]
+        size += len(json.dumps(item))
+        if items and size > _MOST_MEDIA_BYTES:
+            break
+        items.append(item)
+    return items
 
 
 # -- text and plain HTML --

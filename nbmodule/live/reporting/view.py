@@ -4,10 +4,15 @@ The output of a notebook begins and ends as static HTML; in between the pages ge
 widget. If no page ever answers (a run by nbclient, a front end without widgets) the HTML itself is
 replaced now and then.
 
-The widget is itself never shown. Its script finds the views of its run in the
-page and connects them to the kernel, so that a saved notebook never holds a widget view, and an
-exported page never goes blank. Where outputs and widgets are in separate documents (VS Code, Colab)
-the widget is a second output that draws the view.
+The widget is itself never shown. Its script finds the views of its run in the page and connects
+them to the kernel, so that a saved notebook never holds a widget view, and an exported page never
+goes blank. Where outputs and widgets are in separate documents (VS Code, Colab) the widget is a
+second output that draws the view.
+
+A message goes to all pages at once, so one count serves all; each page acknowledges what it has.
+The fastest page sets the pace: with two unacknowledged messages nothing more is sent. A page that
+stays silent for a while is taken to be asleep or gone and does not count; with no page awake
+nothing is sent. Unsent changes are not stored: the next message is made from the history.
 """
 
 from __future__ import annotations
@@ -20,26 +25,20 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count, format_number, plain
-from nbmodule.live.reporting.payload import (
-    base64_of,
-    bins_over_steps,
-    plain_form,
-    record_of,
-    text_form,
-)
-from nbmodule.live.reporting.stream import Sender, Stream
+from nbmodule.live.reporting.payload import Stream, detail_of, plain_form, record_of, text_form
 from nbmodule.live.run_data.messages import guard
 from nbmodule.live.run_data.progress import ENDED
 from nbmodule.live.run_data.state import RunState
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.comm.live_views import link_class, needs_second_output
+from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.frontend.bundle import read_frontend, widget_module
-from nbmodule.views.renderers.columns import picture_payload
 from nbmodule.views.renderers.html import data_text, view_element
 from nbmodule.views.renderers.text_layout import cut_end
 
@@ -59,6 +58,15 @@ _FIRST_SAVE = 30.0
 """Seconds after which the HTML is replaced where a page answers: it remains if the kernel dies."""
 _HEARTBEAT = 2.0
 """Seconds after which a message is sent although nothing has changed."""
+MOST_UNACKNOWLEDGED = 2
+SILENT_AFTER = 5.0
+"""Seconds without an answer after which a page no longer counts."""
+_INTERVAL = 0.1
+"""Least seconds between two messages."""
+BYTES_PER_SECOND = 20_000
+ENVELOPE = 900
+"""Bytes of a message beside its content: headers, signature, routing."""
+_MOST_PAGES = 50
 LOG_EVERY, _REDRAW_EVERY = 60.0, 0.1
 """Seconds between two lines of a job log, and between two updates of the line in a terminal."""
 _NUMBERS_IN_A_LINE = 4
@@ -160,7 +168,8 @@ class NotebookView:
             self._show_step(message.get("step"), page)
         elif action == "detail":
             path, quantity = message.get("path", ""), message.get("quantity", "weight")
-            self._send(self._detail(page, str(path), str(quantity)))
+            detail = detail_of(self._run, str(path), str(quantity))
+            self._send({"kind": "detail", "page": page, **detail})
 
     def tell_all(self) -> None:
         """Send the whole run to all pages, after a rewind."""
@@ -222,26 +231,6 @@ class NotebookView:
         if link is not None:
             self._in_main(lambda: link.send(content))
 
-    def _detail(self, page: str, path: str, quantity: str) -> dict[str, Any]:
-        """Return the histograms of one submodule over the steps, and a picture of it."""
-        run = self._run
-        detail: dict[str, Any] = {"kind": "detail", "page": page, "path": plain(path)}
-        detail["quantity"] = quantity
-        strips = run.watched.get(quantity)
-        if strips is not None and path in strips.paths:
-            row = strips.paths.index(path)
-            values = strips.values[:, row]
-            detail |= {
-                "steps": base64_of(strips.steps, "f8"),
-                "over": bins_over_steps(strips, path),
-                "range": base64_of(values[:, 2:4] if values.shape[-1] > 3 else values, "f4"),
-            }
-        array = run.picture(path, quantity)
-        if array is not None:
-            picture = picture_of(array, side=48, weights=quantity == "weight")
-            detail["picture"] = picture_payload(picture)
-        return detail
-
     def _refresh_output(self, clock: float) -> None:
         if self._handle is None or clock < self._refresh_at:
             return
@@ -289,6 +278,72 @@ class MarimoView(NotebookView):
 
 
 # -- the connection to the pages --
+class Sender:
+    """Keeps the pace of the messages.
+
+    Example:
+        >>> sender = Sender()
+        >>> sender.may_send(clock=0.0)
+        False
+        >>> sender.hello("page 1")
+        >>> sender.may_send(clock=0.0)
+        True
+    """
+
+    def __init__(self, *, bytes_per_second: float = BYTES_PER_SECOND) -> None:
+        self.bytes_per_second = bytes_per_second
+        self.sent = 0
+        """Number of the last message."""
+        self.pages: dict[str, int] = {}
+        """The last message that each page acknowledged; a page is one view in a browser tab."""
+        self._next = 0.0
+        self._times: deque[float] = deque(maxlen=int(2 * SILENT_AFTER / _INTERVAL))
+        """When the last messages were sent."""
+
+    def hello(self, page: str) -> None:
+        """Note a page that begins or restarts: it gets the whole run, and counts from now."""
+        self.pages.pop(page, None)
+        self.pages[page] = self.sent
+        if len(self.pages) > _MOST_PAGES:
+            del self.pages[next(iter(self.pages))]
+
+    def acknowledge(self, page: str, number: int) -> None:
+        """Note that a message has arrived at a page."""
+        if page in self.pages:
+            self.pages[page] = max(self.pages[page], min(number, self.sent))
+
+    def leave(self, page: str) -> None:
+        """Note that a page was closed."""
+        self.pages.pop(page, None)
+
+    def awake(self, clock: float) -> list[int]:
+        """Return what the pages that answer have acknowledged."""
+        recent = sum(clock - time < SILENT_AFTER for time in self._times)
+        return [number for number in self.pages.values() if self.sent - number <= recent]
+
+    def may_send(self, clock: float) -> bool:
+        """Return True if a message may be sent now."""
+        newest = max(self.awake(clock), default=None)
+        is_free = newest is not None and self.sent - newest < MOST_UNACKNOWLEDGED
+        return is_free and clock >= self._next
+
+    def room(self, clock: float) -> int:
+        """Return the bytes that a message sent now may hold beside its envelope."""
+        since = clock - self._times[-1] if self._times else 1.0
+        return int(self.bytes_per_second * min(max(since, _INTERVAL), 1.0)) - ENVELOPE
+
+    def note_sent(self, size: int, clock: float) -> int:
+        """Note that a message of `size` bytes is sent; return its number."""
+        self._next = clock + max(_INTERVAL, (size + ENVELOPE) / self.bytes_per_second)
+        self._times.append(clock)
+        self.sent += 1
+        return self.sent
+
+    def rate(self, clock: float) -> float:
+        """Return the recent rate in messages per second."""
+        return sum(clock - time < 2.0 for time in self._times) / 2.0
+
+
 def _receiver(view: NotebookView) -> Hear:
     """Return a function that hands messages to a view while it exists: the connection holds it."""
     reference = weakref.ref(view)

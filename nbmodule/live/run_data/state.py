@@ -112,7 +112,7 @@ class RunState:
         nonfinite: str = "stop",
     ) -> None:
         self.name, self.model, self.optimizer = name, model, optimizer
-        self.budget, self.nonfinite = budget, nonfinite
+        self.budget, self.nonfinite = float(budget), nonfinite
         self._has_model = model is not None or optimizer is not None
         self.run_id = uuid.uuid4().hex[:16]
         self.settings: dict[str, Any] = {}
