@@ -6,7 +6,7 @@ import pytest
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
-def test_a_cell_runs_and_its_value_can_be_asked_for(open_notebook, app):
+def test_a_cell_runs_and_its_value_can_be_read(open_notebook, app):
     notebook = open_notebook(["# %% [markdown]\n# Title", "x = 6 * 7\nprint('hello', x)"], app=app)
     notebook.run_all()
     assert notebook.text(1) == "hello 42\n"

@@ -62,7 +62,7 @@ def test_a_large_graph_is_cut_and_says_so():
     assert plan > 0
 
 
-def test_notes_tell_of_failures_and_of_what_is_left_out():
+def test_notes_name_failures_and_count_nodes_left_out():
     failed = data(trace_graph(lambda x: x @ x, X))["notes"]
     dead = data(trace_graph(lambda x: (jnp.exp(x), x + 1)[1], X))["notes"]
 
@@ -156,7 +156,7 @@ FIXTURE = ROOT / "tests" / "views" / "page" / "graph_fixture.json"
 
 
 @pytest.mark.not_under("eager", reason="a loop is plain Python there")
-def test_the_fixture_of_the_front_ends_tests_is_what_python_sends_today(returned):
+def test_the_fixture_of_the_front_end_equals_the_data_of_today(returned):
     """Write it again with `NBMODULE_WRITE_FIXTURES=1 pytest tests/graph/test_data.py -k fixture`."""
     call = returned("head", [-1.25, 1.75, *[float("nan")] * 3])
     call.seconds = 0.002

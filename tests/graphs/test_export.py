@@ -69,7 +69,7 @@ def test_a_missing_binary_is_named(graph, tmp_path, monkeypatch):
 
 
 @needs_dot
-def test_what_graphviz_refuses_is_told():
+def test_errors_of_graphviz_are_raised():
     with pytest.raises(TraceError, match="Graphviz could not draw the picture"):
         export.render("digraph {", "svg")
 
@@ -91,7 +91,7 @@ def test_dot_text_carries_hover_texts_and_returns(graph, returned):
 
 @needs_dot
 @pytest.mark.parametrize("name", ["<b>bold</b>", 'a "quote" \\', "node", "50_N\\N", "a:b:n"])
-def test_a_name_of_any_signs_is_drawn_as_it_is_written(name):
+def test_names_of_any_characters_are_drawn_literally(name):
     def wild(x):
         with jax.named_scope(name):
             return jnp.sin(x) * 2

@@ -95,7 +95,7 @@ def test_the_graph_of_a_model_keeps_no_traced_value_of_it():
     ]
 
 
-def test_variables_of_what_came_before_are_shown_and_the_failing_submodule_is_named():
+def test_a_failure_shows_earlier_variables_and_names_its_submodule():
     """Two exceptions come in between while the error passes through the layers."""
     layers = nb.Sequential(nb.Linear(4, 8), nb.ReLU(), nb.Linear(7, 2))
 

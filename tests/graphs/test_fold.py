@@ -41,7 +41,7 @@ def test_equal_blocks_are_one_form():
     assert len({c.form.number for c in run.form.children}) == 1
 
 
-def test_what_is_not_equal_is_not_folded():
+def test_different_blocks_are_not_folded():
     def model(x):
         for i in range(4):
             with jax.named_scope(f"blocks.{i}"):

@@ -30,7 +30,7 @@ def test_the_outline_shows_groups_operations_and_runs():
     )
 
 
-def test_what_is_cut_is_counted():
+def test_cut_lines_are_counted():
     text = outline(trace_graph(model, X), lines=4)
 
     assert text.splitlines()[-1] == "… 5 more rows: print(graph)"

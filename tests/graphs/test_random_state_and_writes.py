@@ -57,7 +57,7 @@ def test_statistics_and_the_state_of_random_numbers_are_side_roads(scene):
     assert sum(count for (_, target), count in sides.items() if target.startswith("written")) == 5
 
 
-def test_what_only_the_backward_pass_reads_is_counted_apart_from_the_activation():
+def test_values_saved_for_the_backward_pass_are_counted_apart_from_the_activation():
     model = nb.Sequential(nb.Linear(3, 5), nb.Tanh(), nb.Linear(5, 2))
     graph = nb.graph(
         lambda x, y: nb.value_and_grad(lambda m, x, y: nb.cross_entropy(m(x), y))(model, x, y),
@@ -72,7 +72,7 @@ def test_what_only_the_backward_pass_reads_is_counted_apart_from_the_activation(
     assert exit_text(children["Sequential"]).endswith(" saved")
 
 
-def test_pictures_draw_side_roads_when_asked(graph):
+def test_with_writes_draws_side_roads(graph):
     assert to_svg(graph).count('class="s"') == 0
     assert to_svg(graph, depth=0, with_writes=True).count('class="s"') == len(
         PlacedGraph(fold(graph)).scene(()).sides

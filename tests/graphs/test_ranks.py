@@ -45,7 +45,7 @@ def test_every_edge_runs_downward_and_past_rows_in_a_lane_of_its_own(program):
         check(plan)
 
 
-def test_what_has_no_input_stands_just_above_its_reader():
+def test_constants_are_placed_just_above_their_reader():
     def model(x):
         mask = jnp.arange(3.0) * 2.0
         return jnp.sin(jnp.sin(jnp.sin(x))) + mask
@@ -65,7 +65,7 @@ def test_inputs_are_above_and_outputs_below():
     assert rows["output"] == len(plan.rows) - 1
 
 
-def test_a_variable_of_one_reader_stands_beside_it():
+def test_a_variable_with_one_reader_is_placed_next_to_it():
     from nbmodule.graphs import read_graph
 
     plan = plans_of(read_graph(lambda w, x: jnp.sin(x) * w, [X, X], variables=1))[0]

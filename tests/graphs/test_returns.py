@@ -46,7 +46,7 @@ def test_each_call_of_a_submodule_has_its_own_statistics(model, calls):
     assert found["log"][0]["bad"] == int((~jnp.isfinite(model(X))).sum()) > 0
 
 
-def test_the_outline_says_what_was_returned(model, calls):
+def test_the_outline_has_the_statistics_of_returns(model, calls):
     mean, deviation = float(model.inner(X).mean()), float(model.inner(X).std())
     text = str(nb.graph(model, X).drawn(values=calls, depth=0))
 
@@ -85,7 +85,7 @@ def test_values_of_another_model_are_refused(model, returned):
         nb.graph(model, X).drawn(values=[returned("away", [1.0])])
 
 
-def test_a_color_without_its_values_says_what_to_pass(model):
+def test_a_color_without_values_names_the_missing_argument(model):
     graph = nb.graph(model, X)
 
     with pytest.raises(
@@ -98,7 +98,7 @@ def test_a_color_without_its_values_says_what_to_pass(model):
         graph.drawn(values=3)
 
 
-def test_drawing_in_another_way_leaves_the_graph_as_it_is(model):
+def test_drawn_leaves_the_graph_unchanged(model):
     graph = nb.graph(model, X)
     text = str(graph)
 
@@ -110,7 +110,7 @@ def test_drawing_in_another_way_leaves_the_graph_as_it_is(model):
     assert data(again, highlight_subgraph=None)["highlight"] == []
 
 
-def test_the_outline_marks_what_is_highlighted_also_within_a_run():
+def test_the_outline_marks_a_highlighted_member_of_a_run():
     model = nb.Sequential(*(nb.Linear(3, 3) for _ in range(6)))
     text = str(nb.graph(model, X).drawn(highlight_subgraph="4", depth=0))
 

@@ -58,7 +58,7 @@ trees = st.recursive(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(trees, max_size=3), st.dictionaries(st.sampled_from("xyz"), trees))
-def test_every_array_of_the_arguments_is_an_input_and_stands_where_it_was(args, kwargs):
+def test_every_array_of_the_arguments_is_an_input_at_its_place(args, kwargs):
     def arrays(*given):
         return [leaf for leaf in jax.tree.leaves(given) if hasattr(leaf, "shape")]
 
@@ -76,7 +76,7 @@ def test_named_fields_of_results_are_in_the_names_of_outputs():
     assert names == ["output.mean", "output.deviation.0"]
 
 
-def test_what_is_no_array_is_fixed():
+def test_arguments_that_are_no_arrays_are_fixed():
     graph = trace_graph(lambda x, mode, times: x * times if mode == "mul" else x, X, "mul", 3)
 
     assert [graph.nodes[i].name for i in graph.inputs] == ["x"]
@@ -132,7 +132,7 @@ def test_loops_and_branches_are_groups_with_their_count():
 
 
 @pytest.mark.not_under("eager", reason="a loop is plain Python there")
-def test_what_only_feeds_the_next_step_of_a_loop_is_alive():
+def test_values_read_only_by_the_next_step_of_a_loop_are_alive():
     def body(state, _):
         count, value = state
         return (count + 1, jnp.sin(value) * count), jnp.exp(value)
@@ -185,7 +185,7 @@ def test_random_keys_have_a_dtype():
     assert graph.nodes[0].dtype == "key<fry>"
 
 
-def test_a_foreign_model_is_traced_as_it_stands():
+def test_a_flax_model_is_traced_unconverted():
     nnx = pytest.importorskip("flax.linen")
 
     class Net(nnx.Module):

@@ -51,20 +51,20 @@ def test_every_element_of_the_whole_array_is_counted_when_asked_for():
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int4", "complex64", "bool", "uint8"])
-def test_small_and_odd_dtypes_are_looked_into(dtype):
+def test_slices_of_small_and_odd_dtypes_hold_their_values(dtype):
     x = jnp.ones((3, 4)).astype(dtype)
     assert values_of(slice_payload(x, {})).tolist() == [[1.0] * 4] * 3
     assert cell_payload(x, {"window": [0, 1, 0, 1]})["text"].startswith(("1", "True"))
 
 
-def test_a_vector_and_an_empty_array_have_no_axes_and_what_is_beyond_the_edge_is_cut():
+def test_vectors_and_empty_arrays_have_no_axes_and_windows_are_cut_at_the_edge():
     assert slice_payload(np.ones(3), {})["picture"]["k"] == "bars"
     assert slice_payload(np.ones((0, 3)), {})["picture"]["k"] == "text"
     found = slice_payload(np.zeros((2, 3, 4)), {"at": [9, -1, 0], "window": [-5, 99, 2, 2]})
     assert (found["at"], found["window"]) == ([1, 0, 0], [0, 3, 2, 3])
 
 
-def test_what_cannot_be_read_or_is_no_axis_or_scale_is_an_error_that_says_so():
+def test_unreadable_arrays_and_unknown_axes_or_scales_raise():
     gone = jnp.ones((2, 2))
     gone.delete()
     with pytest.raises(ArgumentError, match="deleted"):

@@ -52,7 +52,7 @@ def test_calls_inside_a_compiled_function_say_that_there_are_no_times():
     assert "times: each module measured alone, compiled" in call_table(calls).notes
 
 
-def test_what_was_zero_says_how_far_it_moved_and_not_infinity():
+def test_a_change_from_zero_is_shown_by_its_size():
     before = {"bias": jnp.zeros(3), "weight": jnp.ones(3)}
     after = {"bias": jnp.full(3, 0.25), "weight": jnp.ones(3) * 1.5}
     text = text_of(record_for(nb.diff(before, after)), width=120)

@@ -16,7 +16,7 @@ def test_the_numbers_of_complex_values_say_that_they_are_of_sizes(open_view):
     assert mimebundle({"y": x.real})["text/plain"].count("|x|") == 0
 
 
-def test_a_picture_has_a_scale_only_of_what_is_finite_and_infinities_are_no_nan(open_view):
+def test_a_scale_covers_finite_values_and_nan_and_infinities_are_counted_apart(open_view):
     page = open_view(jnp.full((4, 4), jnp.nan), width=400)
     assert page.locator(".nbm-legend .nbm-strip").count() == 0
     assert "NaN 16" in page.locator(".nbm-legend").first.inner_text()

@@ -110,7 +110,7 @@ def test_hostile_names_are_drawn_as_they_stand(tmp_path):
     assert texts(nb.plot(VariableTree("$_", [row]), tmp_path / "y.svg")) == ["$^"]
 
 
-def test_what_cannot_be_drawn_says_why(tmp_path):
+def test_plot_names_the_reason_where_nothing_can_be_drawn(tmp_path):
     with pytest.raises(nb.ArgumentError, match=r"saved as .svg, .png, .pdf, got .*x.jpg"):
         nb.plot(np.zeros(3), tmp_path / "x.jpg")
     assert not list(tmp_path.iterdir())

@@ -58,7 +58,7 @@ def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_view, r
     assert page.page.evaluate("window.copied").splitlines()[1] == "● dead 100 % layers.30.1"
 
 
-def test_a_finding_selects_what_it_names_in_all_panes(open_view, runs):
+def test_a_finding_selects_its_module_in_all_panes(open_view, runs):
     page = open_view(nb.inspect(*runs[:2]), before=COPIED, width=1280)
     head = page.locator(".nbm-detailpane .nbm-path b")
     assert head.text_content() == "layers.30.1"
@@ -123,7 +123,7 @@ def port():
     return nb.compare(calls, rows), wanted, found
 
 
-def test_a_port_from_pytorch_is_told_in_one_layout(port):
+def test_a_port_from_pytorch_is_shown_in_one_layout(port):
     compared, wanted, found = port
     table = record_for(compared)
     given, maps, pooled = "float32[2, 4, 6, 3]", "float32[2, 4, 6, 8]", "float32[2, 2, 3, 8]"
@@ -144,7 +144,7 @@ def test_a_port_from_pytorch_is_told_in_one_layout(port):
     assert lines == [["0", "agrees"], ["2", "already"]]
 
 
-def test_what_a_port_returned_and_was_to_return_have_the_same_axes_and_sizes(open_view, port):
+def test_expected_and_actual_returns_of_a_port_have_the_same_axes_and_sizes(open_view, port):
     page = open_view(port[0], before=COPIED, width=1100)
     hero = page.locator(".nbm-hero")
     sides = hero.locator(".nbm-beside > div").all()
@@ -168,7 +168,7 @@ def copied_lines(page):
     return found, page.page.evaluate("window.copied")
 
 
-def test_every_copied_line_runs_as_it_stands(open_view):
+def test_every_copied_line_runs(open_view):
     nb.seed(0)
     model = nb.Sequential(nb.Linear(3, 4), nb.Sequential(nb.Linear(4, 4), nb.ReLU()))
     x = jnp.ones((2, 3))

@@ -80,7 +80,7 @@ def test_the_run_is_that_of_training_mode_and_modules_carry_the_shapes_of_their_
     assert rows["idle"].input_shapes is None
 
 
-def test_a_model_that_is_not_built_is_looked_at_and_stays_unbuilt(x):
+def test_an_inspected_model_that_is_not_built_stays_unbuilt(x):
     class Late(nb.Module):
         def _build(self, x):
             self.inner = nb.Linear(x.shape[-1], 2)
@@ -135,7 +135,7 @@ def test_a_run_that_fails_shows_the_call_that_raised(model, x):
     assert "<- " in repr(view)
 
 
-def test_a_part_that_cannot_be_made_says_why_and_the_others_stand(model, x, monkeypatch):
+def test_a_part_that_fails_shows_the_reason_in_its_place(model, x, monkeypatch):
     def refuse(*_):
         raise RuntimeError("no graph under a foreign transform")
 
@@ -148,7 +148,7 @@ def test_a_part_that_cannot_be_made_says_why_and_the_others_stand(model, x, monk
     assert len(view.calls) == 5
 
 
-def test_a_function_is_looked_at_through_its_model(x):
+def test_a_function_is_inspected_through_its_model(x):
     plain = nb.Sequential(nb.BatchNorm1d(4), nb.ReLU())
     for view in (
         nb.inspect(nb.jit(lambda m, x: m(x).sum()), plain, x),
@@ -159,7 +159,7 @@ def test_a_function_is_looked_at_through_its_model(x):
     assert not plain[0].running_mean.any()
 
 
-def test_a_foreign_function_has_a_graph_alone_and_what_cannot_be_called_is_refused(x):
+def test_a_foreign_function_has_a_graph_alone_and_a_number_is_refused(x):
     view = nb.inspect(jnp.sin, x)
     assert view.graph.operations == 1
     assert "no modules: sin holds no nb.Module" in repr(view)
@@ -175,7 +175,7 @@ def test_a_function_of_several_models_says_which_to_inspect(x):
     assert view.graph.operations > 1
 
 
-def test_a_model_of_another_framework_is_looked_at_as_it_stands(x):
+def test_an_equinox_model_is_inspected_unconverted(x):
     import equinox
 
     foreign = equinox.nn.MLP(4, 3, 8, 2, key=jax.random.key(0))

@@ -85,9 +85,7 @@ def follow_link(page, place):
     return other
 
 
-def test_what_was_opened_is_open_when_an_output_is_hidden_and_shown_and_when_the_page_is_loaded_again(
-    saved,
-):
+def test_opened_rows_stay_open_when_an_output_is_hidden_and_when_the_page_is_reloaded(saved):
     calls, variables, joined = view(saved, 0), view(saved, 2), view(saved, 3)
     calls.locator(".nbm-row").nth(4).click()
     calls.locator(".nbm-main").evaluate(
@@ -129,7 +127,7 @@ def test_a_row_is_copied_as_text_as_a_picture_and_as_a_link_that_opens_it(saved,
     other.close()
 
 
-def test_the_bar_of_what_is_wrong_is_copied_as_a_picture_or_a_file_and_a_link(saved):
+def test_the_bug_bar_is_copied_as_a_picture_or_a_file_and_a_link(saved):
     bar = view(saved, 3).locator(".nbm-bugs")
     assert copied_picture(saved.page, bar)[2] > 10
     other = follow_link(saved.page, bar)
@@ -144,7 +142,7 @@ def test_the_bar_of_what_is_wrong_is_copied_as_a_picture_or_a_file_and_a_link(sa
     bar.locator(".nbm-said", has_text="saved as a picture").wait_for()
 
 
-def test_where_a_reader_went_in_an_array_is_kept_when_it_is_hidden_and_shown_and_when_the_page_is_loaded_again(
+def test_the_place_in_an_array_is_kept_when_it_is_hidden_and_when_the_page_is_reloaded(
     tmp_path, open_file
 ):
     x = jax.random.normal(jax.random.key(0), (3, 8, 10))
@@ -224,7 +222,7 @@ def test_nothing_moves_under_a_pointer(open_view):
         assert frame.evaluate(PLACES) == before
 
 
-def test_a_folded_level_says_what_is_within(open_view):
+def test_a_folded_level_has_the_numbers_and_badges_of_its_rows(open_view):
     tree = {
         f"layer{k}": {"w": jnp.ones((4, 4)) * k, "b": jnp.full(4, jnp.nan if k == 3 else 0.0)}
         for k in range(20)

@@ -9,7 +9,7 @@ from nbmodule.views.renderers.payload import payload_of
 CLASSES = ["cat", "dog", "<b>"]
 
 
-def test_labels_stand_at_the_pictures_that_have_as_many_bars_rows_or_columns():
+def test_pictures_with_as_many_bars_rows_or_columns_get_the_labels():
     assert with_labels(record_for(np.ones(3)), CLASSES).picture.labels == tuple(CLASSES)
     model = nb.Sequential(nb.Linear(4, 3), nb.ReLU())
     with nb.track(model) as calls:

@@ -77,7 +77,7 @@ def test_a_greeting_is_answered_only_for_a_view_of_this_kernel(desk):
     assert len(desk._link.sent) == 1
 
 
-def test_looking_changes_nothing(desk):
+def test_live_views_change_neither_buffers_nor_modes(desk):
     model = nb.Sequential(nb.BatchNorm1d(3), nb.Dropout(0.5), nb.Linear(3, 2)).train()
     before = {name: np.asarray(value) for name, value in model.state_dict().items()}
     key, other = show(desk, model.v), show(desk, model)
@@ -108,7 +108,7 @@ def test_a_view_keeps_no_model_alive_and_says_when_it_is_gone(desk):
     assert "gone" in ask(desk, key, "refresh")["error"]
 
 
-def test_calls_are_looked_into_by_part_and_a_recorder_by_step(desk):
+def test_calls_are_read_by_part_and_recorders_by_step(desk):
     model = nb.Sequential(nb.Linear(3, 2), nb.ReLU())
     recorder = nb.Recorder(model, every=1, returns=True)
     for step in range(3):
@@ -122,7 +122,7 @@ def test_calls_are_looked_into_by_part_and_a_recorder_by_step(desk):
     assert ask(desk, key, "slice", row=1)["picture"]["e"] != last
 
 
-def test_more_tiles_of_a_return_come_when_asked_for(desk):
+def test_a_page_can_request_more_tiles_of_a_return(desk):
     model = nb.Sequential(nb.Conv2d(1, 40, 3), nb.ReLU())
     x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 8, 8, 1)), "float32")
     model(x, track_submod_rets=True)
@@ -140,21 +140,21 @@ def test_more_tiles_of_a_return_come_when_asked_for(desk):
     )["text"] == str(np.asarray(model[0].weight.value)[7, 0, 0, 0])
 
 
-def test_two_trees_are_looked_into_side_by_side(desk):
+def test_both_sides_of_a_difference_are_read_with_their_difference(desk):
     difference = nb.diff({"w": np.ones((2, 2))}, {"w": np.full((2, 2), 3.0)})
     key = show(desk, difference)
     assert ask(desk, key, "parts", row=0)["parts"] == ["a", "b", "difference"]
     assert ask(desk, key, "slice", row=0, part=2)["picture"]["l"] == [0, 2]
 
 
-def test_more_rows_than_a_view_may_hold_come_when_asked_for(desk, monkeypatch):
+def test_a_page_can_request_rows_beyond_the_limit(desk, monkeypatch):
     monkeypatch.setitem(sources.MOST_ROWS, type(record_for([1])), 10)
     key = show(desk, list(range(25)))
     assert ask(desk, key, "hello")["left"] == 15
     assert "z" in ask(desk, key, "whole")["data"]
 
 
-def test_what_views_hold_is_listed_and_freed_within_one_budget(desk, monkeypatch):
+def test_arrays_of_views_are_listed_in_memory_and_freed_within_one_budget(desk, monkeypatch):
     monkeypatch.setattr(retention, "BUDGET", 1000)
     first = show(desk, np.zeros(100))
     assert (800, "view") in [(one.nbytes, one.kind) for one in nb.memory()]
@@ -163,7 +163,7 @@ def test_what_views_hold_is_listed_and_freed_within_one_budget(desk, monkeypatch
     assert "picture" in ask(desk, second, "slice", row=0)
 
 
-def test_a_wrong_question_is_answered_with_what_is_wrong(desk):
+def test_a_wrong_request_is_answered_with_its_error(desk):
     key = show(desk, np.ones(3))
     assert "'dance', which is not known" in ask(desk, key, "dance")["error"]
     assert "IndexError" in ask(desk, key, "slice", row=99)["error"]

@@ -72,7 +72,7 @@ def test_a_call_that_failed_leaves_the_next_one_to_be_seen(model):
 
 
 @pytest.mark.parametrize("how", ["track", "asked"])
-def test_what_was_returned_when_it_was_last_tracked_is_a_histogram(model, how):
+def test_statistics_of_a_model_are_those_of_the_last_tracked_returns(model, how):
     x = jnp.asarray(np.random.default_rng(0).normal(size=(5, 3)), jnp.float32)
     expected = np.asarray(model.layers[0](x), np.float64)
     if how == "track":

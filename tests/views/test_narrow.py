@@ -27,7 +27,7 @@ def test_of_two_modes_the_rarer_one_is_marked():
     assert set(modes) == {None, "train"}
 
 
-def test_the_calls_beside_other_panes_say_all_that_the_row_above_does_not(open_view):
+def test_names_of_calls_in_a_panel_leave_out_the_path_of_the_row_above(open_view):
     class Net(nb.Module):
         def __init__(self):
             self.layers = [nb.Sequential(nb.Linear(4, 4), nb.ReLU()) for _ in range(2)]
@@ -110,7 +110,7 @@ def test_on_a_narrow_page_a_comparison_gives_its_room_to_names_and_verdicts(open
 
 
 @pytest.mark.parametrize("width", [400, 1100])
-def test_a_count_of_what_is_not_finite_is_never_cut(width, open_view):
+def test_counts_of_non_finite_values_are_never_cut(width, open_view):
     model = nb.Sequential(nb.Linear(4, 5), nb.Lambda(jnp.log), nb.Linear(5, 200))
     page = open_view(nb.inspect(model, -jnp.ones((2, 4))), width=width)
     counts = page.locator("section[aria-label=calls] .nbm-badge", has_text="NaN")
@@ -125,7 +125,7 @@ def test_a_count_of_what_is_not_finite_is_never_cut(width, open_view):
         )
 
 
-def test_the_innermost_call_says_what_it_raised_and_a_text_that_is_cut_ends_in_dots(open_view):
+def test_the_innermost_call_shows_its_error_and_cut_texts_end_in_dots(open_view):
     model = nb.Sequential(nb.Linear(4, 5), nb.Sequential(nb.ReLU(), nb.Linear(6, 2)))
     with nb.track(model) as calls, pytest.raises(nb.ShapeError):
         model(jnp.ones((2, 4)))

@@ -61,7 +61,7 @@ def kinds(*names):
     return group_neighbors(tree, signature)
 
 
-def test_what_follows_a_pattern_stays_apart_and_three_times_are_none():
+def test_four_repeats_are_a_pattern_and_later_rows_stay_apart():
     grouped = kinds(*"AB" * 4, "A", "C")
     assert grouped.members == {1: (8, "0…7")}
     top = [grouped.label[i] for i in range(len(grouped)) if grouped.depth[i] == 1]
@@ -91,7 +91,7 @@ def test_a_model_of_a_thousand_levels_is_shown_with_one_walk(monkeypatch):
     assert len(html) < 100_000 and "Holder" in html
 
 
-def test_sizes_of_a_module_count_what_is_shared_below_it_once():
+def test_sizes_of_a_module_count_shared_variables_once():
     shared = nb.Linear(3, 3)
     model = nb.Module(
         a=nb.Sequential(shared, shared), b=nb.Module(again=shared, list=[nb.Linear(3, 3), shared])

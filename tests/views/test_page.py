@@ -129,7 +129,7 @@ def test_rows_say_level_place_and_state_to_a_screen_reader(open_view, records):
     assert page.locator("[role=tree]").count() == 1
 
 
-def test_what_a_reader_opened_stays_open_in_the_next_view_of_the_same_model(open_view, records):
+def test_the_next_view_of_a_model_opens_the_same_rows(open_view, records):
     page = open_view(records["modules"]())
     page.page.locator(".nbm-row", has_text="features").locator(".nbm-fold").click()
     page.page.evaluate(
@@ -156,7 +156,7 @@ def test_a_failing_call_stands_in_its_place_in_red(open_view, records):
         ),
     ],
 )
-def test_a_view_without_rows_says_what_to_call_or_what_there_is(open_view, record, said):
+def test_a_view_without_rows_shows_a_hint_or_own_variables(open_view, record, said):
     assert said in open_view(record).locator(".nbm-empty").inner_text()
 
 
@@ -240,7 +240,7 @@ def test_the_returns_are_walked_by_key_and_spoken(open_view, records):
     assert page.locator(".nbm-live").inner_text() == "features.0"
 
 
-def test_rows_are_tinted_by_a_number_that_was_given_or_by_what_is_known(open_view, records):
+def test_rows_are_tinted_by_given_numbers_or_by_size(open_view, records):
     page = open_view(with_colors(records["variables"](), {"head/w": 3.0, "features/v0/w": -1.5}))
     tints = page.locator(".nbm-row .nbm-name").evaluate_all(
         "nodes => nodes.map(n => n.style.background)"

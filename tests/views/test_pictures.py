@@ -70,7 +70,7 @@ def test_an_overview_is_the_mean_of_blocks_that_are_equal_to_within_one(shape):
         assert found == pytest.approx((part.mean(), part.min(), part.max()), abs=1e-5)
 
 
-def test_an_element_that_stands_out_of_its_block_is_shown_marked_and_counted():
+def test_an_extreme_replaces_the_mean_of_its_block_and_is_marked_and_counted():
     x = np.random.default_rng(2).normal(size=(1000, 2000)).astype("float32")
     x[100, 200], x[990, 1999] = 40, -50
     picture = picture_of(x)
@@ -134,7 +134,7 @@ def test_attention_becomes_heads_and_a_vector_bars_with_their_labels():
         ("text", "no array"),
     ],
 )
-def test_what_has_no_picture_says_why(value, words):
+def test_a_value_without_a_picture_has_the_reason_as_text(value, words):
     picture = picture_of(value)
     assert picture.kind == "text"
     assert words in picture.about

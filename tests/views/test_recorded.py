@@ -75,7 +75,7 @@ def test_a_hundred_steps_of_twelve_rows_take_little_room():
     assert len(data) < 32_000, len(data)
 
 
-def test_what_is_not_finite_at_a_step_is_counted_there():
+def test_non_finite_values_of_a_step_are_counted():
     nan = float("nan")
     found = statistics_payload(Statistics(3, nan, nan, nan, nan, nan=3))
     assert found == {"n": 3, "b": [], "nan": 3}
@@ -144,7 +144,7 @@ def test_a_group_of_modules_has_the_returns_of_its_members():
     assert paths == ["0", "1", "2", "3"]
 
 
-def test_what_cannot_be_shown_of_a_recorder_says_why():
+def test_missing_parts_of_a_recorder_have_their_reason():
     model, x = nb.Sequential(nb.Linear(4, 4), nb.ReLU()), jnp.ones((2, 4))
     recorder = nb.Recorder(model, every=1)
 

@@ -43,7 +43,7 @@ def test_arrays_of_the_cpu_are_not_copied_and_counted_once():
     assert moved_to_host(x, moved=seen)[1] == 0
 
 
-def test_what_does_not_fit_or_is_gone_is_not_kept():
+def test_trees_larger_than_the_room_are_not_kept():
     assert moved_to_host(np.zeros(10, "float32"), room=39) == (None, 40)
     assert moved_to_host(np.zeros(10, "float32"), room=40)[1] == 40
 

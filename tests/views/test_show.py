@@ -115,7 +115,7 @@ def test_a_user_draws_by_path_and_by_class_until_it_is_taken_back(drawn):
     assert picture_for(Image()).kind == "text"
 
 
-def test_what_a_user_draws_stands_alone_in_a_tree_in_variables_and_in_calls(drawn):
+def test_pictures_of_users_are_shown_alone_in_trees_in_variables_and_in_calls(drawn):
     drawn(Image, lambda image: f"the word {image.text}")
     drawn("0.weight", lambda x: np.asarray(x)[:1])
     drawn(Heads, lambda heads: "heads of my own")
@@ -133,7 +133,7 @@ def test_what_a_user_draws_stands_alone_in_a_tree_in_variables_and_in_calls(draw
     assert type(record_for(nb.ReLU())).__name__ == "ModuleTree"
 
 
-def test_a_failing_picture_says_so_and_view_for_refuses_what_it_cannot_use(drawn):
+def test_a_failing_picture_shows_its_error_and_view_for_refuses_wrong_arguments(drawn):
     def fail(value):
         raise ValueError("wrong axes")
 
@@ -162,7 +162,7 @@ def test_a_run_that_is_over_is_shown_with_its_curves_wherever_it_is_shown():
     assert '"view":"live"' in mimebundle(live)["text/html"]
 
 
-def test_what_has_a_form_of_its_own_keeps_it_when_it_is_shown():
+def test_no_kind_of_value_falls_back_to_a_note():
     model = nb.Sequential(nb.Linear(2, 2), nb.Tanh())
     x = np.ones((3, 2), np.float32)
     with nb.track(model, returns=True) as calls:

@@ -87,7 +87,7 @@ def test_every_number_type_is_measured(dtype):
     assert (s.size, s.mean, s.min, s.max) == (12, 1, 1, 1)
 
 
-def test_what_has_no_values_has_no_statistics():
+def test_values_that_cannot_be_read_have_no_statistics():
     deleted = jnp.ones(3)
     deleted.delete()
     assert statistics_of([deleted, np.array(["a"]), "text", None]) == [None] * 4
@@ -126,7 +126,7 @@ def test_several_arrays_of_any_size_are_joined(factor):
     assert sum(found.histogram) == 5
 
 
-def test_arrays_are_joined_with_the_histogram_of_all_and_what_is_not_finite():
+def test_joined_statistics_have_the_histogram_and_non_finite_counts_of_all():
     rng = np.random.default_rng(1)
     parts = [rng.normal(1, 1 + k, size=(50, 7 * k + 3)).astype("float32") for k in range(3)]
     whole = np.concatenate([x.ravel() for x in parts])

@@ -76,7 +76,7 @@ def test_each_line_of_a_summary_is_copied_as_code_that_finds_it(summary):
 
 
 # -- the others --
-def test_what_holds_memory_is_a_table_by_size():
+def test_memory_is_a_table_by_size():
     model = nb.Linear(3, 2)
     with nb.track(model) as calls:
         model(jnp.ones((1, 3)))
@@ -86,7 +86,7 @@ def test_what_holds_memory_is_a_table_by_size():
     assert record.title[0].endswith(" held")
 
 
-def test_where_nan_began_is_a_table_of_what_went_in_and_came_out():
+def test_first_nonfinite_is_a_table_of_operands_and_results():
     model = nb.Sequential(nb.Linear(2, 2), nb.Lambda(jnp.log))
     model[0].weight = jnp.zeros((2, 2))
     record = record_for(nb.first_nonfinite(model, jnp.ones((1, 2))))
@@ -134,7 +134,7 @@ def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_
     assert names.all_text_contents() == before
 
 
-def test_counts_and_steps_beyond_a_million_are_told_to_the_last_one():
+def test_counts_and_steps_beyond_a_million_are_exact():
     class Wide(nb.Module):
         def __init__(self):
             self.up, self.words = nb.Linear(1111, 1111), nb.Embedding(1_234_567, 1)
@@ -148,7 +148,7 @@ def test_counts_and_steps_beyond_a_million_are_told_to_the_last_one():
     assert steps == [1_234_566, 1_234_567]
 
 
-def test_what_has_no_finite_element_has_no_range():
+def test_an_array_without_finite_elements_has_no_range():
     text = text_of(record_for(np.array([np.inf, np.inf])))
     assert "Inf 2" in text
     assert "NaN" not in text

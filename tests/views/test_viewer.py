@@ -114,7 +114,7 @@ def test_a_scale_is_chosen_and_said_in_the_legend(open_joined, scale, said):
     page.locator(".nbm-legend", has_text=said.strip()).wait_for()
 
 
-def test_a_saved_page_zooms_into_what_it_holds_and_says_what_needs_the_kernel(open_view):
+def test_a_saved_page_zooms_and_marks_controls_that_need_the_kernel(open_view):
     x = np.random.default_rng(2).normal(size=(3, 8, 9)).astype("float32")
     page = open_view(x, width=500)
     page.locator(".nbm-viewer canvas").wait_for()
@@ -131,7 +131,7 @@ def test_a_saved_page_zooms_into_what_it_holds_and_says_what_needs_the_kernel(op
     page.screenshot("views/viewer-saved")
 
 
-def test_numbers_come_after_the_rows_and_what_is_selected_stays(open_joined, records):
+def test_statistics_arrive_after_the_rows_and_keep_the_selection(open_joined, records):
     stats = {"n": 16, "m": 5, "s": 1, "lo": 0, "hi": 9, "b": [8, 8]}
     found = {"st": {str(row): stats for row in range(6)}}
     page = open_joined(

@@ -37,7 +37,7 @@ def drawn(found):
     return payload_of(what_if_record(found))
 
 
-def test_every_act_of_a_page_does_what_the_method_does(model, x):
+def test_every_request_of_a_page_calls_the_method(model, x):
     found = nb.what_if(model, x, metric=0)
     acts = [
         ("add", {"path": "0", "part": "unit", "index": 2, "what": "scale"}),
@@ -91,7 +91,7 @@ def test_a_page_sets_the_value_of_another_row_and_an_edge(model, x):
         answered(found, "add", {"path": "0", "what": "example", "number": 2})
 
 
-def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
+def test_wrong_requests_of_a_page_are_refused_and_nothing_changes(model, x):
     found = nb.what_if(model, x)
     for kind, message, said in (
         ("add", {"path": "0", "what": "explode"}, "not known"),
@@ -109,7 +109,7 @@ def test_what_a_page_cannot_ask_is_refused_and_nothing_changes(model, x):
     assert not found.tried and not found.edited and len(model) == 3
 
 
-def test_an_inspection_tries_nothing_until_it_is_asked(model, x):
+def test_an_inspection_tries_nothing_before_the_first_request(model, x):
     view = nb.inspect(model, x)
     before = payload_of(view.record)["parts"]["what if"]
     assert view._what_if is None and not before["tried"]
@@ -140,7 +140,7 @@ def test_a_heat_map_and_its_text_say_the_same(model, x):
     assert first.startswith("0 ")
 
 
-def test_saved_pages_stand_alone_and_hold_what_was_tried(model, x):
+def test_saved_pages_need_no_other_file_and_hold_the_trials(model, x):
     found = nb.what_if(model, x, {"0": nb.zero(unit=1)}, metric=0)
     for value in (found, found.sweep("layers"), found.attribute()):
         page = html_of(value)

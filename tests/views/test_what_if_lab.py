@@ -55,7 +55,7 @@ view
 """
 
 
-def test_a_digits_network_is_touched_by_hand(open_notebook):
+def test_settings_sweeps_and_edits_of_a_digits_network_equal_raw_jax(open_notebook):
     notebook = open_notebook([DIGITS, "1"])
     notebook.run_cell(0)
     out = notebook.outputs(0)

@@ -86,8 +86,8 @@ class Wire(NamedTuple):
     """The source of a value: a child's exit slot, or (`OUTSIDE`) an entry slot of the form.
 
     Attributes:
-        is_side: Whether the value is a side road.
-        is_saved: Of a wire to an exit slot: whether only the backward pass reads the value.
+        is_side: True if the value is a side road.
+        is_saved: True for a wire to an exit slot whose value only the backward pass reads.
     """
 
     child: int
@@ -131,7 +131,7 @@ class Form:
         exits: Which children's exit slots are read outside.
         entry_values: Shape and dtype of what comes in.
         variables: Number of variables and constants inside, at any depth.
-        has_submodules: Whether a submodule is called inside, at any depth.
+        has_submodules: True if a submodule is called inside, at any depth.
     """
 
     number: int
@@ -425,7 +425,7 @@ class _Builder:
             kind: Of its form.
             count: How many a run has.
             title: Class name of the members.
-            leaves: Whether a value is read outside of the whole group.
+            leaves: Returns True for a value that is read outside of the whole group.
         """
         inside = _readers(members)
         identity = (name, 0, members[-1].child.phase)
@@ -504,7 +504,7 @@ def fold(graph: Computation, *, connected_only: bool = True) -> Forms:
     """The forms of a graph.
 
     Args:
-        graph: What to fold.
+        graph: The graph to fold.
         connected_only: Leave out dead operations and unused inputs.
 
     >>> import jax, jax.numpy as jnp

@@ -99,7 +99,7 @@ class Spacing:
     """Options of the look that change the placement.
 
     Attributes:
-        labels: Whether edges carry their shape, so that rows and neighbors keep room for it.
+        labels: True if edges carry their shape, so that rows and neighbors keep room for it.
         jitter: From 0 (none) to 1; how far boxes are moved at random.
     """
 

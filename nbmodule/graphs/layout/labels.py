@@ -64,7 +64,7 @@ def group_title(child: Child) -> str:
 
 
 def group_note(form: Form) -> str:
-    """Write the note beside a group's name: its class, its kind, how often it runs."""
+    """Write the note after a group's name: its class, its kind, how often it runs."""
     words = []
     if form.kind in ("scan", "while"):
         words.append(f"⟳ {form.count}" if form.count is not None else "⟳")
@@ -91,7 +91,7 @@ def group_facts(form: Form) -> str:
 
 
 def node_note(child: Child) -> str:
-    """Write the note beside a node's name: shape for what comes in or goes out, parameters for an
+    """Write the note after a node's name: shape for what comes in or goes out, parameters for an
     operation.
     """
     record = child.record
@@ -105,7 +105,7 @@ def node_note(child: Child) -> str:
 
 
 class BoxText(NamedTuple):
-    """The text of a box: its name, a remark beside it, and a second line."""
+    """The text of a box: its name, a remark after it, and a second line."""
 
     name: str
     note: str

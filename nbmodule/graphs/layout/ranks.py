@@ -48,7 +48,7 @@ class FormRows:
     """Rows and trunks of a form whose entry slots come from certain bundles of outside sources.
 
     Attributes:
-        form: What is laid out.
+        form: The form that is laid out.
         bundles: For each entry slot the bundle it belongs to; slots of one bundle come from one box
             outside.
         rows: Children from left to right.

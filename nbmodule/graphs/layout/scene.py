@@ -28,14 +28,14 @@ class Box:
 
     Attributes:
         place: The way from the root, as positions of children.
-        child: What it stands for.
+        child: The group or operation that it shows.
         path: Dotted path of submodules.
-        is_open: Whether its inside is shown.
+        is_open: True if its inside is shown.
         label: Full name of a variable; None for anything else.
         fill: Color, where a number stands for the box.
         returned: Text of what the submodule returned.
         hover: Hover text.
-        is_marked: Whether it is drawn in red.
+        is_marked: True if it is drawn in red.
     """
 
     place: Place
@@ -85,7 +85,7 @@ class Scene:
         ends: Lines to and from what lies outside of a group that fills the picture.
         sides: Side roads, straight from box to box: what goes into variables, and the state of
             random numbers.
-        labels: Words beside the lines.
+        labels: Texts of the lines.
         legend: Text for the colors of boxes, and the two ends of the scale.
     """
 

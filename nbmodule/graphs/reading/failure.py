@@ -189,7 +189,7 @@ def _arrays_in_line(frame: FrameType, summary: traceback.FrameSummary) -> list[N
     """Text and value of each array that the failing expression mentions."""
     text, start, end = summary.line or "", summary.colno, summary.end_colno
     if start is not None and summary.lineno == summary.end_lineno:
-        # columns count bytes of the line as it stands, with its indentation
+        # columns count bytes of the line with its indentation
         original = linecache.getline(summary.filename, summary.lineno or 0)
         text = original.encode()[start:end].decode(errors="ignore")
     try:

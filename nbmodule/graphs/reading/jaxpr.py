@@ -143,7 +143,7 @@ def count_equations(jaxpr: object) -> int:
 
 
 def scopes_now() -> tuple[Scope, ...]:
-    """The scopes in which an operation would be recorded at this moment."""
+    """Return the scopes in which an operation would be recorded now."""
     return read_scopes(marks_in(source_info_util.current_name_stack().stack))[0]
 
 
@@ -178,7 +178,7 @@ class Reader(Builder):
 
         Args:
             jaxpr: Open or closed.
-            inputs: What its arguments stand for.
+            inputs: The operands of its arguments.
             base: The group that its equations are added to.
             within: Name of a wrapper that got no group of its own.
             merged: The one call inside shares the group of its wrapper.

@@ -33,7 +33,7 @@ def data(graph: Computation, *, budget: int = BUDGET, **options: object) -> dict
     """Everything the front end needs to draw a graph, as JSON.
 
     Args:
-        graph: What to draw.
+        graph: The graph to draw.
         budget: Bytes that the JSON may have, deflated; groups that do not fit are sent without
             their inside.
         options: See `Options`.

@@ -116,7 +116,7 @@ def to_svg(graph: Computation, **options: object) -> str:
     """The graph as SVG text, drawn without Graphviz.
 
     Args:
-        graph: What to draw.
+        graph: The graph to draw.
         options: See `Options`.
 
     >>> import jax.numpy as jnp
@@ -142,7 +142,7 @@ def write_graph(graph: Computation, path: str | os.PathLike[str], **options: obj
     """Write the graph to a file; the file appears whole or not at all.
 
     Args:
-        graph: What to write.
+        graph: The graph to write.
         path: Its ending chooses the format. Missing folders are made.
         options: See `Options`.
 

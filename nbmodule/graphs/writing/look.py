@@ -49,7 +49,7 @@ def color_boxes(
     """Color each folded box that has a number, and write the legend.
 
     Args:
-        scene: What is visible.
+        scene: The visible boxes and lines.
         color: `flops`, `bytes`, `time`, `non-finite`, or a mapping.
         numbers: Numbers by path, where the color does not come from the graph itself.
         aliases: As in `Forms`.

@@ -181,7 +181,7 @@ def prepare(graph: Computation, options: Options, *, most: int | None = None) ->
     """Fold and lay out a graph as the options say.
 
     Args:
-        graph: What to draw.
+        graph: The graph to draw.
         options: How.
         most: Boxes to show at most, whatever depth is asked for; the way to what is highlighted is
             open nevertheless.

@@ -50,7 +50,7 @@ def outline(graph: Computation, *, lines: int | None = None, options: Options | 
     """Groups and operations, indented; of equal neighbors the first stands for all.
 
     Args:
-        graph: What to print.
+        graph: The graph to print.
         lines: Longest text; what is cut is counted in a last line.
         options: How: what to leave out, highlight or open, and what is known of the returns.
 

@@ -57,7 +57,7 @@ def picture_of(
         labels: Names of the bars, or tokens along the axes of heads.
         tiles: How many tiles of a grid are drawn.
         side: Most cells along one side of a tile.
-        weights: Whether `x` is a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile
+        weights: True for a parameter: `[O, 3, 3, I]` and `[3, 3, I, O]` then show one tile
             for each pair of channels.
         exact: Up to so many elements, the picture holds their values too, and a vector is drawn
             element by element.
@@ -194,7 +194,7 @@ def draw_tiles(
     Args:
         x: The values.
         side: Most cells along one side.
-        picture: What is known without the values: the kind, the labels, which array and axes it
+        picture: All that is known without the values: the kind, the labels, which array and axes it
             is, the start of the sentence for readers who do not see it, what it leaves out.
         limits: The ends of the color scale; by default those of most cells.
         origin: Row and column of the array at which `x` begins.

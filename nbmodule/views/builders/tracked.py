@@ -23,7 +23,7 @@ from nbmodule.calls.recorder import Recorder
 from nbmodule.calls.track import last_tracked
 from nbmodule.core.call.capture import CallOrder, SubmodRets
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.recording.tracker import describe, describe_arguments
+from nbmodule.core.recording.tracker import describe
 from nbmodule.views.arrays.scales import most_of
 from nbmodule.views.arrays.values import is_array_like, statistics_of
 from nbmodule.views.builders.modules import container_record, module_tree, source_of
@@ -455,8 +455,8 @@ def _shapes(pair: Pair) -> tuple[str, str, str]:
     if not pair.mixes_layouts:
         return a.input_shapes, b.return_shapes, a.return_shapes
     actual, expected = pair.returns
-    inputs = a.input_shapes if pair.inputs is None else describe_arguments(pair.inputs[0], {})
-    return inputs, describe_arguments(expected, {}), describe_arguments(actual, {})
+    inputs = a.input_shapes if pair.inputs is None else ", ".join(map(describe, pair.inputs[0]))
+    return inputs, ", ".join(map(describe, expected)), ", ".join(map(describe, actual))
 
 
 def _given(pair: Pair) -> str:

@@ -90,7 +90,7 @@ def moved_to_host(
     Args:
         tree: Anything; arrays that are on the host already, CPU devices included, stay as they are.
         room: Bytes that may be kept.
-        moved: What was moved before, by identity; such arrays cost nothing again.
+        moved: Arrays that were moved before, by identity; they cost nothing again.
 
     Returns:
         The tree, or None if it does not fit or cannot be read, and the bytes that it adds.

@@ -73,8 +73,8 @@ class LiveSource:
         nbytes: Of the arrays that only this view holds.
         left: Rows that were left out.
         made: When it was shown, by `time.monotonic`.
-        is_open: Whether a page shows it.
-        is_reported: Whether its pages have a message that the value has changed.
+        is_open: True while a page shows it.
+        is_reported: True once its pages have a message that the value has changed.
     """
 
     nbytes = left = 0
@@ -238,9 +238,9 @@ def source_for(value: object, record: ViewRecord, cut: bool) -> LiveSource | Non
     """Say how a displayed value can be asked for more; None if there is nothing to ask.
 
     Args:
-        value: What was displayed.
+        value: The displayed value.
         record: Its record.
-        cut: Whether rows of the record were left out, so that it is kept.
+        cut: True if rows of the record were left out, so that it is kept.
 
     Example:
         >>> source = source_for(np.zeros((2, 3)), None, False)

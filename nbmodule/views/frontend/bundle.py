@@ -44,7 +44,7 @@ def element_script(view: str) -> tuple[str, str]:
     """
     body = _join("base", "element", view)
     key = hashlib.sha256(body.encode()).hexdigest()[:12]
-    register = f'$element.define("{key}", {{{json.dumps(view)}: {_variable(view)}.render}});'
+    register = f'$element.define("{key}", {{{json.dumps(view)}: ${view}.render}});'
     return key, f"(() => {{\n{body}\n{register}\n}})();"
 
 
@@ -59,7 +59,7 @@ def widget_module(
         exports: Names of the entry that the joined module exports.
         after: Code at the end of the module, which may use those names.
     """
-    exported = f"export const {{{', '.join(exports)}}} = {_variable(entry)};"
+    exported = f"export const {{{', '.join(exports)}}} = ${entry};"
     return f"{_join('base', entry)}\n{exported}\n{after}"
 
 
@@ -74,10 +74,6 @@ def _join(*entries: str) -> str:
     sheets = [f"{name}.css" for name in names if _FOLDER.joinpath(f"{name}.css").is_file()]
     css = "".join(map(read_frontend, ("styles.css", *sheets)))
     return "\n".join([*map(_scope, names), f"$base.useStyles({json.dumps(css)});"])
-
-
-def _variable(name: str) -> str:
-    return f"${name.replace('-', '_')}"
 
 
 def _collect(name: str, done: dict[str, None]) -> None:
@@ -103,11 +99,9 @@ def _scope(name: str) -> str:
             f"Cannot join views/frontend/{name}.js: only named imports of one line from this "
             f"folder and named exports are supported, got {unsupported[0]!r}."
         )
-    return (
-        f"const {_variable(name)} = (() => {{\n{text}\nreturn {{ {', '.join(exports)} }};\n}})();"
-    )
+    return f"const ${name} = (() => {{\n{text}\nreturn {{ {', '.join(exports)} }};\n}})();"
 
 
 def _binding(match: re.Match[str]) -> str:
     names = match[1].replace(" as ", ": ")
-    return f"const {{{names}}} = {_variable(match[2])};"
+    return f"const {{{names}}} = ${match[2]};"

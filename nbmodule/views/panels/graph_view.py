@@ -58,7 +58,7 @@ class GraphRecord(ViewRecord):
 
     @property
     def options(self) -> Options:
-        """How it is to be drawn."""
+        """The options of its drawing."""
         return self.graph.options or Options()
 
     def outline(self, lines: int | None = None) -> list[str]:

@@ -179,7 +179,7 @@ def shown_run(
         recorded: The calls.
         tree: The modules.
         code: By path: the class or function whose code ran.
-        error: What ended the run.
+        error: The exception that ended the run.
     """
     about = (recorded.name, recorded.known, recorded.notes, recorded.others)
     calls = Calls(list(recorded), *about)

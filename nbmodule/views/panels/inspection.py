@@ -47,7 +47,7 @@ from nbmodule.views.renderers.static import body_of, plain_form_of
 
 # Letters of code in one panel.
 MOST_SOURCE = 40_000
-# Bytes of pictures: the code of three views and a graph stand beside them.
+# Bytes of pictures; the code of three views and a graph need room too.
 PICTURE_BYTES = 60_000
 
 
@@ -200,7 +200,7 @@ class Inspection(Shown):
     """The panel that `nb.inspect` gives; see there.
 
     Attributes:
-        calls: What ran, with the returns, in host memory.
+        calls: The calls that ran, with their returns in host memory.
         graph: The computation graph; None where it could not be made.
     """
 

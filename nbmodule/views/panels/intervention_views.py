@@ -137,7 +137,7 @@ class InterventionRecord(ViewRecord):
 
     Attributes:
         view: Name of the view.
-        data: What the page reads, besides title and notes.
+        data: Fields of the page, without title and notes.
         text: As it is printed.
         code: The call that makes it.
     """

@@ -39,7 +39,7 @@ class LossCurve(Displayed):
         name: The title.
         every: Seconds between two updates of the display, 0.1 at least; a job log has a line a
             minute.
-        axis: What a step is called.
+        axis: The name of a step.
 
     Example:
         >>> with LossCurve("digits", display=False) as curve:

@@ -107,7 +107,7 @@ class Outline:
 
         Args:
             i: The line of the group.
-            names: What the members of its pattern are called.
+            names: The names of the members of its pattern.
         """
         pattern = names[0] if len(names) == 1 else f"({', '.join(names)})"
         return f"{self.members[i][0] // len(names)} × {pattern}"
@@ -185,7 +185,7 @@ def group_neighbors(
         tree: The lines.
         signature: For each line, what makes it equal to another, besides the names and structures
             below it.
-        leaves: Whether lines with nothing below them are grouped too.
+        leaves: True groups lines with nothing below them too.
         longest: How many neighbors may make up a pattern; 1 groups only those that are alike.
 
     Example:
@@ -257,7 +257,7 @@ def open_at_first(tree: Outline, limit: int = OPEN_ROWS, *, groups: bool = False
     Args:
         tree: The lines.
         limit: How many rows are seen at once.
-        groups: Whether a group opens too where there is room for it.
+        groups: True opens groups too where there is room for them.
 
     Example:
         >>> tree = outline_of_keys([("a", "w"), ("a", "b"), ("c",)])

@@ -75,7 +75,7 @@ class Picture(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong with what a view shows, or worth a word.
+    """One fault in what a view shows, or a remark on it.
 
     `kind` is 'wrong' (it is), 'doubt' (it may be) or 'note' (it may be meant so).
     `views/records/findings.py` makes them.
@@ -364,7 +364,7 @@ class DifferenceTree(ViewRecord):
 
 
 class PairRow(NamedTuple):
-    """One call beside the same call of a reference; rows are in the order in which the calls
+    """One call and the same call of a reference; rows are in the order in which the calls
     returned.
 
     Attributes:

@@ -243,7 +243,7 @@ COMPILING_SHARE = 0.1
 
 
 class ShownColumn(NamedTuple):
-    """One column beside the names.
+    """One column next to the names.
 
     Attributes:
         text: The words of a row; None for a drawing of the page.

@@ -100,7 +100,7 @@ def view_element(view: str, data: str, plain_form: Markup, key: str | None = Non
     Args:
         view: The name of the view, which is a file of the front end.
         data: The text that the page reads; see `data_text`.
-        plain_form: What is shown without scripts.
+        plain_form: The HTML that is shown without scripts.
         key: The key by which a kernel knows the view.
     """
     live = f' data-view="{key}"' if key else ""

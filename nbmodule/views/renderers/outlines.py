@@ -99,7 +99,7 @@ def call_outline(rows: Sequence[CallRow], *, grouped: bool = False) -> Outline:
 
     Args:
         rows: The calls.
-        grouped: Whether neighbors of one list, or calls of one module, that are alike in class,
+        grouped: True if neighbors of one list, or calls of one module, that are alike in class,
             shapes and all that is within them are one line, which opens to them.
     """
     labels = numbered([row.name for row in rows], [row.path for row in rows])

@@ -1,6 +1,6 @@
 """Records as text: for terminals, job logs, and readers of saved notebooks that show nothing else.
 
-The text is the whole record; only the form beside an HTML view is cut, to 60 lines. Color says
+The text is the whole record; only the text saved with an HTML view is cut, to 60 lines. Color says
 nothing that the words do not say, and is used on a terminal only.
 """
 
@@ -101,7 +101,7 @@ def text_of(
         record: Any record of `views.records`.
         width: Columns; the terminal's, or 80 where there is none.
         limit: Most lines; None writes all.
-        color: Whether to color; by default on a terminal only.
+        color: True colors; by default on a terminal only.
 
     Example:
         >>> from nbmodule.views.records.records import ModuleRow, ModuleTree
@@ -148,7 +148,7 @@ def bar_of(record: ViewRecord) -> list[str]:
 
 
 def capped_text_of(record: ViewRecord) -> str:
-    """Write a record as the text that stands beside its HTML in a saved notebook."""
+    """Write a record as the text that is saved with its HTML in a notebook."""
     return text_of(record, width=80, limit=MOST_LINES, color=False)
 
 

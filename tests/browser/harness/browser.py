@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from harness.notebook import NotebookPage
+from harness.notebook import TIMEOUT, NotebookPage
 from harness.page import OUTSIDE, Page
 
 if TYPE_CHECKING:
@@ -36,11 +36,10 @@ class Browser:
 
     Args:
         program: Path of Chromium or Chrome.
-        timeout: Seconds that each wait may take unless told otherwise.
     """
 
-    def __init__(self, program: str, *, timeout: float = 60.0) -> None:
-        self.program, self.timeout = program, timeout
+    def __init__(self, program: str) -> None:
+        self.program = program
 
     def __enter__(self) -> Self:
         from playwright.sync_api import sync_playwright
@@ -68,7 +67,7 @@ class Browser:
         `options` are those of `new_page`.
         """
         page = self.new_page(**options)
-        notebook = NotebookPage(page, server, path, self.timeout)
+        notebook = NotebookPage(page, server, path)
         route = f"/lab/tree/{path}?reset&" if server.app == "lab" else f"/notebooks/{path}?"
         page.goto(f"{server.url}{route}token={server.token}", wait_until="domcontentloaded")
         notebook.wait_ready()
@@ -94,5 +93,5 @@ class Browser:
         )
         context.route(OUTSIDE, lambda route: route.abort("blockedbyclient"))
         page = context.new_page()
-        page.set_default_timeout(1000 * self.timeout)
+        page.set_default_timeout(1000 * TIMEOUT)
         return page

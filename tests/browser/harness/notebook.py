@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator
     from playwright.sync_api import Page as PlaywrightPage
 
+# Seconds that each wait may take.
+TIMEOUT = 60.0
 _SCOPE = """
 const app = window.jupyterapp; const panel = app && app.shell.currentWidget;
 const context = panel && panel.context; const notebook = panel && panel.content;
@@ -30,22 +32,21 @@ const kernel = session && session.kernel;
 class NotebookPage(Page):
     """One open notebook. Cells are counted from 0, Markdown cells included."""
 
-    def __init__(self, page: PlaywrightPage, server: LabServer, path: str, timeout: float) -> None:
+    def __init__(self, page: PlaywrightPage, server: LabServer, path: str) -> None:
         super().__init__(page)
-        self.server, self.path, self.timeout = server, path, timeout
+        self.server, self.path = server, path
         if server.app == "notebook":
             self.allow_console("reading 'schema'")  # Notebook 7.6 itself, on an empty notebook too
 
     # Running
 
-    def run_all(self, *, wait: bool = True, timeout: float | None = None) -> None:
-        """Run every cell; with `wait=False` come back while the kernel is busy."""
+    def run_all(self) -> None:
+        """Run every cell."""
         before = self._executions()
         self.js("app.commands.execute('notebook:run-all-cells'); return null;")
-        if wait:
-            self.wait_done(before, timeout)
+        self.wait_done(before)
 
-    def run_cell(self, index: int, *, wait: bool = True, timeout: float | None = None) -> None:
+    def run_cell(self, index: int, *, wait: bool = True) -> None:
         """Run one cell; with `wait=False` come back while the kernel is busy."""
         before = self._executions()
         self.js(
@@ -54,7 +55,7 @@ class NotebookPage(Page):
             index,
         )
         if wait:
-            self.wait_done({index: before[index]}, timeout)
+            self.wait_done({index: before[index]})
 
     def set_source(self, index: int, source: str) -> None:
         """Write other code into a cell, as if it had been typed."""
@@ -113,15 +114,15 @@ class NotebookPage(Page):
             "!!notebook && !!notebook.widgets && context.isReady && !!kernel && kernel.status === 'idle'"
         )
 
-    def wait_idle(self, timeout: float | None = None) -> None:
+    def wait_idle(self) -> None:
         """Wait until the kernel has nothing to do.
 
         Right after `interrupt` or `run_cell(wait=False)` it may still, or not yet, be said to be
         idle: wait for what the cell writes (`wait_text`) instead.
         """
-        self.wait_js("kernel && kernel.status === 'idle'", timeout=timeout)
+        self.wait_js("kernel && kernel.status === 'idle'")
 
-    def wait_done(self, before: dict[int, int | None], timeout: float | None = None) -> None:
+    def wait_done(self, before: dict[int, int | None]) -> None:
         """Wait until each cell of `before` has another execution count than there and the kernel is
         idle.
         """
@@ -130,15 +131,13 @@ class NotebookPage(Page):
             " const m = notebook.widgets[i].model;"
             " return m.executionCount !== null && m.executionCount !== n && m.executionState !== 'running'; })",
             {str(i): n for i, n in before.items()},
-            timeout,
         )
 
-    def wait_text(self, index: int, text: str, timeout: float | None = None) -> None:
+    def wait_text(self, index: int, text: str) -> None:
         """Wait until the outputs of a cell hold a text."""
         self.wait_js(
             "JSON.stringify(notebook.widgets[arg[0]].model.sharedModel.getOutputs()).includes(arg[1])",
             [index, json.dumps(text)[1:-1]],
-            timeout,
         )
 
     # Looking
@@ -156,14 +155,11 @@ class NotebookPage(Page):
         """The drawn outputs of one cell."""
         return self.cell(index).locator(".jp-OutputArea-output")
 
-    def output_data(self, index: int) -> list[dict[str, Any]]:
-        """The outputs of one cell as they would be saved."""
-        return self.js("return notebook.widgets[arg].model.sharedModel.getOutputs();", index)
-
     def text(self, index: int) -> str:
         """All text of a cell's outputs: streams, errors and the plain form of displays."""
         parts = []
-        for output in self.output_data(index):
+        outputs = "return notebook.widgets[arg].model.sharedModel.getOutputs();"
+        for output in self.js(outputs, index):
             if output["output_type"] == "stream":
                 parts.append("".join(output["text"]))
             elif output["output_type"] == "error":
@@ -185,9 +181,9 @@ class NotebookPage(Page):
             raise HarnessError(f"{reply['ename']}: {reply['evalue']}")
         return json.loads(ast.literal_eval(reply["data"]["text/plain"]))
 
-    def kernel_wait(self, expression: str, timeout: float | None = None) -> Any:
+    def kernel_wait(self, expression: str) -> Any:
         """Ask a Python expression of the kernel until it is true; gives its value."""
-        deadline = time.monotonic() + (timeout or self.timeout)
+        deadline = time.monotonic() + TIMEOUT
         while not (value := self.kernel_eval(expression)):
             if time.monotonic() > deadline:
                 raise HarnessError(f"never true in the kernel: {expression} (it was {value!r})")
@@ -197,12 +193,12 @@ class NotebookPage(Page):
         """Run JavaScript with `app, panel, context, notebook, session, kernel` and `arg` in scope."""
         return self.page.evaluate(f"async (arg) => {{ {_SCOPE} {body} }}", arg)
 
-    def wait_js(self, condition: str, arg: Any = None, timeout: float | None = None) -> None:
+    def wait_js(self, condition: str, arg: Any = None) -> None:
         """Wait until a JavaScript expression, with the names of `js` in scope, is true."""
         self.page.wait_for_function(
             f"(arg) => {{ {_SCOPE} return ({condition}); }}",
             arg=arg,
-            timeout=1000 * (timeout or self.timeout),
+            timeout=1000 * TIMEOUT,
             polling=50,
         )
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 ROOT = Path(__file__).parents[3]
+STARTS_WITHIN = 90.0  # seconds
 SETTINGS: dict[str, dict[str, Any]] = {
     # Without this, cells off screen are not drawn, and a test would not find their outputs.
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
@@ -74,24 +75,10 @@ class LabServer:
     Args:
         root: The folder that it shows; notebooks of tests lie there.
         app: Which front end `Browser.open_notebook` opens.
-        settings: Overrides of Lab's settings, by plugin.
-        env: Further variables for the server and its kernels.
-        timeout: Seconds it may take to come up.
     """
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        app: str = "lab",
-        settings: dict[str, dict[str, Any]] | None = None,
-        env: dict[str, str] | None = None,
-        timeout: float = 90.0,
-    ) -> None:
-        if app not in EXPOSE:
-            raise ValueError(f"app is {app!r}, must be one of {', '.join(EXPOSE)}")
-        self.root, self.app, self.timeout = root.resolve(), app, timeout
-        self.settings, self.env = SETTINGS | (settings or {}), env or {}
+    def __init__(self, root: Path, *, app: str = "lab") -> None:
+        self.root, self.app = root.resolve(), app
         self.port, self.token = free_port(), secrets.token_hex(16)
         self.url = f"http://127.0.0.1:{self.port}"
 
@@ -141,7 +128,7 @@ class LabServer:
         return path.read_text(errors="replace")[-tail:] if path.exists() else ""
 
     def _write_settings(self) -> None:
-        for plugin, values in self.settings.items():
+        for plugin, values in SETTINGS.items():
             package, _, name = plugin.partition(":")
             path = self._home / "user-settings" / package / f"{name}.jupyterlab-settings"
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,17 +146,9 @@ class LabServer:
         folders = {variable: str(self._home / folder) for variable, folder in own.items()}
         for folder in folders.values():
             Path(folder).mkdir(exist_ok=True)
-        return (
-            os.environ
-            | folders
-            | {
-                "JUPYTER_PLATFORM_DIRS": "1",
-                "PYTHONUNBUFFERED": "1",
-                "JAX_PLATFORMS": "cpu",
-                "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))]),
-            }
-            | self.env
-        )
+        more = {"JUPYTER_PLATFORM_DIRS": "1", "PYTHONUNBUFFERED": "1", "JAX_PLATFORMS": "cpu"}
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])
+        return os.environ | folders | more | {"PYTHONPATH": path}
 
     def _command(self) -> list[str]:
         module = {"lab": "jupyterlab", "notebook": "notebook"}[self.app]
@@ -182,21 +161,14 @@ class LabServer:
         ]  # fmt: skip
 
     def _wait_until_up(self) -> None:
-        deadline = time.monotonic() + self.timeout
-        while True:
-            if self.process.poll() is not None:
-                raise HarnessError(
-                    f"the server ended with code {self.process.returncode}:\n{self.log()}"
-                )
+        deadline = time.monotonic() + STARTS_WITHIN
+        while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 self.api("GET", "/api/status")
                 return
             except (urllib.error.URLError, OSError):
-                if time.monotonic() > deadline:
-                    raise HarnessError(
-                        f"the server was not up in {self.timeout} s:\n{self.log()}"
-                    ) from None
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    self.process.wait(
-                        0.1
-                    )  # paced by the process itself: comes back at once if it ends
+                    self.process.wait(0.1)  # returns at once if the process ends
+        code = self.process.poll()
+        state = f"was not up in {STARTS_WITHIN} s" if code is None else f"ended with code {code}"
+        raise HarnessError(f"the server {state}:\n{self.log()}")
