@@ -145,37 +145,6 @@ def test_the_model_that_was_wrapped_is_left_as_it_is(draws):
     np.testing.assert_array_equal(wrapped.layers[0].weight, 2 * before)
 
 
-def test_submodules_are_tracked_shown_drawn_and_saved(tmp_path):
-    wrapped = nb.from_equinox(Block())
-    x = jnp.ones((5, 4))
-    with nb.track(wrapped) as calls:
-        nb.jit(lambda x: wrapped(x))(x)
-    assert calls.paths[:2] == ("", "norm")
-    assert "attention.query_proj" in calls.paths
-    assert calls["attention"].return_shapes == "float32[5, 4]"
-    assert {"attention", "layers.2", "norm"} <= {
-        group.path for group in nb.graph(wrapped, x).groups
-    }
-    assert "MultiheadAttention" in repr(wrapped)
-    wrapped.save_weights(tmp_path / "w.h5")
-    other = nb.from_equinox(eqx.tree_at(lambda m: m.norm.weight, Block(), jnp.zeros(4)))
-    other.load_weights(tmp_path / "w.h5")
-    np.testing.assert_array_equal(other(x), wrapped(x))
-
-
-def test_hooks_and_interventions_act_on_foreign_submodules():
-    wrapped = nb.from_equinox(CASES["mlp"][0]())
-    x = jnp.ones(3)
-    replaced = wrapped(x, replace_submod_rets={"layers.1": jnp.array([1.0, 2.0])})
-    np.testing.assert_array_equal(replaced, [1, 2])
-    seen = []
-    with wrapped.layers[0].register_forward_hook(
-        lambda module, inputs, outputs: seen.append(outputs.shape)
-    ):
-        wrapped(x)
-    assert seen == [(8,)]
-
-
 def test_classes_are_as_they_were_after_a_call_that_fails():
     wrapped, before = nb.from_equinox(CASES["mlp"][0]()), vars(eqx.nn.Linear)["__call__"]
     with pytest.raises(TypeError) as caught:
