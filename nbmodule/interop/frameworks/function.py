@@ -20,14 +20,6 @@ Values = dict[Path, Any]
 Run = Callable[..., Any]
 Around = Callable[[Path, Any, Run, Args, Kwargs], Any]
 
-PACKAGES = {
-    "flax": "flax",
-    "equinox": "equinox",
-    "haiku": "dm-haiku",
-    "keras": "keras",
-    "torch": "torch",
-}
-
 
 class Leaf(NamedTuple):
     """One variable of a foreign model."""
@@ -106,7 +98,7 @@ def need(name: str, what: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = PACKAGES[name.partition(".")[0]]
+        package = name.partition(".")[0].replace("haiku", "dm-haiku")
         raise MissingDependencyError(
             f"{what} needs {package}, which is not installed: `pip install {package}`"
             + (" (or `nbmodule[interop]`)." if package != "torch" else ".")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.variables.variable import Buffer, Parameter
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Function, Path
 from nbmodule.interop.torch_native.tensors import dtype_of, host_copy
 from nbmodule.interop.wrapping import Wrapped, at, wrap
@@ -68,11 +68,6 @@ class TorchParts(Function):
             path_of(name): module for name, module in model.named_modules()
         }
         self.parts = {path: type(module) for path, module in self.modules.items() if path}
-
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        raise ArgumentError(
-            f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone."
-        )
 
 
 def path_of(name: str) -> Path:

@@ -17,7 +17,7 @@ from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import calling, now, slot_of
 from nbmodule.interop.native import StandIn
 from nbmodule.interop.torch_native.parts import TorchParts, check_viewable, without_compiled
-from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, mapped, tensors_in
+from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, map_tensors, tensors_in
 from nbmodule.interop.wrapping import at, wrap
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class WatchedTorch(StandIn):
     ) -> Generator[None, Any, None]:
         """Log a call of a part, which ends when its outputs and its error are sent."""
         # What the call changes in place is copied before.
-        inputs = mapped((args, kwargs), lambda tensor: SeenTensor(tensor, self.copies, now=changes))
+        inputs = self._recorded((args, kwargs), now=changes)
         index = tracker.begin(part, inputs)
         with calling(part):
             outputs, error = yield
@@ -119,12 +119,14 @@ class WatchedTorch(StandIn):
             return
         log: Any = tracker.current_log()
         records, keeping = log.values, now.tracker.kept_by_any(part)
-        seen = mapped(outputs, lambda tensor: SeenTensor(tensor, self.copies))
-        tracker.end(index, part, inputs, seen)
+        tracker.end(index, part, inputs, self._recorded(outputs))
         keeping = [each for each in keeping if each.keep_gradient is not None]
         if keeping:
             # The log may have begun its next step.
             self._follow(outputs, records[index], keeping)
+
+    def _recorded(self, tree: object, **options: bool) -> Any:
+        return map_tensors(tree, lambda x: SeenTensor(x, self.copies, **options), plain=True)
 
     def _follow(self, outputs: object, record: dict[str, Any], keeping: list[Any]) -> None:
         """Put the gradients by the return into its record once they come by."""
@@ -134,7 +136,7 @@ class WatchedTorch(StandIn):
             def told(gradient: torch.Tensor) -> None:
                 gradients[number] = SeenTensor(gradient, self.copies)
                 tensors = iter(range(len(gradients) + number + 1))
-                tree = mapped(outputs, lambda _: gradients.get(next(tensors, -1)))
+                tree = map_tensors(outputs, lambda _: gradients.get(next(tensors, -1)), plain=True)
                 for open_tracker in keeping:
                     record.update(open_tracker.keep_gradient(tree, "return"))
 
