@@ -1,6 +1,4 @@
-"""The pair that converters speak in: a function over variables by path, which tells of each
-submodule that it calls.
-"""
+"""A foreign model as a function of its variables by path, which reports calls of submodules."""
 
 from __future__ import annotations
 
@@ -51,7 +49,7 @@ class Function:
     """A foreign model as a function of its variables.
 
     Attributes:
-        framework: Which one the model is of, as `framework_of` says it.
+        framework: Name of the framework, as `framework_of` returns it.
         scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
@@ -90,7 +88,7 @@ class Function:
 
 
 def need(name: str, what: str) -> Any:
-    """Import a framework, or say how to get it.
+    """Import a framework.
 
     Raises:
         MissingDependencyError: it is not installed.

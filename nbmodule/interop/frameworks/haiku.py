@@ -110,7 +110,7 @@ class HaikuFunction(Function):
 
     @contextmanager
     def watch(self, model: object, report: Around) -> Iterator[None]:
-        """The transformed function itself is not seen, its modules are."""
+        """Report the calls of modules; the transformed function itself reports none."""
         hk, thread = need("haiku", "a model of Haiku"), threading.get_ident()
         lifted: list[str] = []  # names of layer stacks; in their inner transforms names begin anew
 

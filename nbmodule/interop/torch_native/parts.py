@@ -75,9 +75,7 @@ def path_of(name: str) -> Path:
 
 
 def module_of(model: torch.nn.Module) -> Wrapped:
-    """A module with the parts and variables of the model; no number is read before somebody
-    asks.
-    """
+    """A module with the parts and variables of the model, whose numbers are read at first use."""
     model = without_compiled(model)
     function = TorchParts(model)
     named = [(Parameter, *row) for row in model.named_parameters()]
@@ -97,11 +95,11 @@ def module_of(model: torch.nn.Module) -> Wrapped:
 
 @contextmanager
 def unchanged(model: torch.nn.Module, *, gradients: bool = False) -> Iterator[None]:
-    """Run a model to look at it: buffers, gradients and random states are put back at the end.
+    """Restore buffers, gradients and random states after a run of a model.
 
     Args:
         model: The model.
-        gradients: Whether PyTorch is to follow what is computed.
+        gradients: Whether PyTorch records operations for gradients.
     """
     torch: Any = sys.modules["torch"]
     model = without_compiled(model)
