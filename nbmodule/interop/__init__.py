@@ -1,3 +1,1 @@
-"""Models of other frameworks: made into modules (`into`), handed back (`out`), and watched as they
-stand (`watched`).
-"""
+"""Convert models of other frameworks to modules and back; track and view unconverted ones."""

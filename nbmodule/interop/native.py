@@ -24,25 +24,14 @@ from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.calls.nonfinite import first_nonfinite
 from nbmodule.calls.summary import summary
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.interop.frameworks.equinox import EquinoxFunction
 from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
-from nbmodule.interop.frameworks.flax_nnx import NnxFunction
-from nbmodule.interop.frameworks.function import Function, text_of
+from nbmodule.interop.frameworks.function import text_of
 from nbmodule.interop.frameworks.haiku import HaikuFunction
-from nbmodule.interop.frameworks.keras import KerasFunction
-from nbmodule.interop.wrapping import Wrapped, around, meet_parts, part_at, wrap
+from nbmodule.interop.wrapping import FUNCTIONS, Wrapped, around, meet_parts, part_at, wrap
 from nbmodule.interventions.patch import patch
 from nbmodule.views.builders.modules import module_tree
 from nbmodule.views.panels.inspected_run import parts_of
 from nbmodule.views.records.records import Note
-
-FUNCTIONS: dict[str | None, Callable[[Any], Function]] = {
-    "equinox": EquinoxFunction,
-    "flax_nnx": NnxFunction,
-    "flax_linen": LinenFunction,
-    "haiku": HaikuFunction,
-    "keras": KerasFunction,
-}
 
 # -- tracking --
 EAGER_NOTE = "functions compiled by jax.jit ran uncompiled while the model was tracked"

@@ -131,14 +131,10 @@ def with_gradients(tree: object, part: Any, record: dict[str, Any], keeping: lis
         weakref.finalize(part, _listeners.pop, number, None).atexit = False
         return number
 
-    passed = [
-        _value.bind(x, number=listen(i)) if _is_smooth(x) else x for i, x in enumerate(leaves)
-    ]
-    return jax.tree.unflatten(structure, passed)
-
-
-def _is_smooth(x: object) -> bool:
-    return isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact)
+    for i, x in enumerate(leaves):
+        if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.inexact):
+            leaves[i] = _value.bind(x, number=listen(i))
+    return jax.tree.unflatten(structure, leaves)
 
 
 def _identity(name: str) -> Primitive:

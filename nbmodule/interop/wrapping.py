@@ -27,7 +27,12 @@ from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.interop.frameworks.equinox import EquinoxFunction
+from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
+from nbmodule.interop.frameworks.flax_nnx import NnxFunction
 from nbmodule.interop.frameworks.function import ForeignCall, Function, Leaf, Path, Run, text_of
+from nbmodule.interop.frameworks.haiku import HaikuFunction
+from nbmodule.interop.frameworks.keras import KerasFunction
 from nbmodule.interop.traced_calls import logged
 from nbmodule.nn.containers import Sequential
 
@@ -255,6 +260,15 @@ def _blank(name: str, base: type) -> Any:
 
 
 # -- from each framework --
+FUNCTIONS: dict[str | None, Callable[[Any], Function]] = {
+    "equinox": EquinoxFunction,
+    "flax_nnx": NnxFunction,
+    "flax_linen": LinenFunction,
+    "haiku": HaikuFunction,
+    "keras": KerasFunction,
+}
+
+
 def from_equinox(
     model: object, state: object = None, *, call: Callable[..., Any] | None = None
 ) -> Wrapped:
@@ -283,8 +297,6 @@ def from_equinox(
         >>> nb.vmap(model)(jnp.ones((5, 2))).shape
         (5, 1)
     """
-    from nbmodule.interop.frameworks.equinox import EquinoxFunction
-
     return wrap(EquinoxFunction(model, state, call))
 
 
@@ -322,8 +334,6 @@ def from_flax(
     """
     framework = framework_of(model)
     if framework == "flax_nnx":
-        from nbmodule.interop.frameworks.flax_nnx import NnxFunction
-
         if variables is not None or rngs:
             raise ArgumentTypeError(
                 "nb.from_flax: an NNX model holds its variables; pass only the model."
@@ -333,8 +343,6 @@ def from_flax(
         raise ArgumentTypeError(
             f"nb.from_flax takes an nnx.Module or a linen nn.Module; got {type(model).__name__}."
         )
-    from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
-
     if not isinstance(variables, Mapping) or PARAMS not in variables:
         found = type(variables).__name__
         if isinstance(variables, Mapping):
@@ -391,8 +399,6 @@ def from_haiku(
         >>> [name for name, _ in model.named_parameters()]
         ['mlp.linear_0.b', 'mlp.linear_0.w', 'mlp.linear_1.b', 'mlp.linear_1.w']
     """
-    from nbmodule.interop.frameworks.haiku import HaikuFunction
-
     if framework_of(transformed) != "haiku":
         raise ArgumentTypeError(
             f"nb.from_haiku takes the return of hk.transform, got {type(transformed).__name__}."
@@ -418,6 +424,4 @@ def from_keras(model: object) -> Wrapped:
         MissingDependencyError: Keras is not installed.
         ArgumentError: Keras runs on another backend, or the model is not built.
     """
-    from nbmodule.interop.frameworks.keras import KerasFunction
-
     return wrap(KerasFunction(model))

@@ -77,10 +77,11 @@ class Intervention:
     Args:
         target: Where it applies.
         setting: The change.
-        dials: Its numbers.
+        dials: Its numbers; by default new ones.
     """
 
-    def __init__(self, target: Target, setting: Setting, dials: Dials) -> None:
+    def __init__(self, target: Target, setting: Setting, dials: Dials | None = None) -> None:
+        dials = Dials(setting, numbers_of(setting)) if dials is None else dials
         self.target, self.kind, self.dials = target, setting.kind, dials
         self.place, self.at_input, self.parts = patch_point(target, setting)
         self.largest = tuple(at[-1] for _, at in setting.parts)

@@ -284,10 +284,6 @@ def _with_value(target: Target, setting: Setting, runs: Mapping[Any, Any]) -> Se
     return setting._replace(values=tuple(mean_of(x, parts) if is_mean else x for x in arrays))
 
 
-def _floating(tree: object) -> list[Any]:
-    return list(filter(is_floating, jax.tree.leaves(tree)))
-
-
 def record_at(
     model: Any,
     foreign: Any,
@@ -327,8 +323,10 @@ def record_at(
 
 
 def _floating_values(module: object, inputs: Any, outputs: object) -> dict[str, Any]:
-    supplied = {"given": _floating(inputs[0][0])} if inputs is not None and inputs[0] else {}
-    return supplied | {"returned": _floating(outputs)}
+    trees = {"returned": outputs}
+    if inputs is not None and inputs[0]:
+        trees["given"] = inputs[0][0]
+    return {name: list(filter(is_floating, jax.tree.leaves(x))) for name, x in trees.items()}
 
 
 def _each(arrays: list[Any], lifted: tuple[str, ...]) -> list[list[Any]]:

@@ -20,13 +20,7 @@ from nbmodule.base.sockets import Shown, socket
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.errors import ArgumentError
-from nbmodule.interventions.apply_settings import (
-    Dials,
-    Intervention,
-    Interventions,
-    by_place,
-    numbers_of,
-)
+from nbmodule.interventions.apply_settings import Intervention, Interventions, by_place
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
 from nbmodule.interventions.patch import with_values
@@ -210,7 +204,7 @@ class WhatIf(Shown):
             0.0
         """
         new = [Trial(target.name, setting) for target, setting in self.current.chosen(settings)]
-        return self._set_trials([*self.tried, *new])
+        return self._with(len(self.tried), *new)
 
     def turn(self, number: int, value: float) -> WhatIf:
         """Give another number to a setting: the factor of `nb.scale_by`, the deviation of
@@ -241,11 +235,9 @@ class WhatIf(Shown):
         return self.tried[number]
 
     def _with(self, number: int, *new: Trial) -> WhatIf:
-        return self._set_trials([*self.tried[:number], *new, *self.tried[number + 1 :]])
-
-    def _set_trials(self, tried: list[Trial]) -> WhatIf:
+        """Put settings in place of the one with this number, or at the end."""
         with self._step():
-            self.tried = tried
+            self.tried = [*self.tried[:number], *new, *self.tried[number + 1 :]]
         return self
 
     @contextmanager
@@ -432,10 +424,7 @@ def _chosen(model: object, tried: list[Trial]) -> TargetSettings:
 
 def register_hooks(model: object, chosen: TargetSettings) -> list[Any]:
     """Register settings as hooks on the modules, and return the handles."""
-    interventions = [
-        Intervention(target, setting, Dials(setting, numbers_of(setting)))
-        for target, setting in with_values(model, chosen)
-    ]
+    interventions = [Intervention(*pair) for pair in with_values(model, chosen)]
     return [
         handle for item in by_place(interventions).items() for handle in _register_hooks_at(*item)
     ]

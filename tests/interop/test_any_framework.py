@@ -447,6 +447,37 @@ def test_each_verb_works_on_an_unconverted_model_of_each_framework(verb, framewo
         CELLS[verb](FRAMEWORKS[framework](), capsys)
 
 
+CONVERTERS: dict[str, Callable[..., Any]] = {
+    "Flax NNX": nb.from_flax,
+    "Flax linen": nb.from_flax,
+    "Equinox": nb.from_equinox,
+    "Haiku": nb.from_haiku,
+    "Keras (JAX)": nb.from_keras,
+    "PyTorch": nb.from_torch,
+}
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_converted_model_is_tracked_drawn_hooked_patched_and_saved(framework, tmp_path):
+    case, seen = FRAMEWORKS[framework](), []
+    beside = () if case.state is case.model else (case.state,)
+    model = CONVERTERS[framework](case.model, *beside)
+    hook = model.first.register_forward_hook(lambda module, inputs, y: seen.append(y.shape[-1]))
+    with hook:
+        close(nb.jit(model)(X), output(case))
+    assert seen == [4]
+    with nb.track(model) as calls:
+        model(X)
+    assert calls.paths == ("", "first", "second")
+    close(calls["first"].returns, hidden(case))
+    assert {"first", "second"} <= {group.path for group in nb.graph(model, X).groups}
+    assert not model(X, replace_submod_rets={"second": jnp.zeros_like}).any()
+    model.save_weights(tmp_path / "w.h5")
+    model.v = model.v * 0
+    model.load_weights(tmp_path / "w.h5")
+    close(model(X), output(case))
+
+
 def test_the_page_shows_this_table():
     page = (Path(__file__).parents[2] / "docs" / "recipes" / "other_models.md").read_text(
         encoding="utf-8"

@@ -1,7 +1,6 @@
 """`nb.track` around a compiled step of another framework: it runs uncompiled, with its numbers."""
 
 import threading
-from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,64 +19,43 @@ FIRST = np.array(
 SECOND = np.array([[1, -1], [2, 0], [0, 1], [-1, 1]], np.float32)
 
 
-class Case(NamedTuple):
-    """Two layers without bias, a ReLU between, and a compiled step of gradient descent on the sum
-    of what they give.
+class Net(nnx.Module):
+    """Two layers without bias, a ReLU between."""
 
-    Attributes:
-        step: `step(model, x)` changes the model, and gives the loss.
-        state: Makes the model of the beginning.
-        traced: Grows by one whenever Python runs the step.
-    """
+    def __init__(self):
+        self.first = nnx.Linear(3, 4, use_bias=False, rngs=nnx.Rngs(0))
+        self.second = nnx.Linear(4, 2, use_bias=False, rngs=nnx.Rngs(0))
+        self.first.kernel[...] = jnp.asarray(FIRST)
+        self.second.kernel[...] = jnp.asarray(SECOND)
 
-    step: Any
-    state: Any
-    traced: list[int]
+    def __call__(self, x):
+        return self.second(nnx.relu(self.first(x)))
 
 
-def nnx_case() -> Case:
-    class Net(nnx.Module):
-        def __init__(self):
-            self.first = nnx.Linear(3, 4, use_bias=False, rngs=nnx.Rngs(0))
-            self.second = nnx.Linear(4, 2, use_bias=False, rngs=nnx.Rngs(0))
-            self.first.kernel[...], self.second.kernel[...] = (
-                jnp.asarray(FIRST),
-                jnp.asarray(SECOND),
-            )
-
-        def __call__(self, x):
-            return self.second(nnx.relu(self.first(x)))
-
-    traced = []
-
-    @nnx.jit(donate_argnums=0)
-    def step(model, x):
-        traced.append(1)
-        loss, grads = nnx.value_and_grad(lambda m: m(x).sum())(model)
-        nnx.update(
-            model, jax.tree.map(lambda p, g: p - 0.5 * g, nnx.state(model, nnx.Param), grads)
-        )
-        return loss
-
-    return Case(step, Net, traced)
+TRACED: list[int] = []  # grows by one whenever Python runs the step
 
 
-@pytest.fixture(scope="module")
-def nnx_step():
-    return nnx_case()
+@nnx.jit(donate_argnums=0)
+def descend(model, x):
+    """Take a step of gradient descent on the sum of the outputs, and return the loss."""
+    TRACED.append(1)
+    loss, grads = nnx.value_and_grad(lambda m: m(x).sum())(model)
+    params = nnx.state(model, nnx.Param)
+    nnx.update(model, jax.tree.map(lambda p, g: p - 0.5 * g, params, grads))
+    return loss
 
 
-def test_a_compiled_step_is_recorded_call_by_call_and_its_program_stays(nnx_step):
-    plain, model = nnx_step.state(), nnx_step.state()
-    losses = [float(nnx_step.step(plain, X)) for _ in range(2)]
-    count, found = len(nnx_step.traced), []
+def test_a_compiled_step_is_recorded_call_by_call_and_its_program_stays():
+    plain, model = Net(), Net()
+    losses = [float(descend(plain, X)) for _ in range(2)]
+    count, found = len(TRACED), []
     for _ in range(2):  # in two blocks
         with nb.track(model, gradients=True) as calls:
-            found.append((float(nnx_step.step(model, X)), calls))
+            found.append((float(descend(model, X)), calls))
     assert [loss for loss, _ in found] == losses
     np.testing.assert_array_equal(model.first.kernel[...], plain.first.kernel[...])
-    nnx_step.step(model, X)
-    assert len(nnx_step.traced) == count + 2  # the compiled program is the same as before
+    descend(model, X)
+    assert len(TRACED) == count + 2  # the compiled program is the same as before
     hidden, calls = X @ FIRST, found[0][1]
     np.testing.assert_array_equal(calls["first"].returns, hidden)
     np.testing.assert_array_equal(
@@ -103,7 +81,7 @@ def test_a_part_in_a_closure_is_known_as_itself_alone():
         assert not calls  # it has the same parts, and was not called
 
 
-def test_jitted_functions_inside_a_step_are_seen_through():
+def test_calls_in_jitted_functions_inside_a_step_are_recorded():
     linear = eqx.tree_at(
         lambda m: m.weight,
         eqx.nn.Linear(3, 4, use_bias=False, key=jax.random.key(0)),
@@ -117,7 +95,7 @@ def test_jitted_functions_inside_a_step_are_seen_through():
     np.testing.assert_array_equal(calls[""].returns, X @ FIRST)  # rows in front
 
 
-def test_what_is_called_in_a_scan_is_seen_turn_by_turn_():
+def test_each_iteration_of_a_scan_is_recorded():
     cell = nnx.Linear(3, 3, use_bias=False, rngs=nnx.Rngs(0))
     cell.kernel[...] = jnp.eye(3) * 2
 
@@ -132,47 +110,45 @@ def test_what_is_called_in_a_scan_is_seen_turn_by_turn_():
         np.testing.assert_array_equal(calls["", 2].returns, 8 * X)
 
 
-def test_a_failing_step_names_the_call_and_leaves_nothing_behind(nnx_step):
-    model = nnx_step.state()
-    nnx_step.step(model, X)
-    before, count = vars(nnx.Linear)["__call__"], len(nnx_step.traced)
+def test_a_failing_step_names_the_call_and_leaves_nothing_behind():
+    model = Net()
+    descend(model, X)
+    before, count = vars(nnx.Linear)["__call__"], len(TRACED)
     with nb.track(model) as calls, pytest.raises(TypeError):
-        nnx_step.step(model, X[:, :2])
+        descend(model, X[:, :2])
     assert calls.failed.path == "first"
     assert vars(nnx.Linear)["__call__"] is before
     assert not jax.config.jax_disable_jit
-    nnx_step.step(model, X)
-    assert len(nnx_step.traced) == count + 1  # the failing one
+    descend(model, X)
+    assert len(TRACED) == count + 1  # the failing one
 
 
-def test_a_call_in_another_thread_is_not_recorded(nnx_step):
-    model = nnx_step.state()
-    nnx_step.step(model, X)
-    found, count = [], len(nnx_step.traced)
+def test_a_call_in_another_thread_is_not_recorded():
+    model = Net()
+    descend(model, X)
+    found, count = [], len(TRACED)
     with nb.track(model) as calls:
-        thread = threading.Thread(target=lambda: found.append(nnx_step.step(model, X)))
+        thread = threading.Thread(target=lambda: found.append(descend(model, X)))
         thread.start()
         thread.join()
-    assert len(found) == 1 and not calls and len(nnx_step.traced) == count
+    assert len(found) == 1 and not calls and len(TRACED) == count
 
 
-def test_jit_that_the_user_has_turned_off_stays_off(nnx_step):
-    model, count = nnx_step.state(), len(nnx_step.traced)
+def test_jit_that_the_user_has_turned_off_stays_off():
+    model, count = Net(), len(TRACED)
     with jax.disable_jit(), nb.track(model) as calls:
-        nnx_step.step(model, X)
-    assert len(nnx_step.traced) == count + 1 and len(calls) == 3
+        descend(model, X)
+    assert len(TRACED) == count + 1 and len(calls) == 3
     assert not any("uncompiled" in note for note in calls.notes)
 
 
-def test_an_interrupt_of_a_tracked_step_leaves_nothing_behind(nnx_step):
+def test_an_interrupt_of_a_tracked_step_leaves_nothing_behind():
     original = vars(nnx.Linear)["__call__"]
 
     def act():
-        model = (
-            nnx_step.state()
-        )  # its arrays are donated, and an interrupt may come before NNX has the new ones
+        model = Net()  # its arrays are donated; an interrupt may come before NNX has new ones
         with nb.track(model, returns="stats"):
-            nnx_step.step(model, X)
+            descend(model, X)
 
     act()
     for _ in points(act, most=60):

@@ -60,16 +60,6 @@ def test_an_unconverted_function_is_viewed_with_its_own_numbers(case, draws):
     assert_viewed(net, (params, state, x), net.apply(params, state, x)[0])
 
 
-def test_submodules_are_tracked_and_drawn():
-    transformed, x = hk.transform(CASES["mlp"][0]), jnp.ones((2, 3))
-    wrapped = nb.from_haiku(transformed, transformed.init(jax.random.key(0), x))
-    with nb.track(wrapped) as calls:
-        wrapped(x)
-    assert calls.paths == ("", "mlp", "mlp.linear_0", "mlp.linear_1")
-    assert [call.class_name for call in calls][1:3] == ["MLP", "Linear"]
-    assert "mlp" in {group.path for group in nb.graph(wrapped, x).groups}
-
-
 def test_a_function_that_draws_gets_keys():
     transformed = hk.transform(lambda x: hk.dropout(hk.next_rng_key(), 0.5, x))
     wrapped = nb.from_haiku(transformed, {}, with_rng=True)

@@ -1,4 +1,4 @@
-"""Models of PyTorch as they stand: nothing converted, nothing changed, nothing left behind."""
+"""Native models of PyTorch are tracked and viewed, and left unchanged."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -53,9 +53,7 @@ def test_a_return_changed_in_place_later_is_kept_as_it_was(model):
     assert calls["features"].return_shapes == "float32[2, 4, 8, 8]"
 
 
-def test_statistics_of_a_large_return_are_those_of_numpy_also_where_they_are_steep_or_not_finite(
-    model,
-):
+def test_statistics_of_shifted_and_infinite_returns_are_those_of_numpy(model):
     for shifted in (X, X + 1e4, torch.where(X > 0.9, torch.inf, X)):
         with nb.track(model.features[0], returns="stats", inputs=True) as calls:
             made = model.features[0](shifted)
@@ -84,7 +82,7 @@ def test_gradients_by_returns_and_by_parameters_are_those_of_autograd(model):
     )
 
 
-def test_looking_leaves_buffers_random_numbers_and_gradients_as_they_were(model):
+def test_views_leave_buffers_random_numbers_and_gradients_unchanged(model):
     model(X)["logits"].sum().backward()
     slope, before = model.head.weight.grad.clone(), state_of(model)
     torch.manual_seed(7)
@@ -208,18 +206,3 @@ def test_a_shared_module_a_list_and_a_compiled_model_keep_their_paths():
         "blocks.2",
     ]
     assert nb.summary(net, torch.ones(1, 3))["blocks.0"].calls == 2
-
-
-def test_a_mask_of_inf_that_a_softmax_uses_up_is_no_finding():
-    class Masked(torch.nn.Module):
-        def __init__(self, overflows=False):
-            super().__init__()
-            self.out, self.overflows = torch.nn.Linear(3, 3), overflows
-
-        def forward(self, x):
-            scores = x.masked_fill(torch.arange(3) > 1, float("-inf"))
-            y = self.out(torch.softmax(scores, -1))
-            return torch.exp(y.abs() * 1e9) if self.overflows else y
-
-    assert nb.first_nonfinite(Masked(), torch.ones(1, 3)) is None
-    assert nb.first_nonfinite(Masked(True), torch.ones(1, 3)).operation == "exp"

@@ -39,6 +39,8 @@ def loss_of(outputs: Any) -> Any:
 class JaxWild:
     """One model with its framework's own records of one call."""
 
+    arrays_in = staticmethod(jax.tree.leaves)
+
     def __init__(self, entry: Model) -> None:
         self.entry, self.calls = entry, []
         self.model, self.args, self.kwargs, self.run = entry.model, entry.args, {}, entry.call
@@ -124,23 +126,6 @@ def scaled_call(wild: JaxWild, one: Any) -> Any:
         return entry.call()
 
 
-def draws(wild: JaxWild) -> None:
-    graph = nb.graph(wild.model, *wild.args)
-    assert graph.find(wild.part).operations
-    assert graph.nodes[graph.outputs[0]].shape == jax.tree.leaves(wild.output)[0].shape
-
-
-def profiles(wild: JaxWild) -> None:
-    found = nb.profile(wild.model, *wild.args, runs=1)
-    assert found.total.flops > 0
-
-
-def patches(wild: JaxWild) -> None:
-    args = wild.args
-    found = nb.patch(wild.model, args, args, wild.part)
-    close(jax.tree.leaves(found.patched)[0], jax.tree.leaves(wild.output)[0])
-
-
 def differs(wild: JaxWild) -> None:
     state = wild.entry.state
     assert not nb.diff(state, state)
@@ -183,6 +168,29 @@ def converts_gradients(wild: JaxWild) -> None:
     assert abs(slope - difference) <= 2e-2 * abs(difference) + 1e-5, (slope, difference)
 
 
+# -- checks of models of any framework --
+def draws(wild: Any) -> None:
+    graph = nb.graph(wild.model, *wild.args, **wild.kwargs)
+    assert graph.find(wild.part).operations
+    assert len(graph.outputs) >= len(wild.arrays_in(wild.output))
+
+
+def profiles(wild: Any) -> None:
+    assert nb.profile(wild.model, *wild.args, runs=1, **wild.kwargs).total.flops > 0
+
+
+def patches(wild: Any) -> None:
+    inputs = wild.kwargs or wild.args
+    found = nb.patch(wild.model, inputs, inputs, wild.part)
+    close(wild.arrays_in(found.patched)[0], wild.arrays_in(wild.output)[0])
+
+
+def sets(wild: Any) -> None:
+    with nb.patch(wild.model, {wild.part: nb.zero()}):
+        found = wild.run()
+    close(jax.tree.leaves(found)[0], jax.tree.leaves(wild.replaced(lambda out: out * 0))[0])
+
+
 def inspects(wild: Any) -> None:
     view = nb.inspect(wild.model, *wild.args, **wild.kwargs)
     close(view.calls[wild.part].returns, wild.returned(wild.part))
@@ -194,12 +202,6 @@ def tracks_statistics(wild: Any) -> None:
     close(calls[wild.part].statistics.mean, wild.returned(wild.part).mean(), 1e-3)
 
 
-def sets(wild: JaxWild) -> None:
-    with nb.patch(wild.model, {wild.part: nb.zero()}):
-        found = wild.run()
-    close(jax.tree.leaves(found)[0], jax.tree.leaves(wild.replaced(lambda out: out * 0))[0])
-
-
 def compares(wild: Any) -> None:
     with nb.track(wild.model) as first:
         wild.run()
@@ -209,11 +211,10 @@ def compares(wild: Any) -> None:
 
 
 SHARED: dict[str, Callable[[Any], Any]] = {
-    "inspect": inspects,
-    "statistics": tracks_statistics,
-    "compare": compares,
-}
-VERBS: dict[str, Callable[[JaxWild], Any]] = {
+    "inspect": inspects, "statistics": tracks_statistics, "compare": compares, "graph": draws,
+    "profile": profiles, "patch": patches, "settings": sets,
+}  # fmt: skip
+VERBS: dict[str, Callable[[Any], Any]] = {
     "show": shows, "summary": summarizes, "inspect": inspects, "track": tracks, "statistics": tracks_statistics,
     "inputs": tracks_inputs, "gradients": tracks_gradients, "graph": draws, "profile": profiles, "patch": patches,
     "settings": sets, "diff": differs, "nonfinite": finds_nonfinite, "compare": compares, "convert": converts,

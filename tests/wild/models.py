@@ -119,37 +119,37 @@ def torchvision_lraspp() -> Made:
 
 
 # -- transformers: a class, its configuration, its arguments --
-SMALL = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 48,
-}
-DECODER = {**SMALL, "vocab_size": 99, "max_position_embeddings": 64, "num_key_value_heads": 2}
+LAYERS = {"num_hidden_layers": 2, "num_attention_heads": 4}
+SMALL = {**LAYERS, "hidden_size": 32, "intermediate_size": 48}
+ENCODER = {**SMALL, "vocab_size": 99, "max_position_embeddings": 64}
+DECODER = {**ENCODER, "num_key_value_heads": 2}
+
+
+def text() -> dict[str, Any]:
+    return {"input_ids": ids()}
+
+
 TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], Callable[[], dict[str, Any]]]] = {
     "bert": (
         "BertForSequenceClassification", "BertConfig",
-        {**SMALL, "vocab_size": 99, "max_position_embeddings": 64},
+        ENCODER,
         lambda: {"input_ids": ids(), "attention_mask": torch.tensor([[1] * 7, [1] * 4 + [0] * 3])},
     ),
     "gpt2": (
         "GPT2LMHeadModel", "GPT2Config",
         {"vocab_size": 99, "n_positions": 64, "n_embd": 32, "n_layer": 2, "n_head": 4},
-        lambda: {"input_ids": ids()},
+        text,
     ),
-    "llama": ("LlamaForCausalLM", "LlamaConfig", DECODER, lambda: {"input_ids": ids()}),
-    "mistral": ("MistralForCausalLM", "MistralConfig", {**DECODER, "sliding_window": 4}, lambda: {"input_ids": ids()}),
-    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", DECODER, lambda: {"input_ids": ids()}),
-    "gemma": ("GemmaForCausalLM", "GemmaConfig", {**DECODER, "head_dim": 8}, lambda: {"input_ids": ids()}),
-    "phi": ("PhiForCausalLM", "PhiConfig", {**DECODER, "num_key_value_heads": 4}, lambda: {"input_ids": ids()}),
-    "gpt_neox": (
-        "GPTNeoXForCausalLM", "GPTNeoXConfig",
-        {**SMALL, "vocab_size": 99, "max_position_embeddings": 64}, lambda: {"input_ids": ids()},
-    ),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", DECODER, text),
+    "mistral": ("MistralForCausalLM", "MistralConfig", {**DECODER, "sliding_window": 4}, text),
+    "qwen2": ("Qwen2ForCausalLM", "Qwen2Config", DECODER, text),
+    "gemma": ("GemmaForCausalLM", "GemmaConfig", {**DECODER, "head_dim": 8}, text),
+    "phi": ("PhiForCausalLM", "PhiConfig", {**DECODER, "num_key_value_heads": 4}, text),
+    "gpt_neox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", ENCODER, text),
     "opt": (
         "OPTForCausalLM", "OPTConfig",
         {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 48, "num_attention_heads": 4, "word_embed_proj_dim": 32},
-        lambda: {"input_ids": ids()},
+        text,
     ),
     "t5": (
         "T5ForConditionalGeneration", "T5Config",
@@ -162,23 +162,14 @@ TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], Callable[[], dict[str, A
          "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64},
         lambda: {"input_ids": ids(), "decoder_input_ids": ids(5)},
     ),
-    "roberta": (
-        "RobertaForMaskedLM", "RobertaConfig",
-        {**SMALL, "vocab_size": 99, "max_position_embeddings": 64}, lambda: {"input_ids": ids()},
-    ),
+    "roberta": ("RobertaForMaskedLM", "RobertaConfig", ENCODER, text),
     "distilbert": (
         "DistilBertModel", "DistilBertConfig",
         {"vocab_size": 99, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 64},
-        lambda: {"input_ids": ids()},
+        text,
     ),
-    "electra": (
-        "ElectraModel", "ElectraConfig",
-        {**SMALL, "vocab_size": 99, "embedding_size": 16, "max_position_embeddings": 64}, lambda: {"input_ids": ids()},
-    ),
-    "albert": (
-        "AlbertModel", "AlbertConfig",
-        {**SMALL, "vocab_size": 99, "embedding_size": 16, "max_position_embeddings": 64}, lambda: {"input_ids": ids()},
-    ),
+    "electra": ("ElectraModel", "ElectraConfig", {**ENCODER, "embedding_size": 16}, text),
+    "albert": ("AlbertModel", "AlbertConfig", {**ENCODER, "embedding_size": 16}, text),
     "vit": ("ViTForImageClassification", "ViTConfig", {**SMALL, "image_size": 32, "patch_size": 8}, lambda: {"pixel_values": image(32)}),
     "dinov2": ("Dinov2Model", "Dinov2Config", {**SMALL, "image_size": 32, "patch_size": 8, "mlp_ratio": 2}, lambda: {"pixel_values": image(32)}),
     "clip": (
@@ -196,7 +187,7 @@ TRANSFORMERS: dict[str, tuple[str, str, dict[str, Any], Callable[[], dict[str, A
     ),
     "mamba": (
         "MambaForCausalLM", "MambaConfig",
-        {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}, lambda: {"input_ids": ids()},
+        {"vocab_size": 99, "hidden_size": 32, "num_hidden_layers": 2, "state_size": 4}, text,
     ),
 }  # fmt: skip
 

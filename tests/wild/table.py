@@ -51,6 +51,8 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 class Wild:
     """One model with PyTorch's own records of one call."""
 
+    arrays_in = staticmethod(tensors)
+
     def __init__(self, model: Any, args: Any, kwargs: Any) -> None:
         self.model, self.args, self.kwargs = model, args, kwargs
         with torch.no_grad():  # heads that begin at zero would make every output zero
@@ -144,26 +146,6 @@ def tracks_gradients(wild: Wild) -> None:
         close(calls.gradients[name], gradient)
 
 
-def draws(wild: Wild) -> None:
-    graph = nb.graph(wild.model, *wild.args, **wild.kwargs)
-    assert graph.find(wild.part).operations and len(graph.outputs) >= len(wild.output)
-
-
-def profiles(wild: Wild) -> None:
-    nb.profile(wild.model, *wild.args, **wild.kwargs)
-
-
-def patches(wild: Wild) -> None:
-    inputs = wild.kwargs if wild.kwargs else wild.args
-    found = nb.patch(wild.model, inputs, inputs, wild.part)
-    close(tensors(found.patched)[0], wild.output[0])
-
-
-def sets(wild: Wild) -> None:
-    with nb.patch(wild.model, {wild.part: nb.zero()}):
-        wild.run()
-
-
 def differs(wild: Wild) -> None:
     other = copy.deepcopy(wild.model)
     name, parameter = next(iter(other.named_parameters()))
@@ -225,8 +207,8 @@ def converts_gradients(wild: Wild) -> None:
 
 VERBS: dict[str, Callable[[Wild], Any]] = {
     "show": shows, "summary": summarizes, "track": tracks, "inputs": tracks_inputs, "gradients": tracks_gradients,
-    "graph": draws, "profile": profiles, "patch": patches, "settings": sets, "diff": differs,
-    "nonfinite": finds_nonfinite, "convert": converts, "convert: gradients": converts_gradients, **jax_verbs.SHARED,
+    "diff": differs, "nonfinite": finds_nonfinite, "convert": converts, "convert: gradients": converts_gradients,
+    **jax_verbs.SHARED,
 }  # fmt: skip
 
 

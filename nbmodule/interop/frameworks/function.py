@@ -1,6 +1,4 @@
-"""The pair that converters speak in: a function over variables by path, which tells of each
-submodule that it calls.
-"""
+"""A foreign model as a function of its variables by path, which reports calls of submodules."""
 
 from __future__ import annotations
 
@@ -19,14 +17,6 @@ Path = tuple[Any, ...]  # names and numbers: ("layers", 0, "weight")
 Values = dict[Path, Any]
 Run = Callable[..., Any]
 Around = Callable[[Path, Any, Run, Args, Kwargs], Any]
-
-PACKAGES = {
-    "flax": "flax",
-    "equinox": "equinox",
-    "haiku": "dm-haiku",
-    "keras": "keras",
-    "torch": "torch",
-}
 
 
 class Leaf(NamedTuple):
@@ -59,7 +49,7 @@ class Function:
     """A foreign model as a function of its variables.
 
     Attributes:
-        framework: Which one the model is of, as `framework_of` says it.
+        framework: Name of the framework, as `framework_of` returns it.
         scopes_its_parts: Whether the framework itself gives each submodule a name scope.
         name: Name of the model's class.
         parts: Path and class of each submodule that is known before a call.
@@ -98,7 +88,7 @@ class Function:
 
 
 def need(name: str, what: str) -> Any:
-    """Import a framework, or say how to get it.
+    """Import a framework.
 
     Raises:
         MissingDependencyError: it is not installed.
@@ -106,7 +96,7 @@ def need(name: str, what: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        package = PACKAGES[name.partition(".")[0]]
+        package = name.partition(".")[0].replace("haiku", "dm-haiku")
         raise MissingDependencyError(
             f"{what} needs {package}, which is not installed: `pip install {package}`"
             + (" (or `nbmodule[interop]`)." if package != "torch" else ".")

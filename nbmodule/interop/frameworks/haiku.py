@@ -59,7 +59,11 @@ class HaikuFunction(Function):
     ) -> None:
         self.has_state = type(transformed).__name__ == "TransformedWithState"
         self.transformed, self.with_rng = transformed, with_rng
-        self.takes_key = self._takes_key()
+        init, apply = (
+            list(inspect.signature(fn).parameters) for fn in (transformed.init, transformed.apply)
+        )
+        # `hk.without_apply_rng` leaves `apply` the arguments of `init` alone
+        self.takes_key = apply[1 + self.has_state :] != init[1:]
         if with_rng and not self.takes_key:
             raise ArgumentError(
                 "nb.from_haiku: with_rng=True, and hk.without_apply_rng has removed the random key "
@@ -77,17 +81,6 @@ class HaikuFunction(Function):
                     self.variables[path] = Leaf(array, trained)
         owners = {path[:end]: None for path in self.origins for end in range(1, len(path))}
         self.parts = dict.fromkeys(owners, "Module")
-
-    def _takes_key(self) -> bool:
-        """Return True if `apply` takes a random key: not where `hk.without_apply_rng` has left it
-        the arguments of `init` alone.
-        """
-        try:
-            init_names = list(inspect.signature(self.transformed.init).parameters)
-            apply_names = list(inspect.signature(self.transformed.apply).parameters)
-        except (TypeError, ValueError):
-            return True
-        return apply_names[1 + self.has_state :] != init_names[1:]
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
         trees = self.trees(values)
@@ -117,7 +110,7 @@ class HaikuFunction(Function):
 
     @contextmanager
     def watch(self, model: object, report: Around) -> Iterator[None]:
-        """The transformed function itself is not seen, its modules are."""
+        """Report the calls of modules; the transformed function itself reports none."""
         hk, thread = need("haiku", "a model of Haiku"), threading.get_ident()
         lifted: list[str] = []  # names of layer stacks; in their inner transforms names begin anew
 

@@ -15,9 +15,6 @@ from jax import Array
 
 from nbmodule.nn import activation, convolution, dropout, linear, normalization, pooling, recurrent
 from nbmodule.nn.functional.windows import DATA_FORMATS
-from nbmodule.nn.recurrent import GRU as _GRU
-from nbmodule.nn.recurrent import LSTM as _LSTM
-from nbmodule.nn.recurrent import RNN as _RNN
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,15 +30,15 @@ class _TimeFirst:
         return jnp.swapaxes(ys, 0, 1), state
 
 
-class TorchRNN(_TimeFirst, _RNN):
+class TorchRNN(_TimeFirst, recurrent.RNN):
     """Time first."""
 
 
-class TorchLSTM(_TimeFirst, _LSTM):
+class TorchLSTM(_TimeFirst, recurrent.LSTM):
     """Time first."""
 
 
-class TorchGRU(_TimeFirst, _GRU):
+class TorchGRU(_TimeFirst, recurrent.GRU):
     """Time first."""
 
 

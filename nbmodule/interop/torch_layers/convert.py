@@ -58,7 +58,9 @@ class Converter:
 
     def new(self, layer: torch.nn.Module, path: tuple[str, ...]) -> Any:
         nn, name = self.torch.nn, type(layer).__name__
-        if getattr(nn, name, None) is not type(layer) or _is_altered(layer):
+        has_hooks = bool(layer._forward_hooks or layer._forward_pre_hooks)
+        is_usual = getattr(nn, name, None) is type(layer) and "forward" not in vars(layer)
+        if has_hooks or not is_usual:
             return self.custom(layer, path)
         if name == "Sequential":
             self.layers.append((text_of(path), name, "Sequential"))
@@ -124,11 +126,6 @@ class Converter:
         if is_tensor(layer):
             return self.variable(layer, Parameter)
         return self.convert(layer, path)
-
-
-def _is_altered(layer: torch.nn.Module) -> bool:
-    """Return True if hooks or an own forward make a layer compute something else than its class."""
-    return bool(layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
 
 
 def from_torch(

@@ -1,3 +1,1 @@
-"""Models of PyTorch as they stand: hooks for what runs, a mode of PyTorch's own for the operations;
-nothing is converted, nothing stays behind.
-"""
+"""Native PyTorch models: tracked by hooks, their operations read by a function mode of PyTorch."""

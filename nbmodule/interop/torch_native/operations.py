@@ -25,7 +25,7 @@ from nbmodule.graphs.model import Failure, Group, Literal, Ref, Source, Value
 from nbmodule.graphs.reading.builder import Builder
 from nbmodule.graphs.reading.trace import add_totals, input_names, is_array, mark_dead
 from nbmodule.interop.torch_native.parts import check_viewable, unchanged, without_compiled
-from nbmodule.interop.torch_native.tensors import dtype_of, host_copy, mapped, tensors_in
+from nbmodule.interop.torch_native.tensors import dtype_of, host_copy, map_tensors, tensors_in
 
 if TYPE_CHECKING:
     import torch
@@ -176,20 +176,17 @@ _MOVES = frozenset(
 )
 
 
-def is_of_user(file: str) -> bool:
-    """Return True for a file that is neither PyTorch's nor ours."""
-    torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
-    return not file.startswith((torch, PACKAGE, "<frozen"))
-
-
 def line_of_user(error: BaseException | None = None) -> Source | None:
-    """The innermost line of the user that runs, or in the traceback of an error."""
+    """The innermost line of the user, of neither PyTorch nor nbmodule, that runs or stands in the
+    traceback of an error.
+    """
+    torch = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
     frames = traceback.walk_stack(inspect.currentframe())
     if error is not None:
         frames = reversed(list(traceback.walk_tb(error.__traceback__)))
     for frame, line in frames:
         code = frame.f_code
-        if is_of_user(code.co_filename):
+        if not code.co_filename.startswith((torch, PACKAGE, "<frozen")):
             return Source(code.co_filename, line, code.co_name)
     return None
 
@@ -309,7 +306,9 @@ def value_of(tensor: Tensor) -> Value:
 
 def shapes_of(tree: object) -> Any:
     """Nested values with the shape and dtype of each tensor in its place."""
-    return mapped(tree, lambda tensor: jax.ShapeDtypeStruct(tuple(tensor.shape), dtype_of(tensor)))
+    return map_tensors(
+        tree, lambda x: jax.ShapeDtypeStruct(tuple(x.shape), dtype_of(x)), plain=True
+    )
 
 
 # -- the first value that is not finite --
@@ -321,8 +320,9 @@ def first_nonfinite(
     with unchanged(model, gradients=backward):
         with followed(model, search.operation):
             outputs = model(*args, **kwargs)
-        search.search_outputs(outputs)
-        if search.found is None and backward:
+        ran = search.origins.find(tensors_in(outputs))
+        search.found = None if ran is None else record(ran, "forward", ran.outputs)
+        if ran is None and backward:
             total: Any = sum(
                 x.sum() for x in tensors_in(outputs) if x.is_floating_point() and x.requires_grad
             )
@@ -340,7 +340,7 @@ class _Search:
     def __init__(self, backward: bool) -> None:
         self.backward = backward
         self.found: NonFinite | None = None
-        self.origins = Origins(lambda x: int(bad([x])), lambda x: int(has_nan(x)))
+        self.origins = Origins(lambda x: int(bad([x])), lambda x: int(x.detach().isnan().any()))
         # By id: a tensor and the last operation that read it
         self.readers: dict[int, tuple[Any, TorchOperation]] = {}
 
@@ -350,12 +350,6 @@ class _Search:
             if tensor.requires_grad:
                 tensor.register_hook(lambda gradient, t=tensor: self.came_by(t, gradient))
         self.origins.record(ran, ran.path, ran.inputs, ran.outputs)
-
-    def search_outputs(self, outputs: object) -> None:
-        """Find the operation to report for the forward pass."""
-        ran = self.origins.find(tensors_in(outputs))
-        if ran is not None:
-            self.found = record(ran, "forward", ran.outputs)
 
     def came_by(self, tensor: object, gradient: object) -> None:
         """A gradient is not finite first where the operation that read its tensor
@@ -368,10 +362,6 @@ class _Search:
 def bad(tensors: list[Any]) -> bool:
     """Return True if a value is NaN or infinite."""
     return any(x.is_floating_point() and not bool(x.detach().isfinite().all()) for x in tensors)
-
-
-def has_nan(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() and bool(tensor.detach().isnan().any())
 
 
 def record(ran: TorchOperation, phase: str, outputs: list[Any]) -> NonFinite:

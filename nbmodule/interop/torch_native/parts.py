@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from nbmodule.core.variables.variable import Buffer, Parameter
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentTypeError
 from nbmodule.interop.frameworks.function import Function, Path
 from nbmodule.interop.torch_native.tensors import dtype_of, host_copy
 from nbmodule.interop.wrapping import Wrapped, at, wrap
@@ -69,20 +69,13 @@ class TorchParts(Function):
         }
         self.parts = {path: type(module) for path, module in self.modules.items() if path}
 
-    def __call__(self, *args: object, **kwargs: object) -> Any:
-        raise ArgumentError(
-            f"{self.name} stands for a model of PyTorch, which is called by PyTorch alone."
-        )
-
 
 def path_of(name: str) -> Path:
     return tuple(name.split(".")) if name else ()
 
 
 def module_of(model: torch.nn.Module) -> Wrapped:
-    """A module with the parts and variables of the model; no number is read before somebody
-    asks.
-    """
+    """A module with the parts and variables of the model, whose numbers are read at first use."""
     model = without_compiled(model)
     function = TorchParts(model)
     named = [(Parameter, *row) for row in model.named_parameters()]
@@ -102,11 +95,11 @@ def module_of(model: torch.nn.Module) -> Wrapped:
 
 @contextmanager
 def unchanged(model: torch.nn.Module, *, gradients: bool = False) -> Iterator[None]:
-    """Run a model to look at it: buffers, gradients and random states are put back at the end.
+    """Restore buffers, gradients and random states after a run of a model.
 
     Args:
         model: The model.
-        gradients: Whether PyTorch is to follow what is computed.
+        gradients: Whether PyTorch records operations for gradients.
     """
     torch: Any = sys.modules["torch"]
     model = without_compiled(model)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -56,53 +57,45 @@ def tensor_of(array: object) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
-def map_tensors(tree: object, fn: Callable[[Any], Any]) -> Any:
-    """Return nested containers with `fn` of each tensor."""
-    return map_tree(tree, lambda leaf: fn(leaf) if is_tensor(leaf) else leaf)
+def map_tensors(tree: object, fn: Callable[[Any], Any], *, plain: bool = False) -> Any:
+    """Return nested containers with `fn` of each tensor; see `map_tree`."""
+    return map_tree(tree, lambda leaf: fn(leaf) if is_tensor(leaf) else leaf, plain=plain)
 
 
-def map_tree(tree: Any, fn: Callable[[Any], Any]) -> Any:
-    """Return nested tuples, lists, dicts and dataclasses with `fn` of all that they hold."""
+def map_tree(tree: Any, fn: Callable[[Any], Any], *, plain: bool = False) -> Any:
+    """Return nested tuples, lists, dicts and dataclasses with `fn` of all that they hold.
+
+    Args:
+        tree: The nested values.
+        fn: Called with each value that is no container.
+        plain: Replace dataclasses and mappings by dicts, and lists and tuples of other classes than
+            named tuples by plain ones, as JAX and records need them.
+    """
+    apply = functools.partial(map_tree, fn=fn, plain=plain)
     if isinstance(tree, (tuple, list)):
-        parts = [map_tree(value, fn) for value in tree]
-        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+        base = list if isinstance(tree, list) else tuple
+        # `_make` does not call the constructor of a named tuple
+        make = getattr(tree, "_make", base if plain else type(tree))
+        return make([apply(value) for value in tree])
+    if plain and isinstance(tree, Mapping):
+        return {str(key): apply(value) for key, value in tree.items()}
     if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        fields = [field.name for field in dataclasses.fields(tree) if field.init]
-        return type(tree)(**{name: map_tree(getattr(tree, name), fn) for name in fields})
+        names = [field.name for field in dataclasses.fields(tree) if field.init or plain]
+        values = {name: apply(getattr(tree, name)) for name in names}
+        return values if plain else type(tree)(**values)
     if isinstance(tree, dict):
         result = copy.copy(tree)
         for key, value in tree.items():
-            result[key] = map_tree(value, fn)
+            result[key] = apply(value)
         return result
     return fn(tree)
 
 
 # -- records --
-def mapped(tree: object, fn: Callable[[Any], Any]) -> Any:
-    """Nested values with `fn` of each tensor; dataclasses and mappings of any class become plain
-    dicts.
-    """
-    if is_tensor(tree):
-        return fn(tree)
-    if isinstance(tree, Mapping):
-        return {str(key): mapped(value, fn) for key, value in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        parts = [mapped(value, fn) for value in tree]
-        if isinstance(tree, list):
-            return parts
-        make: Any = getattr(tree, "_make", tuple)  # does not call the constructor of a named tuple
-        return make(parts)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        return {
-            field.name: mapped(getattr(tree, field.name), fn) for field in dataclasses.fields(tree)
-        }
-    return tree
-
-
 def tensors_in(tree: object) -> list[Any]:
     """All tensors of nested values."""
     tensors: list[Any] = []
-    mapped(tree, tensors.append)
+    map_tensors(tree, tensors.append, plain=True)
     return tensors
 
 

@@ -1,5 +1,5 @@
-"""`nb.track` on a model of PyTorch: a hook before and after the call of each module, and one at
-each tensor whose gradient is wanted.
+"""Track a native PyTorch model: a hook before and after the call of each module, and one at each
+tensor whose gradient is recorded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from nbmodule.core.variables.call_log import CallInfo
 from nbmodule.core.variables.frame import calling, now, slot_of
 from nbmodule.interop.native import StandIn
 from nbmodule.interop.torch_native.parts import TorchParts, check_viewable, without_compiled
-from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, mapped, tensors_in
+from nbmodule.interop.torch_native.tensors import Copies, SeenTensor, map_tensors, tensors_in
 from nbmodule.interop.wrapping import at, wrap
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class WatchedTorch(StandIn):
-    """A model of PyTorch that is watched while a block runs."""
+    """A model of PyTorch that is tracked while a block runs."""
 
     def _prepare(self, model: object) -> None:
         check_viewable(without_compiled(model), "nb.track")
@@ -48,11 +48,11 @@ class WatchedTorch(StandIn):
             if are_watched():
                 for name, parameter in without_compiled(self.model).named_parameters():
                     if parameter.requires_grad:
-                        stack.callback(parameter.register_hook(self._told_of(name)).remove)
+                        stack.callback(parameter.register_hook(self._gradient_hook(name)).remove)
             yield
 
     def _leave(self) -> None:
-        """Calls that an interrupt has left open are closed."""
+        """Close the calls that an interrupt has left open."""
         while self._calls:
             self._finish(None, KeyboardInterrupt())
         self.copies.clear()
@@ -88,8 +88,8 @@ class WatchedTorch(StandIn):
         for hook in hooks:
             stack.callback(hook.remove)
 
-    def _told_of(self, name: str) -> Callable[[Any], None]:
-        def told(gradient: torch.Tensor) -> None:
+    def _gradient_hook(self, name: str) -> Callable[[Any], None]:
+        def receive(gradient: torch.Tensor) -> None:
             if now.tracker is None:
                 return
             seen = {name: SeenTensor(gradient, self.copies)}
@@ -101,14 +101,14 @@ class WatchedTorch(StandIn):
                 now.tracker.log.merge((info,), [{"parameters": self._gradients}])
             self._gradients.update(is_kept.get("parameters", {}))
 
-        return told
+        return receive
 
     def _logged(
         self, part: Module, args: object, kwargs: object, changes: bool
     ) -> Generator[None, Any, None]:
         """Log a call of a part, which ends when its outputs and its error are sent."""
         # What the call changes in place is copied before.
-        inputs = mapped((args, kwargs), lambda tensor: SeenTensor(tensor, self.copies, now=changes))
+        inputs = self._recorded((args, kwargs), now=changes)
         index = tracker.begin(part, inputs)
         with calling(part):
             outputs, error = yield
@@ -119,26 +119,28 @@ class WatchedTorch(StandIn):
             return
         log: Any = tracker.current_log()
         records, keeping = log.values, now.tracker.kept_by_any(part)
-        seen = mapped(outputs, lambda tensor: SeenTensor(tensor, self.copies))
-        tracker.end(index, part, inputs, seen)
+        tracker.end(index, part, inputs, self._recorded(outputs))
         keeping = [each for each in keeping if each.keep_gradient is not None]
         if keeping:
             # The log may have begun its next step.
             self._follow(outputs, records[index], keeping)
 
+    def _recorded(self, tree: object, **options: bool) -> Any:
+        return map_tensors(tree, lambda x: SeenTensor(x, self.copies, **options), plain=True)
+
     def _follow(self, outputs: object, record: dict[str, Any], keeping: list[Any]) -> None:
-        """Put the gradients by the return into its record once they come by."""
+        """Put the gradients by the return into its record when PyTorch computes them."""
         gradients: dict[int, Any] = {}
 
         def hook(number: int) -> Callable[[Any], None]:
-            def told(gradient: torch.Tensor) -> None:
+            def receive(gradient: torch.Tensor) -> None:
                 gradients[number] = SeenTensor(gradient, self.copies)
                 tensors = iter(range(len(gradients) + number + 1))
-                tree = mapped(outputs, lambda _: gradients.get(next(tensors, -1)))
+                tree = map_tensors(outputs, lambda _: gradients.get(next(tensors, -1)), plain=True)
                 for open_tracker in keeping:
                     record.update(open_tracker.keep_gradient(tree, "return"))
 
-            return told
+            return receive
 
         for number, tensor in enumerate(tensors_in(outputs)):
             if tensor.requires_grad:

@@ -111,11 +111,13 @@ def _fitting(entry: object, names: dict[Any, str]) -> list[str]:
 def inspected(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.Parts:
     name = type(without_compiled(model)).__name__
     return inspected_run.Parts(
-        name, functools.partial(_looked_at, model, args, kwargs), lambda: graph(model, args, kwargs)
+        name,
+        functools.partial(_inspected_run, model, args, kwargs),
+        lambda: graph(model, args, kwargs),
     )
 
 
-def _looked_at(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.ModelRun:
+def _inspected_run(model: torch.nn.Module, args: Args, kwargs: Kwargs) -> inspected_run.ModelRun:
     error: Exception | None = None
     with unchanged(model), track(model, last=1) as recorded:
         try:
