@@ -34,9 +34,7 @@ from nbmodule.live.reporting.payload import Stream, detail_of, plain_form, recor
 from nbmodule.live.run_data.messages import guard
 from nbmodule.live.run_data.progress import ENDED
 from nbmodule.live.run_data.state import RunState
-from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.comm.live_views import link_class, needs_second_output
-from nbmodule.views.comm.link import link_class, needs_second_output
 from nbmodule.views.display.show import chosen_form
 from nbmodule.views.frontend.bundle import read_frontend, widget_module
 from nbmodule.views.renderers.html import data_text, view_element
