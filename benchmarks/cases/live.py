@@ -24,7 +24,7 @@ import nbmodule as nb
 from benchmarks.models import Transformer
 from benchmarks.timing import Row, Table, interleave
 from nbmodule.live.reporting.view import NotebookView
-from nbmodule.live.runs.run_views import CellComparison
+from nbmodule.live.runs.cell_comparison import CellComparison
 
 READY = {"weight", "update", "return", "gradient"}
 PATIENCE = 240.0

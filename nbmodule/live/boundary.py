@@ -100,7 +100,7 @@ class RunLoop(Loop):
                 self._open(self._in_notebook(MarimoView))
 
     def _in_notebook(self, view: type[NotebookView], kernel: object = None) -> NotebookView:
-        from nbmodule.live.runs.run_views import cell_comparison
+        from nbmodule.live.runs.cell_comparison import cell_comparison
 
         return view(self._run, kernel, at=self._at, cell=cell_comparison())
 

@@ -39,7 +39,7 @@ from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
 if TYPE_CHECKING:
     from nbmodule.live.diagnosis.rule import Diagnosis
-    from nbmodule.live.replay.saved_state import Resumed
+    from nbmodule.live.runs.resume import Resumed
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
@@ -155,7 +155,7 @@ class Live(ReplayVerbs):
         self._background: BackgroundRun | None = None
         self._resumed: Resumed | None = None
         if resume is not None:
-            from nbmodule.live.replay.saved_state import Resumed
+            from nbmodule.live.runs.resume import Resumed
 
             self._resumed = Resumed(run, self._loop, resume)
         self._entered, self._process = False, os.getpid()

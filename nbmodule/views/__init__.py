@@ -5,7 +5,7 @@
 
 # They register their records.
 from nbmodule.views.builders import modules, tables, tracked  # noqa: F401
-from nbmodule.views.builders.values import findings, record_for, register_record, view_for
+from nbmodule.views.builders.pytrees import findings, record_for, register_record, view_for
 from nbmodule.views.display.show import (
     display_all,
     html_of,

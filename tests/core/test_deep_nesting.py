@@ -4,7 +4,6 @@ import copy
 import pickle
 import subprocess
 import sys
-import time
 
 import jax
 import jax.numpy as jnp
@@ -88,17 +87,6 @@ def test_a_thousand_modules_work_in_a_fresh_program():
     assert float(done.stdout) == pytest.approx(1.001**DEEP, rel=1e-3), done.stderr[-2000:]
 
 
-def test_the_cost_of_v_grows_with_the_number_of_modules():
-    def seconds(count):
-        model = chain_of(count)
-        start = time.perf_counter()
-        assert len(model.v.cont_to_flat_list()) == count
-        return time.perf_counter() - start
-
-    seconds(20)
-    assert seconds(400) < 4 * (20 * seconds(20) + 0.2)
-
-
 def test_notes_of_a_deep_error_name_both_ends_of_the_path():
     class Last(nb.Module):
         def forward(self, x):
@@ -107,14 +95,12 @@ def test_notes_of_a_deep_error_name_both_ends_of_the_path():
     model = Last()
     for _ in range(300):
         model = Node(model)
-    start = time.perf_counter()
     with pytest.raises(ValueError, match="mine") as caught:
         model(1.0)
     notes = caught.value.__notes__
     assert notes[0].startswith("in " + ".".join(["below"] * 300) + " (Last)")
     assert notes[5] == "in 291 modules between"
     assert notes[-1].startswith("in the called module (Node)")
-    assert time.perf_counter() - start < 20
 
 
 def test_parts_of_v_are_not_those_of_submodules_where_sharing_makes_them_differ():

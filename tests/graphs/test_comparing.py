@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.renderers.payload import payload_of
 
 X = jnp.ones((2, 3))

@@ -15,7 +15,7 @@ import nbmodule as nb
 from nbmodule.__main__ import main
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.reporting import journal
-from nbmodule.live.runs.run_views import CellComparison
+from nbmodule.live.runs.cell_comparison import CellComparison
 
 
 def train(folder, lr, *, steps=40, name="demo", tags=(), **config):

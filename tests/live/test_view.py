@@ -21,7 +21,7 @@ from nbmodule.live.reporting import view as view_module
 from nbmodule.live.reporting.payload import Stream, plain_form, record_of, text_form
 from nbmodule.live.reporting.view import NotebookView, bundle_of
 from nbmodule.live.run_data.strips import FIELDS, Sample
-from nbmodule.live.runs.run_views import CellComparison
+from nbmodule.live.runs.cell_comparison import CellComparison
 
 
 def quiet(**options) -> Live:

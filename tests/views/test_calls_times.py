@@ -6,8 +6,8 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.builders.tracked import call_table, with_own_times
-from nbmodule.views.builders.values import record_for
 from nbmodule.views.records.records import CallRow, CallTable
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of, title_of

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.views import mimebundle, record_for
-from nbmodule.views.builders.values import flatten
+from nbmodule.views.builders.pytrees import flatten
 from nbmodule.views.records.outline import outline_of_keys
 
 

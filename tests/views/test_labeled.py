@@ -3,7 +3,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
-from nbmodule.views.builders.values import record_for, with_colors, with_labels
+from nbmodule.views.builders.pytrees import record_for, with_colors, with_labels
 from nbmodule.views.renderers.payload import payload_of
 
 CLASSES = ["cat", "dog", "<b>"]

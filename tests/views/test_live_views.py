@@ -10,7 +10,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views import mimebundle
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.comm import live_views, retention, sources
 from nbmodule.views.comm.live_views import Views
 from nbmodule.views.renderers.payload import payload_of

@@ -4,7 +4,7 @@ import jax
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.records.records import ModuleTree
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.renderers.payload import payload_of
 
 CUT_TEXT = """cells => cells.filter(cell => cell.offsetParent && cell.scrollWidth > cell.clientWidth + 1).map(cell => cell.textContent)"""

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.core.structure import walk
 from nbmodule.views.builders.modules import module_tree
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.records.outline import Outline, group_neighbors, open_at_first, outline_of_keys
 from nbmodule.views.renderers.payload import payload_of
 from nbmodule.views.renderers.plain_text import text_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nbmodule.views.arrays.values import statistics_of
-from nbmodule.views.builders.values import record_for, with_colors, with_labels
+from nbmodule.views.builders.pytrees import record_for, with_colors, with_labels
 from nbmodule.views.records.records import CallRow, CallTable, ModuleTree, VariableRow, VariableTree
 from nbmodule.views.renderers.static import plain_form_of
 

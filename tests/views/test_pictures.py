@@ -10,7 +10,7 @@ import pytest
 
 from nbmodule.views.arrays import pictures
 from nbmodule.views.arrays.pictures import corner_of, picture_of
-from nbmodule.views.builders.values import array_card
+from nbmodule.views.builders.pytrees import array_card
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.renderers.drawing import png_of
 

@@ -3,7 +3,7 @@
 import pytest
 
 from nbmodule.calls.profile import Profile, ProfileRow
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.renderers.payload import fitted, payload_of
 from nbmodule.views.renderers.plain_text import text_of
 

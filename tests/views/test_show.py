@@ -8,7 +8,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
-from nbmodule.views.builders.values import picture_for
+from nbmodule.views.builders.pytrees import picture_for
 from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
 
 

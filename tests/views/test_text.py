@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import nbmodule as nb
 from nbmodule.base.format import width_of
 from nbmodule.live.run_data.series import Series
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import (
     CallTable,

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.comm import live_views
 from nbmodule.views.comm.sources import source_for
 from nbmodule.views.renderers.html import data_text, view_element

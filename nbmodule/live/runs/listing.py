@@ -23,6 +23,8 @@ from nbmodule.errors import ArgumentError, NbModuleError, PathError
 from nbmodule.live.reporting.journal import folders_of, journals_in
 from nbmodule.live.run_data.history import load_extra
 from nbmodule.live.runs.record import RecordedRun, RunRecord, kept_runs, write_parquet
+from nbmodule.live.runs.run_views import comparison_html, comparison_table, runs_table
+from nbmodule.views import mimebundle, register_record
 from nbmodule.views.renderers.plain_text import text_of
 
 
@@ -156,13 +158,9 @@ class RunComparison:
 
     @printable_repr
     def __repr__(self) -> str:
-        from nbmodule.live.runs.run_views import comparison_table
-
         return text_of(comparison_table(self), color=False)
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        from nbmodule.live.runs.run_views import comparison_html
-
         return {"text/plain": repr(self), "text/html": comparison_html(self)}
 
 
@@ -348,16 +346,14 @@ class Runs(Sequence[RunRecord]):
 
     @printable_repr
     def __repr__(self) -> str:
-        from nbmodule.live.runs.run_views import runs_table
-
         errors = [f"{path.name}: {plain(error, 120)}" for path, error in self.errors.items()]
         return "\n".join([text_of(runs_table(self), limit=_MOST_SHOWN, color=False), *errors])
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
-        from nbmodule.live.runs import run_views  # noqa: F401 registers the record
-        from nbmodule.views import mimebundle
-
         return mimebundle(self)
+
+
+register_record(Runs, runs_table)
 
 
 def runs(folder: str | os.PathLike[str] | None = None) -> Runs:

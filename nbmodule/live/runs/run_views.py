@@ -1,16 +1,13 @@
-"""Runs as views: the list, a comparison, the comparison of a cell that makes several runs, and one
-offline HTML page about a run.
-"""
+"""Runs as views: the list, a comparison, and one offline HTML page about a run."""
 
 from __future__ import annotations
 
 import math
 import platform
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -26,18 +23,18 @@ from nbmodule.base.format import (
     plain,
 )
 from nbmodule.base.kinds import is_real
-from nbmodule.base.notebook import running_execution
 from nbmodule.base.version import __version__
 from nbmodule.live.reporting.payload import series_record
 from nbmodule.live.run_data.epochs import when
-from nbmodule.live.runs.listing import RunComparison, Runs
-from nbmodule.live.runs.record import RunRecord, kept_runs
-from nbmodule.views import html_of, register_record
-from nbmodule.views.display.show import chosen_form
+from nbmodule.live.runs.record import RunRecord
+from nbmodule.views import html_of
 from nbmodule.views.records.outline import Outline
 from nbmodule.views.records.records import Column, DataTable, HistoryRecord
 from nbmodule.views.renderers.drawing import LINES
 from nbmodule.views.renderers.html import Markup, escape, tag
+
+if TYPE_CHECKING:
+    from nbmodule.live.runs.listing import RunComparison, Runs
 
 MOST_COLUMNS = 500
 
@@ -102,11 +99,10 @@ def runs_table(runs: Runs) -> DataTable:
     )
 
 
-register_record(Runs, runs_table)
-
-
 LEAST_PLOTTED = 5
 """Runs from which on settings are plotted against a result."""
+_LONG_WORDS = 8
+"""Letters that all names begin with, from which on they are left out."""
 _MOST_SETTINGS = 6
 _WIDTH, _TOP, _BOTTOM = 640, 40, 190
 
@@ -147,7 +143,8 @@ def comparison_table(comparison: RunComparison) -> DataTable:
 
 
 def _heads(names: Sequence[str]) -> list[str]:
-    """Return the names of many runs without the words that all begin with: columns are narrow.
+    """Return the names of many runs without the words that all begin with, if these are long:
+    columns are narrow.
 
     Example:
         >>> _heads([f"resnet width {2**k}" for k in range(5)])
@@ -156,7 +153,7 @@ def _heads(names: Sequence[str]) -> list[str]:
     words = [name.split(" ") for name in names]
     columns = zip(*(row[:-1] for row in words), strict=False)
     shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
-    if len(names) < LEAST_PLOTTED or not shared:
+    if len(names) < LEAST_PLOTTED or len(" ".join(words[0][:shared])) < _LONG_WORDS:
         return list(names)
     return [" ".join(["…", *row[shared:]]) for row in words]
 
@@ -237,99 +234,6 @@ def _axis(name: str, levels: Sequence[Any], x: float) -> Markup:
         for text, y in ((plain(name, 22), 14), (high, 32), (low, _BOTTOM + 16))
     ]
     return tag("g", line, *labels)
-
-
-# -- several runs of one execution of a cell --
-Bundle = dict[str, str]
-
-MOST_COMPARED = 8
-_COLUMNS = 100
-"""Detail across each curve: the comparison is sent anew every few seconds."""
-_EVERY = 5.0
-"""Seconds between two updates while a run goes on."""
-_COST = 50.0
-"""Least ratio of the pause after an update to its duration."""
-
-
-class CellComparison:
-    """The comparison of the runs that one execution of a cell makes.
-
-    The first run has its view alone. When the second one begins, the comparison is displayed, and
-    the views of all runs are folded below it.
-    """
-
-    def __init__(self, execution: str) -> None:
-        self.execution = execution
-        self._handle: Any = None
-        self._update_at = 0.0
-        self._first: tuple[Any, str, Bundle] | None = None
-        """Handle, run and final form of the first view."""
-
-    def begin(self, run_id: str, bundle: Bundle) -> Bundle:
-        """Return the form in which the view of a run begins."""
-        if self._handle is None and len(self._runs()) > 1:
-            from IPython.display import display
-
-            if self._first is not None:
-                handle, first, final = self._first
-                handle.update(self._folded(first, final), raw=True)
-            self._handle = display(self._bundle(), raw=True, display_id=True)
-        return self.form(run_id, bundle)
-
-    def form(self, run_id: str, bundle: Bundle) -> Bundle:
-        """Return the form of a view: folded below the comparison, once there is one."""
-        return bundle if self._handle is None else self._folded(run_id, bundle)
-
-    def end(self, handle: object, run_id: str, bundle: Bundle) -> Bundle:
-        """Return the form in which the view of a run ends."""
-        if self._handle is None:
-            self._first = handle, run_id, bundle
-        self.update(0.0)
-        return self.form(run_id, bundle)
-
-    def _folded(self, run_id: str, bundle: Bundle) -> Bundle:
-        if "text/html" not in bundle:
-            return bundle
-        runs = self._runs()
-        names = dict(zip((run.run_id for run in runs), RunComparison(runs).names))
-        summary = tag("summary", f"view of {names.get(run_id, 'a run')}")
-        return bundle | {"text/html": str(tag("details", summary, Markup(bundle["text/html"])))}
-
-    def update(self, clock: float) -> None:
-        """Show the newest values, if it is time; a clock of 0 means that a run has ended."""
-        if self._handle is None or 0 < clock < self._update_at:
-            return
-        begun = time.monotonic()
-        self._handle.update(self._bundle(), raw=True)
-        now = time.monotonic()
-        self._update_at = now + max(_EVERY, _COST * (now - begun))
-
-    def _runs(self) -> list[RunRecord]:
-        """Return the runs of this execution, oldest first."""
-        return [run for run in kept_runs() if self.execution and run.execution == self.execution]
-
-    def _bundle(self) -> Bundle:
-        runs = self._runs()
-        comparison = RunComparison(runs[-MOST_COMPARED:])
-        if chosen_form() == "text":
-            return {"text/plain": repr(comparison)}
-        html = comparison_html(comparison, columns=_COLUMNS)
-        if len(runs) > MOST_COMPARED:
-            about = f"the last {MOST_COMPARED} of {count_noun(len(runs), 'run')}: nb.runs() has all"
-            html = f"{tag('div', about)}{html}"
-        return {"text/plain": repr(comparison), "text/html": html}
-
-
-_newest = CellComparison("")
-
-
-def cell_comparison() -> CellComparison:
-    """Return the comparison of the running execution of a cell."""
-    global _newest
-    execution = running_execution()
-    if not execution or _newest.execution != execution:
-        _newest = CellComparison(execution)
-    return _newest
 
 
 # -- one page about a run --

@@ -23,7 +23,7 @@ from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.graphs import Source
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.values import placement_of
-from nbmodule.views.builders.values import array_card, measured, pytree_record, register_record
+from nbmodule.views.builders.pytrees import array_card, measured, pytree_record, register_record
 from nbmodule.views.records.findings import equal_findings, frozen_findings, with_findings
 from nbmodule.views.records.records import (
     ArrayCard,

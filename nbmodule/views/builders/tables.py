@@ -19,8 +19,8 @@ from nbmodule.calls.summary import Summary, SummaryRow
 from nbmodule.errors import SubmoduleReturnError
 from nbmodule.files.differences import TreeComparison
 from nbmodule.scale.device_layout import Layout
+from nbmodule.views.builders.pytrees import register_record
 from nbmodule.views.builders.tracked import three_pictures
-from nbmodule.views.builders.values import register_record
 from nbmodule.views.records.outline import Outline, group_neighbors
 from nbmodule.views.records.records import (
     Column,

@@ -27,7 +27,7 @@ from nbmodule.core.recording.tracker import describe
 from nbmodule.views.arrays.scales import most_of
 from nbmodule.views.arrays.values import is_array_like, statistics_of
 from nbmodule.views.builders.modules import container_record, module_tree, source_of
-from nbmodule.views.builders.values import (
+from nbmodule.views.builders.pytrees import (
     PICTURED_ELEMENTS,
     PICTURED_LEAVES,
     drawn_by_user,

@@ -25,7 +25,7 @@ from nbmodule.errors import ArgumentError
 from nbmodule.tree.container import Container
 from nbmodule.views.arrays.values import is_array_like
 from nbmodule.views.builders.modules import module_of
-from nbmodule.views.builders.values import record_for, with_colors, with_labels
+from nbmodule.views.builders.pytrees import record_for, with_colors, with_labels
 from nbmodule.views.comm.live_views import live_views
 from nbmodule.views.records.records import Note, VariableTree, ViewRecord
 from nbmodule.views.renderers.html import data_text, view_element

@@ -22,7 +22,7 @@ from nbmodule.base.statistics import Statistics
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views.arrays.scales import FIRST, LAST
-from nbmodule.views.builders.values import record_for
+from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.panels.inspection import Panel
 from nbmodule.views.records.outline import numbered
 from nbmodule.views.records.records import (

@@ -20,7 +20,7 @@ from nbmodule.graphs.writing.comparing import SIGNS, GraphComparison
 from nbmodule.graphs.writing.data import spelled
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.arrays.values import is_array_like
-from nbmodule.views.builders.values import register_record
+from nbmodule.views.builders.pytrees import register_record
 from nbmodule.views.display.show import mimebundle
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.drawing import address_of, image_source

@@ -24,8 +24,8 @@ from nbmodule.graphs import Graph, headline
 from nbmodule.interventions.run import Run
 from nbmodule.interventions.what_if import WhatIf, WhatIfResult
 from nbmodule.views.builders.modules import Lines
+from nbmodule.views.builders.pytrees import record_for, register_record
 from nbmodule.views.builders.tracked import call_table, pictures_at
-from nbmodule.views.builders.values import record_for, register_record
 from nbmodule.views.comm.retention import BUDGET, keep_view, moved_to_host
 from nbmodule.views.comm.sources import ValueGone, register_source
 from nbmodule.views.panels.graph_view import GraphRecord

@@ -32,8 +32,8 @@ from nbmodule.interventions.targets import heads_of, names_of
 from nbmodule.interventions.values import KINDS, Setting
 from nbmodule.interventions.what_if import EDITS, WhatIf, separate_keys
 from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.builders.pytrees import register_record
 from nbmodule.views.builders.tracked import shared_limits
-from nbmodule.views.builders.values import register_record
 from nbmodule.views.comm.sources import WeakSource, drawn, register_source
 from nbmodule.views.records.records import ViewRecord
 from nbmodule.views.renderers.columns import number, picture_payload

@@ -23,7 +23,7 @@ from nbmodule.base.format import format_count, format_number, plain, printable_r
 from nbmodule.base.notebook import running_kernel, running_shell
 from nbmodule.base.sockets import Displayed, socket
 from nbmodule.errors import ArgumentTypeError
-from nbmodule.views.builders.values import register_record
+from nbmodule.views.builders.pytrees import register_record
 from nbmodule.views.records.records import HistoryRecord, SeriesRecord
 
 # Values that may wait for the device before the oldest is read whatever it takes.

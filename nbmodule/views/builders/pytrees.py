@@ -314,7 +314,7 @@ def with_labels(record: ViewRecord, labels: Sequence[str]) -> ViewRecord:
 
     Example:
         >>> import numpy as np
-        >>> from nbmodule.views.builders.values import array_card
+        >>> from nbmodule.views.builders.pytrees import array_card
         >>> with_labels(array_card(np.zeros(2)), ["cat", "dog"]).picture.labels
         ('cat', 'dog')
     """
