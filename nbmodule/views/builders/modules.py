@@ -57,9 +57,9 @@ def source_of(cls: Any) -> Lines | None:
     """Give the code that a call of a module runs; None where it cannot be read.
 
     Example:
-        >>> lines = source_of(nb.ReLU)
+        >>> lines = source_of(nb.Linear)
         >>> lines.place.partition(":")[0], lines.text.startswith("def ")
-        ('activation.py', True)
+        ('linear.py', True)
     """
     run = inspect.unwrap(getattr(cls, "_run", cls))
     code = getattr(run, "__code__", None)
