@@ -157,7 +157,7 @@ def load(
         model: A module whose variables are set, all or none, and which is given back (as
             `model.load_weights` does). What PyTorch wrote is transposed by the layers it goes to,
             and a report of what was matched is shown. Without a model the variables are given as a
-            Container, as they lie in the file.
+            Container, as stored in the file.
         buffers: Give the pair (variables, buffers) instead of the variables alone.
         mmap: Map the file instead of reading it. Arrays are then read-only NumPy views, read from
             the disk when they are used; given a device, they go there. Their own checksums are not

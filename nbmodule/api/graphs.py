@@ -36,7 +36,7 @@ def graph(fn: Callable[..., Any], /, *args: object, **kwargs: object) -> Graph:
     writes into variables stands among the outputs as `written: bn.running_mean`.
 
     Args:
-        fn: A module, a model of another framework as it stands, or any function that JAX can trace:
+        fn: A module, an unconverted model of another framework, or any function that JAX can trace:
             compiled, differentiated (`nb.grad(loss)`) or vectorized ones too.
         *args: Example arguments. Arrays, or `jax.ShapeDtypeStruct`, are inputs; other values are
             fixed.

@@ -85,7 +85,7 @@ class Module(CoreModule):
             prefix: Load only what is below this level of the file, and without it.
             rename: New names for old ones, as a dict or a function, after `prefix` was taken off;
                 None leaves a variable or level out.
-            layout: How the axes of convolutions lie in the file: `"torch"`, `"nbmodule"`, or None
+            layout: Order of the axes of convolutions in the file: `"torch"`, `"nbmodule"`, or None
                 to find out.
 
         Returns:
@@ -198,7 +198,7 @@ class Module(CoreModule):
                 done.
             with_edge_labels: Dtype and shape beside the edges.
             with_arg_labels: What goes into a node, as hover text.
-            with_output_labels: What comes out of a node, as hover text.
+            with_output_labels: Outputs of a node, as hover text.
             output_connected_only: Leave out what the output does not depend on.
             highlight_subgraph: Path of a submodule or an index into `graph.groups`, drawn in red.
             fname: Write to this file; its ending, `.html`, `.svg`, `.png`, `.pdf`, `.dot` or

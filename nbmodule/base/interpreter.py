@@ -1,4 +1,4 @@
-"""Python itself: its garbage collector, how deep calls may lie in each other, and signals."""
+"""Python itself: its garbage collector, the recursion limit, and signals."""
 
 from __future__ import annotations
 

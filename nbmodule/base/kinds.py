@@ -1,4 +1,4 @@
-"""The words of signatures: what a function takes for a key, a device, a thing with a shape or the
+"""The words of signatures: what a function takes for a key, a device, a value with a shape or the
 arguments of a call, said once.
 
 For dtypes and arrays there are `DTypeLike` and `ArrayLike` of `jax.typing`. Anything that is only

@@ -46,7 +46,7 @@ def read_scopes(stack: tuple[Mark, ...], phase: str = "forward") -> tuple[tuple[
 
     Args:
         stack: Elements of the stack, outermost first.
-        phase: The pass of the enclosing equation; what lies inside a backward loop is backward too.
+        phase: The pass of the enclosing equation; the inside of a backward loop is backward too.
 
     >>> read_scopes((Mark("jvp", True), Mark("layers.0", False), Mark("norm#2", False)))[0][1]
     Scope(name='norm', call=1, phase='forward')

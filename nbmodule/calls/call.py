@@ -47,8 +47,8 @@ class Call:
         error: First line of the exception that ended the call, empty if none.
         lifted: The transforms that stacked the values (`vmap 5`, `scan 10`), outermost
             last.
-        captured: Whether the values could be brought out; not if a raw JAX transform lies in
-            between.
+        captured: False if a raw JAX transform between the model and the tracker kept the values
+            inside.
         source: File and line, for an operation.
         flops: Floating-point operations of the module alone, counted from shapes; None before
             `calls.estimate()`.
@@ -100,7 +100,7 @@ class Call:
     # -- values --
     @property
     def values(self) -> dict[str, Any]:
-        """Everything that was recorded, as it came out."""
+        """All recorded values, in the form in which the program returned them."""
         if self._read is None:
             self._read = self._values() if callable(self._values) else (self._values or {})
         return self._read

@@ -60,7 +60,7 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
 
     Raises:
         FileFormatError: If the header is damaged or lists more than 100,000 arrays, or if the bytes
-            of arrays overlap, leave holes, or lie outside of the file.
+            of arrays overlap, leave holes, or are outside of the file.
     """
     from safetensors import SafetensorError, safe_open
 

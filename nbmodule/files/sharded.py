@@ -151,7 +151,7 @@ def restore_sharded(
 
 
 def _placed(sharding_of: Callable[..., Any], about: dict[str, Any]) -> dict[str, Any]:
-    """Say where each array of the checkpoint shall lie."""
+    """Return the placement of each array of the checkpoint."""
     targets: dict[str, Any] = {}
     for path, shape in about["arrays"].items():
         dtype = jnp.dtype(about["dtypes"][path])

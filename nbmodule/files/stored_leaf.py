@@ -4,9 +4,9 @@ Leaves are NumPy and JAX arrays, random keys, numbers, text and None. Notes, whi
 the dataset, keep what the bytes do not tell: that a number was a Python `int`, the generator of a
 key.
 
-Most dtypes lie as in memory, little-endian, with an HDF5 type that any reader turns into numbers.
-Integers of four bits, one byte each in memory, lie packed, the first element in the lowest bits.
-Floats whose special values HDF5 would misread (those without infinities) lie as raw bits in
+Most dtypes are stored as in memory, little-endian, with an HDF5 type that any reader turns into
+numbers. Integers of four bits, one byte each in memory, lie packed, the first element in the lowest
+bits. Floats whose special values HDF5 would misread (those without infinities) lie as raw bits in
 `uint8`; the attribute `dtype` names them.
 """
 
@@ -63,7 +63,7 @@ class Kind:
         return (prod(shape) * self.bits + 7) // 8
 
     def stored_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """Shape of the HDF5 dataset: packed elements lie in one row of bytes."""
+        """Shape of the HDF5 dataset: packed elements are one row of bytes."""
         return shape if self.bits >= 8 else (self.nbytes(shape),)
 
 
@@ -94,7 +94,7 @@ def kind_of(dtype: np.dtype) -> Kind | None:
 
 
 def to_bytes(array: np.ndarray, element: Kind) -> np.ndarray:
-    """Return the bytes of an array as they lie in the file, as one row of `uint8`; without a copy
+    """Return the bytes of an array as stored in the file, as one row of `uint8`; without a copy
     where possible.
 
     Example:
@@ -151,7 +151,7 @@ SCALARS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
 @dataclass(slots=True)
 class StoredRow:
-    """One leaf, or empty group, that is to be written or lies in a file.
+    """One leaf, or empty group, that is to be written or is stored in a file.
 
     Attributes:
         path: Spelled by `chains.escape`.
@@ -219,7 +219,7 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
         dtype: Cast arrays of floating point to this one.
 
     Raises:
-        ArgumentTypeError: if a file cannot hold such a thing.
+        ArgumentTypeError: if a file cannot hold such a value.
         ArgumentError: if the array is gone, or not all of it is on this host.
         DtypeError: if a file cannot hold the dtype.
     """

@@ -385,7 +385,7 @@ def from_haiku(
     Args:
         transformed: Of `hk.transform` or `hk.transform_with_state`.
         params: What its `init` gave.
-        state: The second thing that `init` gave, for `hk.transform_with_state`.
+        state: The second return of `init`, for `hk.transform_with_state`.
         with_rng: Whether each call is given a random key, from the default stream.
 
     Raises:

@@ -336,7 +336,7 @@ def _add_sinusoids(x: Array, *, features: int, base: float) -> Any:
 
 class TimeEmbedding(Layer):
     """Turns times into vectors of sines and cosines, see `time_embedding`: for diffusion and other
-    models that are told a time.
+    models conditioned on a time.
 
     It has no variables; two `Linear` layers usually follow.
 

@@ -189,7 +189,7 @@ def _streamed(source: object, size: int | None) -> Batches:
 
 
 def _of_one_length(arrays: object) -> Any:
-    """The arrays, looked at."""
+    """The checked arrays."""
     arrays = jax.tree.map(_plain, arrays, is_leaf=_is_leaf)
     leaves = jax.tree.leaves(arrays)
     if not leaves:

@@ -124,7 +124,7 @@ class Dropout3d(_SpatialDropout):
 
 
 class AlphaDropout(Dropout):
-    """Dropout that keeps mean and variance of values that came out of SELU.
+    """Dropout that keeps mean and variance of outputs of SELU.
 
     Args:
         rate: Probability of being dropped, from 0 to 1.

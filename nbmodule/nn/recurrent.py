@@ -3,7 +3,7 @@ layouts are PyTorch's.
 
 For layer `l` the variables are `weight_ih_l0` of shape `(gates * hidden, in)`, `weight_hh_l0` of
 shape `(gates * hidden, hidden)`, `bias_ih_l0` and `bias_hh_l0` of shape `(gates * hidden,)`; those
-that run backwards end in `_reverse`. The gates lie one below the other: i, f, g, o in an LSTM; r,
+that run backwards end in `_reverse`. The gates are stacked: i, f, g, o in an LSTM; r,
 z, n in a GRU.
 """
 

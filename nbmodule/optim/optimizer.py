@@ -67,7 +67,7 @@ class Optimizer(Stateful):
         trace_on_next_step: Whether the next `step` or `update` outside of `nb.jit` compiles the
             whole step as one program, checks and schedule included, for all steps of that form to
             come; not `step` with `inplace`. Otherwise only the rule is compiled.
-        device: Device or sharding for the state, such as `cpu:0`; by default it lies where its
+        device: Device or sharding for the state, such as `cpu:0`; by default it is placed where its
             variables do.
 
     Raises:

@@ -150,7 +150,7 @@ class ChainMethods(MapMethods):
         return _renamed(self, shorten, include_empty=True)
 
     def cont_cutoff_at_depth(self, depth_cutoff: int, inplace: bool = False) -> Self:
-        """Keep this many levels: parts that lie deeper become empty.
+        """Keep this many levels: deeper parts become empty.
 
         Example:
             >>> c = nb.Container(a=1, b={"c": {"d": 2}})

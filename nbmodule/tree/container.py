@@ -51,7 +51,7 @@ class Container(PrintMethods):
         **kwargs: Further items.
 
     Raises:
-        StructureError: if two entries would lie in one place, or a dict contains itself.
+        StructureError: if two entries would have one place, or a dict contains itself.
 
     Example:
         >>> c = nb.Container(a=jnp.ones(2), b={"c": jnp.zeros((2, 3))})

@@ -195,7 +195,7 @@ class CombineMethods(ChainMethods):
 
     @property
     def cont_dev(self) -> str | None:
-        """The name of the device that all arrays lie on; None if there is no one such device.
+        """The name of the device of all arrays; None if there is no one such device.
 
         Example:
             >>> nb.Container(a=jnp.ones(2)).cont_dev

@@ -1,7 +1,7 @@
 """A dict of dicts as a PyTree, with key chains as indices, and what a user gives to make one.
 
 A key with `/` or `.` is a key chain and makes levels: `{"b/c": 1}` is `{"b": {"c": 1}}`. Other keys
-count by their text. Two entries that would come to lie in one place are an error, never a silent
+count by their text. Two entries that would get one place are an error, never a silent
 loss.
 
 A new key is stored at the end; the keys are sorted when they are next listed (`_ordered`). Every
@@ -69,7 +69,7 @@ def level_of(level: Mapping[Any, Any]) -> Mapping[str, Any]:
     """Make the keys of a mapping the keys of one level, with chains taken apart.
 
     Raises:
-        StructureError: if two entries would lie in one place; both are named.
+        StructureError: if two entries would have one place; both are named.
     """
     if all(type(key) is str and key and "/" not in key and "." not in key for key in level):
         return level
@@ -81,7 +81,7 @@ def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any
     a name for messages.
 
     Raises:
-        StructureError: if two entries would lie in one place; both are named.
+        StructureError: if two entries would have one place; both are named.
     """
     whole: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}

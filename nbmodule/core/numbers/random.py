@@ -3,7 +3,7 @@
 
 A stream has two lanes under one key. The *making* lane counts on the host, so that a model is made
 without a compile, also while a function is being traced. The *drawing* lane is a buffer, so that a
-compiled function may move it on: its state goes in and comes out like any other variable.
+compiled function may move it on: its state is an input and an output like any other variable.
 """
 
 from __future__ import annotations

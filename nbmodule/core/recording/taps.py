@@ -77,7 +77,7 @@ class PendingGradient:
 
 
 def serving(taps: Taps | None) -> AbstractContextManager[None]:
-    """Make `taps` the one that is asked, or let nobody be asked."""
+    """Use `taps` from now on, or none."""
     return during(taps=taps)
 
 

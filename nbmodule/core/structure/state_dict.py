@@ -73,7 +73,7 @@ def load_state_dict(
         mapping: Arrays by name, or a state dict of PyTorch: its tensors are transposed by the
             layers they go to.
         strict: Whether the names must agree.
-        layout: How the axes of convolutions lie: `"torch"`, `"nbmodule"`, or None to find out.
+        layout: Order of the axes of convolutions: `"torch"`, `"nbmodule"`, or None to find out.
             Tensors and names that only PyTorch gives tell it, else the shapes.
 
     Returns:

@@ -81,7 +81,7 @@ def describe_array(x: Any) -> str:
 
 
 def describe_device(x: Array) -> str:
-    """`cpu:0`, or `cpu:0,1,2` for an array that lies on several."""
+    """`cpu:0`, or `cpu:0,1,2` for an array on several."""
     if x.sharding is None:
         return "no value"
     devices = sorted(x.sharding.device_set, key=lambda d: d.id)

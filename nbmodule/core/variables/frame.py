@@ -522,7 +522,7 @@ def take_over(infos: tuple[Any, ...], values: Any, lifted: str = "", *, asked: b
 
 
 def current_log() -> Log | None:
-    """Return the log that takes records now; None when nobody is tracking."""
+    """Return the log that takes records now; None when nothing is tracked."""
     if now.frame is not None:
         return now.frame.log
     return now.tracker.log if now.tracker is not None else None

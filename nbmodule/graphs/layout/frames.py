@@ -340,7 +340,7 @@ def _crossing(frame: Rectangle, trunk: EdgeBundle, items: Sequence[int], side: s
 
 
 def _spread(points: dict[int, float]) -> None:
-    """Move points that lie on each other apart."""
+    """Move coinciding points apart."""
     groups: dict[float, list[int]] = {}
     for name, x in points.items():
         groups.setdefault(x, []).append(name)

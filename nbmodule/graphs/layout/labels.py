@@ -27,7 +27,7 @@ def text_width(text: str, size: float = 12) -> float:
 
 
 def shape_text(value: Value) -> str:
-    """Shape as it stands at an edge; the dtype only where it is not float32.
+    """Shape as written at an edge; the dtype only where it is not float32.
 
     >>> shape_text(Value((2, 64), "float32")), shape_text(Value((), "int32"))
     ('[2, 64]', 'int32[]')

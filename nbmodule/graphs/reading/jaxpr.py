@@ -103,7 +103,7 @@ def _function_name(equation: Any, inner: Any) -> str:
 
 
 def _is_single(jaxpr: object) -> bool:
-    """Return True if at most one operation comes out of this jaxpr, also through wrappers."""
+    """Return True if this jaxpr becomes at most one operation, also through wrappers."""
     inner, _ = _plain(jaxpr)
     if len(inner.eqns) != 1:
         return not inner.eqns

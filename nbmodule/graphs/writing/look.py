@@ -102,7 +102,7 @@ def _text(number: float, unit: str) -> str:
 
 # -- hover texts --
 def write_hover_texts(scene: Scene, *, inputs: bool, outputs: bool) -> None:
-    """Write the hover text of each box: full name, cost, source, and what goes in and comes out
+    """Write the hover text of each box: full name, cost, source, inputs and outputs
     where that is asked for.
     """
     supplied: dict[Place, list[str]] = {}

@@ -34,8 +34,8 @@ class Options:
     Attributes:
         randomness_factor: From 0 to 1: how far boxes are moved at random, always in the same way.
         with_edge_labels: Draw dtype and shape beside the edges.
-        with_arg_labels: Say what goes into a box in its hover text.
-        with_output_labels: Say what comes out of a box in its hover text.
+        with_arg_labels: List the inputs of a box in its hover text.
+        with_output_labels: List the outputs of a box in its hover text.
         with_writes: Draw side roads, dashed: what is written into variables, and the state of
             random numbers. Without it they are there on a page, where one points at a box.
         output_connected_only: Leave out what no output depends on.

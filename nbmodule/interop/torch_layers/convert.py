@@ -135,7 +135,7 @@ def from_torch(
     to a module that is there.
 
     Usual layers become those of the library, under the same paths, and take the same inputs: images
-    have their channels first, sequences lie as `batch_first` says. Any other module
+    have their channels first, sequences are laid out as `batch_first` says. Any other module
     keeps its own forward: PyTorch runs the Python code, JAX computes the operations, so PyTorch
     must be installed where such a model is called. Dtypes are PyTorch's, and what takes no gradient
     there is frozen. `model.conversion` of the result says what became of each layer.

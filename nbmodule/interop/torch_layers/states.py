@@ -1,9 +1,9 @@
 """State dicts of PyTorch: how the variables of the library's layers are called and laid out in one,
 and how a state goes into a module, all or nothing, with a report.
 
-Numbers alone do not say how the axes of a convolution lie. What does: a tensor of PyTorch, a file
-or a name that only PyTorch writes, a shape that fits in one way. Where both ways fit, the caller is
-asked.
+Numbers alone do not tell the order of the axes of a convolution. What does: a tensor of PyTorch, a
+file or a name that only PyTorch writes, a shape that fits in one way. Where both ways fit, the
+caller is asked.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
 def turned(
     variable: Any, layer: Module, groups: int, ours: Sequence[int], theirs: Sequence[int]
 ) -> TorchTensor:
-    """The weight of a convolution, in each group of which some axes lie elsewhere in PyTorch:
+    """The weight of a convolution, in each group of which some axes have another order in PyTorch:
     `(out, *kernel, in / groups)` is `(out, in / groups, *kernel)` there, and of a transposed one
     `(in, out / groups, *kernel)`.
     """
@@ -134,7 +134,7 @@ def turned(
 
 
 def attention_entries(module: MultiHeadAttention) -> Iterator[TorchTensor]:
-    """Queries, keys and values lie in one tensor where they have the same features."""
+    """Queries, keys and values are one tensor where they have the same features."""
     parts = [module.query, module.key, module.value]
     if len({part.weight.shape for part in parts}) == 1:
         yield joined("in_proj_weight", [part.weight for part in parts])

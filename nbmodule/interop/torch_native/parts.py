@@ -122,7 +122,7 @@ def unchanged(model: torch.nn.Module, *, gradients: bool = False) -> Iterator[No
 
 
 def torch_variables(model: object) -> dict[str, Any]:
-    """Parameters and buffers by name, as arrays that share the memory of the tensors where they lie
+    """Parameters and buffers by name, as arrays that share the memory of the tensors
     on the host.
     """
     return {

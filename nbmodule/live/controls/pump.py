@@ -207,7 +207,7 @@ def _streams_of_subshell(channel: Any, thread: Any) -> tuple[Any, Any]:
 
 
 class _Inbox:
-    """Where requests for one shell arrive, and where replies go.
+    """Queue of requests for one shell, and destination of replies.
 
     Args:
         session: Reads messages.

@@ -358,7 +358,7 @@ def _memorized(train: LoggedCurve, held: LoggedCurve) -> RuleVerdict | None:
 
 @of_loss("validation-better", least=0)
 def validation_better(evidence: Evidence, train: LoggedCurve) -> RuleVerdict | None:
-    """The validation loss lies far below the training loss. Usual causes: the same samples in both
+    """The validation loss is far below the training loss. Usual causes: the same samples in both
     sets, easier validation data, or strong dropout and augmentation in training.
     """
     held = evidence.validation

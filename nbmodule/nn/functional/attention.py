@@ -42,7 +42,7 @@ def scaled_dot_product_attention(
 
     Args:
         query: One vector for each position that asks.
-        key: One vector for each position that is looked at; leading axes are broadcast.
+        key: One vector for each attended position; leading axes are broadcast.
         value: What these positions hold.
         mask: What broadcasts to `(*batch, length, size)`: True where a query may look, or numbers
             that are added to the scores.
@@ -106,7 +106,7 @@ def multi_head_attention(
             num_kv_heads` features.
         mask: What broadcasts to `(*batch, num_heads, length, size)`: True where a query may look,
             or numbers that are added.
-        key_mask: True for the positions that may be looked at at all; False for padding.
+        key_mask: True for the positions that may be attended to; False for padding.
         is_causal: As in `scaled_dot_product_attention`.
         scale: Factor of the scores, `1 / sqrt(features / num_heads)` by default.
         dropout_rate: Probability to drop a weight.
@@ -334,8 +334,8 @@ def time_embedding(
     """Turn times into vectors: sines of `t / base**(2i / features)` in the first half of the
     features, cosines in the second.
 
-    This is how diffusion models are told how noisy their input is. Unlike `sinusoidal_positions` it
-    takes any numbers, not rows of a table, and does not mix sines with cosines.
+    Diffusion models get the noise level of their input in this form. Unlike `sinusoidal_positions`
+    it takes any numbers, not rows of a table, and does not mix sines with cosines.
 
     Args:
         t: Times, any shape, whole numbers or not.

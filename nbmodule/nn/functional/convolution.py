@@ -1,7 +1,7 @@
 """Convolution and its transpose over one to three spatial axes.
 
-Weights lie as `(out_channels, *kernel, in_channels / groups)`, whatever the layout of the images.
-As in all libraries of the field the kernel is not flipped: this is correlation.
+Weights have the layout `(out_channels, *kernel, in_channels / groups)`, whatever the layout of the
+images. As in all libraries of the field the kernel is not flipped: this is correlation.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Recurrent cells, and their scans over time: plain (Elman), LSTM and GRU.
 
-Weights lie as in PyTorch: the gates one below the other, in the order i, f, g, o (LSTM) and r, z, n
-(GRU). Time is the axis before the features. In a scan the inputs of all times are projected at
+Weights are laid out as in PyTorch: the gates are stacked, in the order i, f, g, o (LSTM) and r, z,
+n (GRU). Time is the axis before the features. In a scan the inputs of all times are projected at
 once, so that only the state's product stays in the loop.
 """
 

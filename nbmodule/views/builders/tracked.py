@@ -1,6 +1,6 @@
 """Records of what ran: calls, returns, recorders, comparisons of two runs.
 
-What was reduced inside compiled code is shown as it came out.
+Values reduced inside compiled code are shown unchanged.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _rows(calls: Sequence[Call], example: int = 0) -> tuple[list[CallRow], dict[
 
 
 def _measured(calls: Sequence[Call]) -> tuple[dict[int, Statistics], dict[int, Any]]:
-    """Statistics of the first return of each call: those that came out reduced, else worked out
+    """Statistics of the first return of each call: those reduced in the program, else computed
     here, as far as the work allows.
 
     Returns:

@@ -69,7 +69,7 @@ class Parts(NamedTuple):
     missing.
 
     Attributes:
-        recorder: Whose steps are looked at; nothing runs then, and nothing can be tried.
+        recorder: The recorder of the viewed steps; then nothing runs, and nothing can be tried.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Parts(NamedTuple):
 def parts_of(model: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parts:
     """Say how to look at a call of `model`.
 
-    A function is looked at through the one module that it calls.
+    Of a function, the one module that it calls is viewed.
     """
     if framework_of(model) is not None:
         return socket("native_verb")("inspect", model, args, kwargs)

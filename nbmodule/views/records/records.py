@@ -42,7 +42,7 @@ class Picture(NamedTuple):
         window: First row and column of the array that is drawn, and how many of each: a cell may
             stand for a block of them.
         axes: Which axes of the array the rows, the columns and the tiles are; more than one of
-            tiles, which lie in rows of the last.
+            tiles, in rows of the last.
         lengths: The lengths of these axes.
         exact: The values of the cells, where they are few and each is one element.
         exact_type: How they are written, little-endian: 'f4', 'f8', 'i8', 'u8', or 'c8' and 'c16'
@@ -101,7 +101,7 @@ class ViewRecord:
     """The fields of every record.
 
     Attributes:
-        title: The facts of the title line, the name first. Empty: worked out from the rows.
+        title: The facts of the title line, the name first. Empty: computed from the rows.
         notes: The foot line: what was left out, what is stale, what failed, what it costs.
         findings: The faults, the worst first. None: worked out from the rows.
     """
@@ -292,7 +292,7 @@ class StepSnapshot(NamedTuple):
     Attributes:
         statistics: One for each row of the table; None where that call was not made, or was not
             measured.
-        pictures: By row: small pictures of what came out, of the steps for which there is room.
+        pictures: By row: small pictures of the returns, of the steps for which there is room.
     """
 
     step: int

@@ -274,7 +274,7 @@ def spread(stats: Statistics | None, dtype: str | None = "") -> str:
 
 
 def flow(row: CallRow) -> str:
-    """Write what went into a call and what came out; `same` where nothing changed."""
+    """Write input and output of a call; `same` where nothing changed."""
     if row.error:
         return plain(f"{row.inputs} → raised")
     return plain(f"{row.inputs} → {'same' if row.inputs == row.outputs else row.outputs}")
