@@ -68,7 +68,7 @@ test-all: prepare $(VENV)/installed-test frontend
 
 # One or more files for each package, without tests that start several processes. An environment of the package and `.[smoke]` is enough for them.
 SMOKE := $(addprefix tests/,base tree/test_container.py core/test_frame.py core/test_functional.py core/test_building.py \
-	core/test_compiling.py nn/test_containers.py nn/functional/test_primitives.py optim/test_rules.py optim/test_group.py \
+	core/test_compiling.py nn/test_containers.py nn/functional/test_edges.py optim/test_rules.py optim/test_group.py \
 	files/test_weights.py calls/test_track.py graphs/test_trace.py scale/test_hosts.py views/test_text.py views/test_show.py \
 	live/test_loop.py interventions/test_edit.py marking/test_notebook.py api/test_files.py project/test_layers.py project/test_import.py) \
 	$(addprefix --deselect=tests/scale/test_hosts.py::,test_two_processes_give_the_losses_of_one test_joining_too_late_is_said)
