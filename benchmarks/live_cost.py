@@ -93,7 +93,7 @@ class Comparison:
     def counted(self) -> float:
         """Return the seconds that the run has counted since the last call."""
         meter = self.live._state.cost
-        meter.note_each_step(self.live._state.each_step.take())
+        meter.note_each_step()
         seconds = sum(span[2] for span in meter._spans)
         meter._spans.clear()
         return seconds

@@ -192,7 +192,7 @@ class Page:
         view.hear({"kind": "hello", "page": "bench"}, time.monotonic())
         live._loop._view = view
 
-    def send(self, content: dict[str, Any], buffers: list[bytes]) -> None:
+    def send(self, content: dict[str, Any]) -> None:
         if "n" in content:
             self._live._state.commands.put({"kind": "ack", "n": content["n"], "page": "bench"})
 
