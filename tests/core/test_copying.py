@@ -183,6 +183,8 @@ def test_a_pickle_of_a_singleton_is_the_singleton():
 def test_a_model_on_a_device_of_its_own_can_be_copied(options, copied):
     model = nb.Module(layer=nb.Linear(2, 3), w=nb.Parameter(jnp.ones(2)), **options)
     np.testing.assert_array_equal(copied(model).layer.weight, model.layer.weight)
+    layer = nb.Linear(2, 3, device="cpu:0")
+    assert copied(layer)._nbm.config.device == jax.devices()[0]
 
 
 def test_the_handle_of_a_copy_removes_the_hook_of_the_copy():

@@ -23,7 +23,7 @@ from nbmodule.core.variables.commit import Pending, clock, ticks
 from nbmodule.core.variables.frame import during, now, write_all
 from nbmodule.core.variables.placement import declared, find_device, find_dtype, replicated, spread
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DeviceError, NotBuiltError
 
 if TYPE_CHECKING:
     from nbmodule.core.variables.inner import BareModule
@@ -59,8 +59,20 @@ class Config:
         return replace(self, stateful=deepcopy(self.stateful, memo))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Leave devices out, which cannot be pickled and may be absent where this is read."""
-        return Config, (None, None, *(getattr(self, item.name) for item in fields(self)[2:]))
+        """Devices cannot be pickled: one goes by its name, and where variables were spread they are
+        not again.
+        """
+        device = self.device
+        name = f"{device.platform}:{device.id}" if isinstance(device, jax.Device) else None
+        return _config_elsewhere, (name, [getattr(self, item.name) for item in fields(self)[2:]])
+
+
+def _config_elsewhere(device: str | None, choices: list[Any]) -> Config:
+    """Return the choices where they are unpickled; an absent device becomes JAX's default."""
+    try:
+        return Config(find_device(device), None, *choices)
+    except DeviceError:
+        return Config(None, None, *choices)
 
 
 PLAIN = Config()
