@@ -304,9 +304,8 @@ def observe(call: ModuleCall, stages: Remaining) -> Any:
     arguments = call.args, call.kwargs
     index = tracker.begin(module, arguments) if is_recorded else -1
     scope = scope_of(module)  # named within the caller, so before `calling`
-    frame = now.frame
-    if frame is not None and len(now.stack) == len(frame.stack) and module._nbm.home is None:
-        frame.touched.setdefault(module)
+    if now.frame is not None and module._nbm.home is None:
+        now.frame.add_called((module,))
     try:
         with calling(module), scope:
             if stages:  # as `enter`, one Python call less

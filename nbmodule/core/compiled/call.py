@@ -58,6 +58,8 @@ class Entry:
     def __init__(self, key: CallKey, job: Job, guards: Guards) -> None:
         self.key, self.guards, self.cell = key, guards, cells.tick
         self._has_calls = bool(job.facts.infos)
+        parts, called = _parts([*job.call.objects, *job.captured]), set(job.called)
+        self._called = [i for i, part in enumerate(parts) if part in called]
         self.surroundings = self._surroundings(job.call.objects, job.captured)
 
     @property
@@ -68,9 +70,14 @@ class Entry:
     def _surroundings(self, objects: list[Any], captured: list[Any]) -> tuple[Any, ...]:
         """Return the conditions, other than the key, under which the trace serves these objects."""
         everything = [*objects, *captured]
-        modules = [part for obj in everything for part in modules_of(obj) if self._has_calls]
+        modules = _parts(everything) if self._has_calls else []
         signatures = tuple(map(signature_of, captured))
         return signatures, sharing_of(everything), tuple(map(slot_of, modules))
+
+    def called(self, objects: list[Any]) -> list[Any]:
+        """Return the modules that a call with these objects calls, given and captured ones."""
+        parts = _parts(objects) if self._called else []
+        return [parts[i] for i in self._called]
 
     def resolve(self, key: CallKey, objects: list[Any]) -> list[Any] | None:
         """Return the captured objects; None if this is no trace of such a call."""
@@ -79,6 +86,10 @@ class Entry:
             return None
         is_fitting = self._surroundings(objects, captured) == self.surroundings
         return captured if is_fitting else None
+
+
+def _parts(objects: list[Any]) -> list[Any]:
+    return [part for obj in objects for part in modules_of(obj)]
 
 
 def unique_variables(objects: Iterable[Any]) -> list[Variable]:

@@ -41,7 +41,7 @@ from nbmodule.core.compiled.program import (
 from nbmodule.core.numbers import random
 from nbmodule.core.recording.tracker import untracked
 from nbmodule.core.structure.copying import unchanged
-from nbmodule.core.structure.walk import has_same_content, is_module
+from nbmodule.core.structure.walk import has_same_content
 from nbmodule.core.transforms.carried import is_stateful, unpacked, variables_of
 from nbmodule.core.transforms.options import (
     Places,
@@ -167,14 +167,14 @@ class Jit(Generic[P, R]):
             return self._inside(call)
         try:
             binding = self.bound(call)
+            objects = [reference() for reference in (*binding.objects, *binding.captured)]
+            for module in binding.entry.called(objects):
+                module._empty_captured()
             outputs = binding.run(call.args, call.kwargs)
         except NotCached:  # settings of JAX that no key holds: the program is traced for these
             binding = self.bound(call, anew=True)
             outputs = binding.run(call.args, call.kwargs)
         PLAIN.update(type(x) for x in call.arrays if isinstance(x, jax.Array))
-        model: Any = self.fn
-        if now.tracker is None and is_module(model):
-            model._empty_captured()
         if not kwargs:
             self._settle_steady(binding, args)
         return outputs
@@ -333,7 +333,7 @@ class Jit(Generic[P, R]):
         if not has_same_content(_lasting(job), job.variables):
             return list(job.captured)
         ids = {id(part) for obj in (*job.call.objects, *job.captured) for part in modules_of(obj)}
-        called = [m for m in job.touched if id(m) not in ids and m._nbm.home is None]
+        called = [m for m in job.called if id(m) not in ids and m._nbm.home is None]
         parts = (*job.unknown, *called)
         captured = self._with(job, parts) if parts else job.captured
         return captured if len(captured) > len(job.captured) else None
@@ -387,6 +387,10 @@ class Jit(Generic[P, R]):
         is_new = entry is None or job.captured is not first
         if is_new and not any(map(_is_local, job.captured)):
             self._add(job, inner, inside=True)
+        if now.frame is not None:
+            # JAX may have the trace of an entry, so that no Python runs.
+            called = job.called if entry is None else entry.called([*call.objects, *first])
+            now.frame.add_called(called)
         return result, job.variables
 
     # -- stages of JAX --

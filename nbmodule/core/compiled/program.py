@@ -58,7 +58,7 @@ class Job:
     ) -> None:
         self.fn, self.call, self.captured, self.variables = fn, call, captured, variables
         self.frame: Callable[[], Frame | None] = lambda: None
-        self.touched: list[Any] = []
+        self.called: list[Any] = []
         self.unknown: list[Variable] = []
         """Variables that were written and are no inputs."""
         self.facts: Any = None
@@ -80,9 +80,9 @@ class Job:
             ]
             if frame.log.infos:
                 effects.records = pack_records(effects.records)
-            return outputs, effects, list(frame.written), list(frame.touched)
+            return outputs, effects, list(frame.written), list(frame.called)
 
-        outputs, effects, written, self.touched = framed(
+        outputs, effects, written, self.called = framed(
             body, zip(self.variables, values), wall=True
         )
         index = {variable: i for i, variable in enumerate(self.variables)}

@@ -260,7 +260,7 @@ class Frame:
         # Read in an inner trace. Names only: a variable of that trace holds traced values.
         self.seen: set[Slot] = set()
         # Outermost modules from outside of all traces that were called, in order.
-        self.touched: dict[Any, None] = {}
+        self.called: dict[Any, None] = {}
         self.views: dict[Any, Any] = {}  # the container `v` of each module in this frame
         self._context: Any = None
         self.closing: list[Callable[[], None]] = []  # called when the frame closes
@@ -319,10 +319,17 @@ class Frame:
             with suppress(AttributeError):  # an interrupt has come before it was entered
                 self._context.__exit__(None, None, None)
         now.stack, now.counts = self.stack, self.counts
+        if self.outside is not None and not self.wall:
+            self.outside.add_called(self.called)
         for call in self.closing:
             call()
         gate.open.pop(self, None)
         let_go()
+
+    def add_called(self, modules: Iterable[Any]) -> None:
+        """Note that modules from outside of all traces are called, unless a module calls them."""
+        if len(now.stack) == len(self.stack):
+            self.called.update(dict.fromkeys(modules))
 
     # -- variables --
     def read(self, variable: Variable) -> Any:
