@@ -127,7 +127,9 @@ class _Shown(Graph):
 
     cell: int | None = None
 
+    def _ipython_display_(self) -> None:
+        if self.cell is None or self.cell != running_cell():
+            raise NotImplementedError  # IPython takes the other forms
+
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, Any]:
-        if self.cell is not None and self.cell == running_cell():
-            return {"text/plain": repr(self)}
         return mimebundle(GraphRecord(self))
