@@ -155,6 +155,7 @@ def test_attributes_may_be_set_before_the_base_is_made():
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_a_plain_attribute_set_inside_a_transform_warns(net, gradients):
     optimizer = Momentum(0.1)
+    optimizer.update(net, gradients(0))  # once a step is over, attributes are no state any more
 
     @nb.jit
     def update(g):
