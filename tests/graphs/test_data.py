@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -14,8 +15,9 @@ from jax import lax
 
 import nbmodule as nb
 from nbmodule.errors import PathError
-from nbmodule.graphs import data, trace_graph
+from nbmodule.graphs import data, to_svg, trace_graph
 from nbmodule.graphs.writing.options import Options, prepare
+from nbmodule.views.renderers import html
 
 ROOT = Path(__file__).parents[2]
 X = jnp.ones((2, 3), "float32")
@@ -39,6 +41,15 @@ def test_equal_blocks_are_sent_once(make_gpt):
         sizes.append(len(json.dumps({k: v for k, v in found.items() if k != "labels"})))
 
     assert sizes[1] < 1.3 * sizes[0]
+
+
+def test_the_page_of_a_transformer_takes_less_than_80_kb(make_gpt):
+    graph = nb.graph(*make_gpt(layers=13))
+    assert graph.operations > 1000
+    picture = base64.b64encode(to_svg(graph).encode()).decode()
+    image = html.tag("img", src=f"data:image/svg+xml;base64,{picture}")
+    element = html.view_element("graph", html.data_text(data(graph)), image)
+    assert len(element.encode()) < 80_000
 
 
 def test_a_large_graph_is_cut_and_says_so():

@@ -27,21 +27,6 @@ def test_of_two_modes_the_rarer_one_is_marked():
     assert set(modes) == {None, "train"}
 
 
-def test_names_of_calls_in_a_panel_leave_out_the_path_of_the_row_above(open_view):
-    class Net(nb.Module):
-        def __init__(self):
-            self.layers = [nb.Sequential(nb.Linear(4, 4), nb.ReLU()) for _ in range(2)]
-
-        def forward(self, x):
-            for layer in self.layers:
-                x = layer(x)
-            return x
-
-    page = open_view(nb.inspect(Net(), jnp.ones((2, 4))), width=1280)
-    names = page.locator("section[aria-label=calls] .nbm-row .nbm-cut").all_inner_texts()
-    assert names == ["Net", "layers.0", "0", "1", "layers.1", "0", "1"]
-
-
 class Nested(nb.Module):
     """One module inside another, `depth` times."""
 
@@ -77,6 +62,12 @@ def tracked(model, x):
 
 def texts(page, kind):
     return page.locator(f".nbm-row {kind}").all_inner_texts()
+
+
+def test_names_of_calls_in_a_panel_leave_out_the_path_of_the_row_above(open_view):
+    page = open_view(nb.inspect(Stages(), jnp.ones((2, 16, 16, 3))), width=1280)
+    names = page.locator("section[aria-label=calls] .nbm-row .nbm-cut").all_inner_texts()
+    assert names == ["Stages", "stages.0", *("0", "0", "1", "1", "0", "1"), "head"]
 
 
 @pytest.mark.parametrize("width", [400, 600, 1100])

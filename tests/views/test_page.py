@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nbmodule as nb
 from nbmodule.views.arrays.values import statistics_of
 from nbmodule.views.builders.pytrees import record_for, with_colors, with_labels
 from nbmodule.views.records.records import CallRow, CallTable, ModuleTree, VariableRow, VariableTree
@@ -173,8 +174,8 @@ def test_a_hundred_thousand_rows_scroll_and_search(open_view):
 
 
 def test_a_page_without_scripts_shows_the_plain_form(open_html, records):
-    form = "".join(plain_form_of(make()) for make in records.values())
-    page = open_html(form)
+    shown = [*(make() for make in records.values()), record_for(nb.graph(nb.relu, np.ones(3)))]
+    page = open_html("".join(map(plain_form_of, shown)))
     assert page.locator("details").first.is_visible()
     assert page.page.evaluate(
         "[...document.images].every(i => i.alt && i.complete && i.naturalWidth > 0)"
