@@ -102,7 +102,6 @@ class Failure:
 
     error: str
     message: str
-    operation: str
     source: Source | None
     code: str
     shapes: tuple[tuple[str, str], ...]
