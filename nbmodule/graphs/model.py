@@ -103,7 +103,6 @@ class Failure:
     error: str
     message: str
     source: Source | None
-    code: str
     shapes: tuple[tuple[str, str], ...]
     path: str
 

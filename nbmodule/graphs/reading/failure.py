@@ -73,14 +73,14 @@ def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Fail
     lines = traceback.extract_tb(trace)
     users = [line for line in lines if is_user_file(line.filename)]
     users = users or [line for line in lines if is_layer_file(line.filename)]
-    source, code, shapes = None, "", ()
+    source, shapes = None, ()
     if users:
         line = users[-1]
-        source, code = Source(line.filename, line.lineno or 0, line.name), (line.line or "").strip()
+        source = Source(line.filename, line.lineno or 0, line.name)
         operands = _arrays_given(error)
         shapes = tuple((name, str(Value(x.shape, str(x.dtype)))) for name, x in operands)
     path = ".".join(scope.name for scope in scopes)
-    return Failure(type(error).__name__, str(error), source, code, shapes, path)
+    return Failure(type(error).__name__, str(error), source, shapes, path)
 
 
 def is_user_file(name: str) -> bool:
