@@ -10,7 +10,7 @@ import pytest
 import nbmodule as nb
 from nbmodule.base.statistics import Statistics
 from nbmodule.calls.profile import Profile, ProfileRow
-from nbmodule.views import mimebundle, record_for
+from nbmodule.views import record_for
 from nbmodule.views.builders.tracked import call_table, with_own_times
 from nbmodule.views.records.records import CallRow, CallTable, HistoryRecord, SeriesRecord
 from nbmodule.views.renderers.payload import fitted, payload_of
@@ -112,12 +112,6 @@ def test_an_unexpected_return_opens_as_expected_actual_and_difference_and_a_shap
 def test_a_verdict_says_in_its_title_whether_it_is_right():
     assert record_for(nb.check(1, 1)).title == ("right",)
     assert record_for(nb.check(1, 2)).title == ("not right yet",)
-
-
-def test_each_of_them_has_three_forms(summary):
-    for value in (summary, nb.memory(), unexpected(), nb.check(1, 2)):
-        bundle = mimebundle(value)
-        assert bundle["text/plain"].strip() and bundle["text/html"].startswith("<nbm-view")
 
 
 def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(
