@@ -18,34 +18,14 @@ from nbmodule.views.renderers.columns import statistics_payload
 from nbmodule.views.renderers.payload import payload_of
 
 
-def recorded(steps, layers=2, **options):
+def recorded(steps, layers=2):
     model = nb.Sequential(*[nb.Linear(4 + k, 5 + k) for k in range(layers)])
-    recorder = nb.Recorder(model, every=1, **options)
-    run, returned = nb.jit(lambda x: model(x)), []  # compiled: no times
+    recorder = nb.Recorder(model, every=1)
+    run = nb.jit(lambda x: model(x))  # compiled: no times
     for step in range(steps):
         with recorder:
-            returned.append(np.asarray(run(jnp.full((3, 4), 1.0 + step))))
-    return recorder, returned
-
-
-@pytest.fixture(scope="module")
-def four():
-    return recorded(4)
-
-
-def test_the_numbers_of_each_step_are_those_of_its_return_on_one_axis(four):
-    recorder, returned = four
-    data = payload_of(record_for(recorder))
-    assert data["view"] == "recorded" and data["steps"] == [0, 1, 2, 3]
-    for snapshot, array in zip(data["snapshots"], returned, strict=True):
-        found = snapshot[data["path"].index("1")]
-        assert found["n"] == sum(found["b"]) == array.size and len(found["b"]) <= 12
-        wanted = [array.mean(), array.std(), array.min(), array.max()]
-        assert [found[name] for name in ("m", "s", "lo", "hi")] == pytest.approx(wanted, rel=1e-3)
-    low, high, _ = data["axis"]
-    room = 1e-5 * (high - low)  # the ends are sent with six digits
-    assert low - room <= min(x.mean() - x.std() for x in returned)
-    assert high + room >= max(x.mean() + x.std() for x in returned)
+            run(jnp.full((3, 4), 1.0 + step))
+    return recorder
 
 
 def test_a_call_that_was_not_made_at_a_step_has_no_numbers_there():
@@ -62,15 +42,15 @@ def test_a_call_that_was_not_made_at_a_step_has_no_numbers_there():
 
 
 def test_one_step_has_no_slider_and_many_are_thinned_and_that_is_said():
-    assert payload_of(record_for(recorded(1)[0]))["view"] == "calls"
-    record = record_for(recorded(130)[0])
+    assert payload_of(record_for(recorded(1)))["view"] == "calls"
+    record = record_for(recorded(130))
     steps = [moment.step for moment in record.snapshots]
     assert len(steps) == 100 and (steps[0], steps[-1]) == (0, 129)
     assert "100 of 130 steps in this page" in record.notes[0]
 
 
 def test_a_hundred_steps_of_twelve_rows_take_little_room():
-    shown = mimebundle(recorded(100, layers=11)[0])["text/html"]
+    shown = mimebundle(recorded(100, layers=11))["text/html"]
     data = re.search(r'<script type="application/json">(.*?)</script>', shown, re.DOTALL)[1]
     assert len(data) < 32_000, len(data)
 
@@ -99,6 +79,22 @@ def growing():
         returned.append([np.asarray(model[0](X)), np.asarray(last)])
         model[0].weight = model[0].weight * 2.0
     return model, recorder, returned
+
+
+def test_the_numbers_of_each_step_are_those_of_its_return_on_one_axis(growing):
+    _, recorder, returned = growing
+    returned = [last for _, last in returned]
+    data = payload_of(record_for(recorder))
+    assert data["view"] == "recorded" and data["steps"] == [0, 1, 2]
+    for snapshot, array in zip(data["snapshots"], returned, strict=True):
+        found = snapshot[data["path"].index("2")]
+        assert found["n"] == sum(found["b"]) == array.size and len(found["b"]) <= 12
+        wanted = [array.mean(), array.std(), array.min(), array.max()]
+        assert [found[name] for name in ("m", "s", "lo", "hi")] == pytest.approx(wanted, rel=1e-3)
+    low, high, _ = data["axis"]
+    room = 1e-5 * (high - low)  # the ends are sent with six digits
+    assert low - room <= min(x.mean() - x.std() for x in returned)
+    assert high + room >= max(x.mean() + x.std() for x in returned)
 
 
 def test_a_recorder_is_inspected_as_one_panel_without_a_call(growing):
@@ -222,7 +218,7 @@ FOCUSED = "() => { let at = document.activeElement; while (at?.shadowRoot?.activ
 
 
 def test_arrows_lead_to_every_tool_of_a_recorder_and_move_its_slider(open_view):
-    page = open_view(recorded(3, layers=2)[0], width=1100)
+    page = open_view(recorded(3), width=1100)
     keys, tools = page.page.keyboard, page.locator(".nbm-tools").first
     page.locator(".nbm-rows").focus()
     keys.press("ArrowUp")

@@ -156,13 +156,6 @@ def test_the_html_of_a_display_is_plain_text_since_marimo_writes_other_classes_a
         }
 
 
-def test_a_run_that_is_over_is_shown_with_its_curves_wherever_it_is_shown():
-    with nb.Live(display=False) as live:
-        for i in live.steps(range(5)):
-            live.log(loss=1 / (i + 1))
-    assert '"view":"live"' in mimebundle(live)["text/html"]
-
-
 def test_no_kind_of_value_falls_back_to_a_note():
     model = nb.Sequential(nb.Linear(2, 2), nb.Tanh())
     x = np.ones((3, 2), np.float32)

@@ -141,12 +141,17 @@ def test_settings_sweeps_and_edits_of_a_digits_network_equal_raw_jax(open_notebo
     notebook.outputs(0).locator(".nbm-setting", has_text="channel 2").wait_for()
 
 
-def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):
-    notebook = open_notebook([DIGITS, TRANSFORMER])
-    notebook.run_all()
+def test_an_inspection_shares_its_selection_silences_a_head_and_is_saved_static(open_notebook):
+    notebook = open_notebook([DIGITS, TRANSFORMER, "view.selected = 'blocks.1.norm'"])
+    notebook.run_cell(0)
+    notebook.run_cell(1)
     out = notebook.outputs(1)
     out.locator(".nbm-kernel").first.wait_for(state="attached")
     out.locator("section[aria-label=calls] .nbm-row", has_text="attention").first.click()
+    notebook.kernel_wait("view.selected is not None")
+    assert notebook.kernel_eval("view.selected.path") == "blocks.0.attention"
+    assert notebook.kernel_eval("view.record.sources[''].place").startswith("cell [2] line ")
+
     out.get_by_role("tab", name="what if").click()
     out.get_by_label("Index of the part").fill("1")
     out.get_by_title("Add this setting").click()
@@ -160,3 +165,11 @@ def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):
     )
     out.locator(".nbm-barrow", has_text="blocks.1").first.wait_for()
     notebook.screenshot("views/what-if-inspect-lab")
+
+    notebook.run_cell(2)
+    out.get_by_role("tab", name="modules").click()
+    out.locator("section[aria-label=modules] .nbm-selected", has_text="norm").wait_for()
+    (shown,) = notebook.save()["cells"][1]["outputs"]
+    assert sorted(shown["data"]) == ["text/html", "text/plain"]
+    notebook.reopen()
+    notebook.outputs(1).locator("section[aria-label=modules] .nbm-row").first.wait_for()
