@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from nbmodule.base.kinds import as_flag, is_real, is_whole
-from nbmodule.base.paths import closest
+from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
 from nbmodule.graphs.layout.forms import Forms, fold
 from nbmodule.graphs.layout.frames import Spacing
@@ -89,13 +89,9 @@ class Options:
                     raise ArgumentTypeError(
                         f'color must map paths to numbers; for "{path}" it gives {number!r}.'
                     )
-        elif color is not None and not isinstance(color, str):
-            raise ArgumentTypeError(
-                f"color must be a str or a mapping, got {type(color).__name__}."
-            )
         elif color not in (None, *COLORINGS):
             raise ArgumentError(
-                f'color must be one of {", ".join(COLORINGS)}, or numbers by path, got "{color}".'
+                f"color must be one of {', '.join(COLORINGS)}, or numbers by path, got {color!r}."
             )
         elif color in NEEDED and not (self.seconds if color == "time" else self.values):
             raise ArgumentError(
@@ -145,9 +141,10 @@ def chosen(graph: Computation, options: Mapping[str, Any]) -> Options:
     existing = [item.name for item in fields(Options)]
     for name in options:
         if name not in existing:
-            near = closest(name, existing)
-            hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(existing)}."
-            raise ArgumentTypeError(f'drawing a graph has no option "{name}".{hint}')
+            near = hint(name, existing)
+            raise ArgumentTypeError(
+                f'drawing a graph has no option "{name}"{near} There are: {", ".join(existing)}.'
+            )
     return replace(graph.options or Options(), **options)
 
 
