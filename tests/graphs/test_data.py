@@ -1,7 +1,5 @@
 """What the page receives: small, plain, complete, and drawn by the browser as Python draws it."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -52,7 +50,7 @@ def test_the_page_of_a_transformer_takes_less_than_80_kb(make_gpt):
     assert len(element.encode()) < 80_000
 
 
-def test_a_large_graph_is_cut_and_says_so():
+def test_a_large_graph_is_cut_with_a_note():
     def many(x):
         for i in range(30):
             with jax.named_scope(f"blocks.{i}x"):

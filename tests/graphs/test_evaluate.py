@@ -2,8 +2,6 @@
 leaves nothing out.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from functools import partial

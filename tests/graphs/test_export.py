@@ -1,7 +1,5 @@
 """Files: the ending chooses the format, and a file appears whole or not at all."""
 
-from __future__ import annotations
-
 import html
 import shutil
 

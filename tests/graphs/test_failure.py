@@ -2,8 +2,6 @@
 submodule.
 """
 
-from __future__ import annotations
-
 import inspect
 
 import jax

@@ -1,7 +1,5 @@
 """The graph on real pages: in Lab, with the keyboard alone, and of a trace that failed."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 from playwright.sync_api import expect
 

@@ -1,7 +1,5 @@
 """Coordinates and rows: nothing overlaps, lines keep clear of boxes, edges run downward."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import jax

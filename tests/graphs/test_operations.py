@@ -1,7 +1,5 @@
 """Costs of operations against counts by hand and by the compiler, and the words of their parameters."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -96,7 +94,7 @@ def compiled(*values):
         ),
     ],
 )
-def test_parameters_are_said_shortly(fn, operation, text):
+def test_parameters_of_a_primitive_have_a_short_text(fn, operation, text):
     (node,) = [n for n in trace_graph(fn, X).nodes if n.operation == operation]
 
     assert node.parameters == text
@@ -106,5 +104,5 @@ def test_a_long_text_is_cut():
     assert len(describe_parameters("reshape", {"new_sizes": tuple(range(100))})) == LIMIT
 
 
-def test_parameters_of_another_release_say_nothing():
+def test_unknown_parameters_of_another_release_have_no_text():
     assert describe_parameters("transpose", {"order": (1, 0)}) == ""

@@ -1,7 +1,5 @@
 """The outline in text."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

@@ -1,7 +1,5 @@
 """The drawing: well-formed, complete, escaped, and the same each time."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import jax

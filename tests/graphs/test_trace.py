@@ -1,7 +1,5 @@
 """What a traced graph says: nodes, edges, groups, names, sources, and what is dead."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from collections import namedtuple

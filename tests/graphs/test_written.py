@@ -2,8 +2,6 @@
 of random numbers run beside the main road.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import pytest
 

@@ -44,7 +44,7 @@ def test_one_scale_for_all_slices_is_that_of_the_whole_array(asked, limits):
     assert slice_payload(x, asked)["picture"]["l"] == limits
 
 
-def test_every_element_of_the_whole_array_is_counted_when_asked_for():
+def test_statistics_of_the_whole_array_count_every_element_on_request():
     x = np.random.default_rng(1).normal(size=(4, 500)).astype("float32")
     found = slice_payload(x, {"whole": True})["st"]
     assert (found["n"], sum(found["b"])) == (2000, 2000)
@@ -87,7 +87,7 @@ def test_an_answer_stays_small():
     ("down", "across", "tiles"),
     [(2, 3, [0, 1, 4]), (4, 0, [3, 2]), (1, 2, [0]), (0, 1, []), (3, 1, [])],
 )
-def test_any_axes_are_down_across_and_tiles_in_the_order_that_is_asked_for(down, across, tiles):
+def test_any_axes_can_be_rows_columns_and_tiles_in_any_order(down, across, tiles):
     x = np.arange(2 * 3 * 4 * 5 * 2.0).reshape(2, 3, 4, 5, 2)
     found = slice_payload(
         x, {"down": down, "across": across, "tiles": tiles, "at": [1, 1, 1, 1, 1], "count": 99}
@@ -103,7 +103,7 @@ def test_any_axes_are_down_across_and_tiles_in_the_order_that_is_asked_for(down,
     ]
 
 
-def test_so_many_tiles_are_drawn_as_are_asked_for_and_the_rest_are_counted():
+def test_the_requested_number_of_tiles_is_drawn_and_the_rest_are_counted():
     picture = slice_payload(np.zeros((100, 3, 3)), {"tiles": [0], "count": 80})["picture"]
     assert picture["s"] == [80, 3, 3]
     assert picture["notes"] == ["20 more"]
@@ -155,13 +155,13 @@ def test_each_scale_is_read_back_as_the_values(scale, signed):
 
 
 @pytest.mark.parametrize("value", [16_777_217, 2**62 + 1, -5])
-def test_large_integers_are_sent_and_said_exactly(value):
+def test_large_integers_are_sent_and_written_exactly(value):
     x = np.full((2, 3), value)
     assert values_of(slice_payload(x, {})).tolist() == [[value] * 3] * 2
     assert cell_payload(x, {"window": [1, 2, 0, 1]}) == {"text": str(value)}
 
 
-def test_a_cell_that_is_a_block_says_its_mean_its_extremes_and_what_is_not_finite():
+def test_a_block_is_described_by_mean_extremes_and_counts_of_nonfinite_values():
     x = np.random.default_rng(4).normal(size=(40, 60)).astype("float32")
     x[3, 3], x[4, 4] = np.nan, -np.inf
     block = x[2:9, 3:11]
@@ -173,7 +173,7 @@ def test_a_cell_that_is_a_block_says_its_mean_its_extremes_and_what_is_not_finit
     assert cell_payload(x, {"window": [3, 4, 3, 4]}) == {"text": "nan"}
 
 
-def test_a_complex_value_is_said_with_its_size_and_angle():
+def test_a_complex_value_is_written_with_magnitude_and_angle():
     x = jnp.array([[1 + 1j, 0.1 - 0.2j]])
     assert cell_payload(x, {"window": [0, 1, 1, 2]}) == {"text": "0.1-0.2j (|x| 0.2236 ∠ -63.4°)"}
     picture = slice_payload(x, {})["picture"]

@@ -10,10 +10,6 @@ from nbmodule.views.comm.sources import PairsSource
 
 SEEN = """node => { const main = node.closest('.nbm-main').getBoundingClientRect(), row = node.getBoundingClientRect();
   return row.top >= main.top && row.bottom <= main.bottom + 1; }"""
-COPIED = (
-    "<script>navigator.clipboard.writeText = text => "
-    "{ window.copied = text; return Promise.resolve(); };</script>"
-)
 
 
 class Deep(nb.Module):
@@ -43,7 +39,7 @@ def runs():
 
 @pytest.mark.parametrize(("theme", "width"), [(False, 1100), (True, 400)])
 def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_view, runs, theme, width):
-    page = open_view(runs[3], before=COPIED, width=width, dark=theme)
+    page = open_view(runs[3], width=width, dark=theme)
     row = page.locator(".nbm-selected")
     assert "layers.30.1" in row.text_content()
     assert row.evaluate(SEEN)
@@ -58,7 +54,7 @@ def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_view, r
 
 
 def test_a_finding_selects_its_module_in_all_panes(open_view, runs):
-    page = open_view(nb.inspect(*runs[:2]), before=COPIED, width=1280)
+    page = open_view(nb.inspect(*runs[:2]), width=1280)
     head = page.locator(".nbm-detailpane .nbm-path b")
     assert head.text_content() == "layers.30.1"
     page.locator(".nbm-bug", has_text="mixed").click()
@@ -74,7 +70,7 @@ PLACE = """node => { const { x, y, width, height } = node.getBoundingClientRect(
 def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_chosen(
     open_view, runs, dark, width
 ):
-    page = open_view(nb.compare(runs[3], runs[2]), before=COPIED, width=width, dark=dark)
+    page = open_view(nb.compare(runs[3], runs[2]), width=width, dark=dark)
     hero, culprit = page.locator(".nbm-hero"), page.locator(".nbm-blamed.nbm-fault")
     assert hero.locator("b.nbm-culprit").text_content() == "layers.30.0"
     sides = hero.locator(".nbm-beside b").all_text_contents()
@@ -132,7 +128,7 @@ def test_a_port_from_pytorch_is_shown_in_one_layout(port):
 
 
 def test_expected_and_actual_returns_of_a_port_have_the_same_axes_and_sizes(open_view, port):
-    page = open_view(port[0], before=COPIED, width=1100)
+    page = open_view(port[0], width=1100)
     hero = page.locator(".nbm-hero")
     sides = hero.locator(".nbm-beside > div").all()
     axes = [side.locator(".nbm-axisacross, .nbm-axisdown").all_text_contents() for side in sides]
@@ -174,7 +170,7 @@ def test_every_copied_line_runs(open_view):
     for name, value in {**kinds, "diff": nb.diff(a, model.v), "v": model.v}.items():
         if name in ("a", "b"):
             continue
-        page = open_view(value, before=COPIED, width=1100)
+        page = open_view(value, width=1100)
         lines, whole = copied_lines(page)
         found = [eval(line, dict(scope)) for line in lines]
         assert all(each is not None for each in found), (name, lines)

@@ -4,8 +4,6 @@ Every series is drawn, no number is cut, no text lies on a button, no two rows o
 label, statistics are NumPy's, the console is empty, and axe finds nothing critical or serious.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -64,7 +64,7 @@ def test_a_view_asks_for_nothing_from_outside(record):
     assert " id=" not in text
 
 
-def test_the_form_without_scripts_folds_and_says_everything(records):
+def test_the_form_without_scripts_folds_and_holds_all_words(records):
     text = plain_form_of(records["modules"]())
     assert (text.count("<details"), text.count("<details open")) == (2, 1)
     said = "12 × Block|BatchNorm2d|2 buffers|shared with decoder.out|built on first call"

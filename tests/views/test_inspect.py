@@ -2,10 +2,7 @@
 made.
 """
 
-import json
 import re
-import zlib
-from base64 import b64decode
 
 import jax.numpy as jnp
 import numpy as np
@@ -13,6 +10,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.views.records.records import Note
+from nbmodule.views.renderers.payload import payload_of
 
 
 class Gate(nb.Module):
@@ -41,14 +39,6 @@ def x():
     return jnp.asarray(np.random.default_rng(0).normal(size=(8, 4)), "float32")
 
 
-def data_of(view):
-    html = view._repr_mimebundle_()["text/html"]
-    data = json.loads(
-        re.search(r'<script type="application/json">(.*?)</script>', html, re.DOTALL)[1]
-    )
-    return json.loads(zlib.decompress(b64decode(data["z"]))) if "z" in data else data
-
-
 def everything(model):
     """Return copies of the values, flags, attributes and exported state of a model."""
     state = {name: np.asarray(tensor.value).tolist() for name, tensor in model.named_tensors()}
@@ -56,7 +46,7 @@ def everything(model):
     return state, flags, dict(vars(model)), str(nb.export_state(model))
 
 
-def test_looking_changes_no_buffer_no_key_no_flag_and_no_attribute(model, x):
+def test_an_inspection_changes_no_buffer_no_key_no_flag_and_no_attribute(model, x):
     nb.seed(3)
     first = model(x)
     nb.seed(3)
@@ -143,7 +133,7 @@ def test_a_part_that_fails_shows_the_reason_in_its_place(model, x, monkeypatch):
     assert view.graph is None
     assert isinstance(view.record.graph, Note)
     assert "no graph: RuntimeError: no graph under a foreign transform" in repr(view)
-    assert data_of(view)["parts"]["graph"]["error"]
+    assert payload_of(view.record)["parts"]["graph"]["error"]
     assert len(view.calls) == 5
 
 
@@ -179,7 +169,7 @@ def test_the_text_gives_each_part_its_share(x):
 
 
 def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
-    data = data_of(nb.inspect(nb.Sequential(nb.Linear(4, 4), nb.Linear(4, 4)), x))
+    data = payload_of(nb.inspect(nb.Sequential(nb.Linear(4, 4), nb.Linear(4, 4)), x).record)
     assert data["at"]["0"] == data["at"]["1"]
     place, first, text, _ = data["lines"][data["at"]["0"]]
     assert place.startswith("linear.py:")
@@ -187,9 +177,9 @@ def test_the_code_of_a_module_is_sent_once_for_all_of_its_class(x):
     assert int(place.rpartition(":")[2]) <= first + 5
 
 
-def test_the_same_look_gives_the_same_data_but_for_times(model, x):
+def test_two_inspections_give_the_same_data_except_for_times(model, x):
     def timeless(view):
-        data = data_of(view)
+        data = payload_of(view.record)
         for name in ("seconds", "start", "own", "title", "compiling"):
             data["parts"]["calls"].pop(name, None)
         return data

@@ -8,10 +8,6 @@ import pytest
 
 import nbmodule as nb
 
-COPIED = """<script>
-navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };
-navigator.clipboard.write = items => items[0].getType("image/png").then(picture => { window.picture = picture; });
-</script>"""
 PICTURE = """async () => { while (!window.picture) await new Promise(requestAnimationFrame);
   const image = await createImageBitmap(window.picture), canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [image.width, image.height];
@@ -37,7 +33,7 @@ def run():
 def saved(run, open_view):
     """One page with the calls, the model, its variables and all of it joined."""
     model, x, calls = run
-    page = open_view(calls, model, model.v, nb.inspect(model, x), before=COPIED, width=1280)
+    page = open_view(calls, model, model.v, nb.inspect(model, x), width=1280)
     page.locator(".nbm-detailpane .nbm-path").wait_for()
     return page
 
@@ -166,7 +162,7 @@ def test_a_call_of_a_comparison_is_copied_as_a_picture_and_as_a_link_that_opens_
     model[1].bias = model[1].bias + 1.0
     with nb.track(model) as wrong:
         model(x)
-    page = open_view(nb.compare(wrong, right), before=COPIED, width=1100)
+    page = open_view(nb.compare(wrong, right), width=1100)
     page.locator(".nbm-row", has_text="carried").first.click()
     head = page.locator(".nbm-herohead")
     name = head.locator("b").inner_text()

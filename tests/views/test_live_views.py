@@ -102,7 +102,7 @@ def test_a_module_that_got_another_part_has_changed(desk):
     assert ask(desk, key, "parts", row=0)["parts"] == ["bias", "weight"]
 
 
-def test_a_view_keeps_no_model_alive_and_says_when_it_is_gone(desk):
+def test_a_view_keeps_no_model_alive_and_reports_when_it_is_gone(desk):
     model = nb.Linear(3, 2)
     key = show(desk, model.v)
     del model

@@ -91,7 +91,7 @@ def test_statistics_of_a_model_are_those_of_the_last_tracked_returns(model, how)
     assert rows["unused"] is None
 
 
-def test_the_page_says_of_which_calls_shapes_and_histograms_are(model, open_view):
+def test_the_page_names_the_calls_of_shapes_and_histograms(model, open_view):
     model(jnp.ones((5, 3)))
     assert not record_for(model).notes
     with nb.track(model) as calls:

@@ -150,7 +150,7 @@ def test_an_axis_is_linear_where_all_of_it_is_seen_and_logarithmic_where_not():
     assert axis_of([numbers(0.0, 10.0**k) for k in range(9)]) == (-1e8, 1e8, 1.0)
 
 
-def test_zero_is_on_the_axis_and_nothing_to_see_is_no_axis():
+def test_zero_is_on_the_axis_and_constant_zeros_have_no_axis():
     assert axis_of([numbers(5.0, 1.0)]) == (0.0, 6.0, 0.0)
     nan = float("nan")
     assert axis_of([None, Statistics(3, nan, nan, nan, nan, nan=3)]) is None
@@ -210,7 +210,7 @@ def test_a_text_that_is_cut_counts_all_layers():
     assert "100 × Block" in text_of(ModuleTree("Net", rows), width=80, limit=60, color=False)
 
 
-def test_models_of_alternating_layers_say_their_pattern():
+def test_alternating_layers_are_one_line_with_their_pattern():
     rows = [ModuleRow(str(i), "AB"[i % 2], "", 4) for i in range(250)]
     tree = ModuleTree("Net", rows, 1000, 4000)
     assert payload_of(tree)["class_name"]["u"][0] == "125 × (A, B)"

@@ -159,7 +159,7 @@ def test_findings_stand_in_all_forms_with_their_signs(planted, lesson):
     assert str(calls) == text_of(record_for(calls))
 
 
-def test_a_curve_says_where_it_breaks():
+def test_a_finding_names_the_first_step_of_a_curve_that_is_nan():
     curve = nb.LossCurve("run", display=False)
     for k in range(8):
         curve.log(loss=1 / (k + 1) if k < 6 else float("nan"), accuracy=k / 8)

@@ -41,7 +41,7 @@ def test_a_call_that_was_not_made_at_a_step_has_no_numbers_there():
     assert data["snapshots"][1][data["path"].index("1")] is not None
 
 
-def test_one_step_has_no_slider_and_many_are_thinned_and_that_is_said():
+def test_one_step_has_no_slider_and_a_note_counts_downsampled_steps():
     assert payload_of(record_for(recorded(1)))["view"] == "calls"
     record = record_for(recorded(130))
     steps = [moment.step for moment in record.snapshots]
@@ -200,7 +200,7 @@ def test_one_slider_moves_model_calls_graph_and_picture_in_a_saved_page(growing,
     assert page.locator("section[aria-label=selected] .nbm-path b").inner_text() == "0"
 
 
-def test_where_no_picture_of_a_step_is_kept_the_page_says_so(growing, open_view, monkeypatch):
+def test_the_page_reports_a_step_without_a_picture(growing, open_view, monkeypatch):
     monkeypatch.setattr(tracked, "SNAPSHOT_PICTURES", 0)
     _, recorder, _ = growing
     page = open_view(nb.inspect(recorder), recorder, width=1280)

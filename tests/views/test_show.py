@@ -64,7 +64,7 @@ def test_a_tree_inside_a_compiled_function_is_shown():
     assert "float32[3]" in seen[0]
 
 
-def test_looking_reads_no_more_than_a_fixed_amount():
+def test_a_display_measures_a_fixed_number_of_arrays():
     rows = record_for([np.zeros(3)] * 300 + [np.zeros(2)]).rows
     assert sum(row.statistics is not None for row in rows) == 200
     assert "101 arrays not measured" in record_for([np.zeros(3)] * 301).notes[0]

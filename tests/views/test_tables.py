@@ -1,7 +1,5 @@
 """Tables of a summary, of memory, of the first NaN, of an unexpected return, of calls and of a profile."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -109,7 +107,7 @@ def test_an_unexpected_return_opens_as_expected_actual_and_difference_and_a_shap
     assert record.is_error and "expected was [5, 3]" in record.text
 
 
-def test_a_verdict_says_in_its_title_whether_it_is_right():
+def test_the_title_of_a_verdict_is_right_or_not_right_yet():
     assert record_for(nb.check(1, 1)).title == ("right",)
     assert record_for(nb.check(1, 2)).title == ("not right yet",)
 
@@ -169,7 +167,7 @@ def table() -> CallTable:
     return CallTable("Net", with_own_times(ROWS))
 
 
-def test_the_title_says_how_much_of_a_first_call_was_compiling(table):
+def test_the_title_gives_the_compile_time_of_a_first_call(table):
     assert "1.67 s (first call: compiling 1.61 s)" in title_of(table)
     warm = CallTable("Net", [ROWS[0]._replace(compiling=0.0)])
     assert not any("compiling" in fact for fact in title_of(warm))
@@ -184,7 +182,7 @@ def test_text_and_page_give_compiling_and_own_time_apart(table):
     assert [row.own for row in table.rows] == pytest.approx(own) and len(payload["own"]) == 3
 
 
-def test_calls_inside_a_compiled_function_say_that_there_are_no_times():
+def test_calls_inside_a_compiled_function_have_a_note_instead_of_times():
     model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
     step = nb.jit(lambda x: model(x))
     with nb.track(model) as calls:
@@ -252,12 +250,12 @@ def test_the_page_gets_the_rows_below_all_together():
     )
 
 
-def test_of_very_many_rows_a_page_has_the_first_and_says_so():
+def test_a_page_has_the_first_of_very_many_rows_and_counts_the_rest():
     record = fitted(record_for(profile_of([PROFILED[0], *PROFILED[1:2] * 4100])))
     assert len(record.rows) == 4000 and "100 rows left out" in record.notes[-1]
 
 
-def test_the_title_says_where_the_rows_do_not_add_up_to_it():
+def test_the_title_warns_if_the_rows_do_not_add_up_to_it():
     slowed = profile_of(PROFILED, seconds=2e-3, overhead=7.0)
     title = text_of(record_for(slowed), width=200).splitlines()[0]
     assert "rows not reliable: they add up to 16 ms" in title

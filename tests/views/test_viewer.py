@@ -109,7 +109,7 @@ def test_a_tile_is_opened_alone_by_a_click_and_left_by_a_double_click(open_joine
 @pytest.mark.parametrize(
     ("scale", "said"), [("1", "-4 "), ("2", "equal factors"), ("3", "of each tile its own")]
 )
-def test_a_scale_is_chosen_and_said_in_the_legend(open_joined, scale, said):
+def test_the_legend_names_the_chosen_scale(open_joined, scale, said):
     x = np.linspace(-4, 8, 2 * 8 * 9, dtype="float32").reshape(8, 9, 2)
     page = open_joined(x)
     page.locator("select[aria-label=scale]").select_option(scale)
@@ -153,7 +153,7 @@ def test_statistics_arrive_after_the_rows_and_keep_the_selection(open_joined, re
     assert page.locator(".nbm-viewer button").is_disabled()
 
 
-def test_a_kernel_that_is_silent_is_said_to_be_busy_and_one_that_refuses_says_why(open_joined):
+def test_a_view_reports_a_busy_kernel_and_the_reason_of_a_refusal(open_joined):
     page = open_joined(np.zeros((3, 4, 5), "float32"), lambda asked: None)
     page.locator("select[aria-label=others]").select_option("1")
     page.locator(
@@ -179,7 +179,7 @@ def test_a_picture_is_saved_as_png_and_svg_on_a_light_ground(open_joined, tmp_pa
 
 
 # -- extreme and complex numbers --
-def test_the_numbers_of_complex_values_say_that_they_are_of_sizes(open_view):
+def test_statistics_of_complex_values_are_labeled_as_those_of_magnitudes(open_view):
     x = jnp.array([1 + 2j, 3 - 4j, 0j])
     sizes = np.abs(np.asarray(x))
     words = f"|x| {sizes.mean():.1f} ± {sizes.std():.1f}".replace("2.0", "2")
