@@ -122,7 +122,7 @@ REFUSED = [
     ("set", {"path": "0", "name": "in_features", "value": "x"}, "another"),
     ("insert", {"path": "", "by": "Tanh", "after": True}, "in no list"),
     ("insert", {"path": "9", "by": "ReLU"}, 'has no submodule "9"'),
-    ("insert", {"path": "1", "by": "Block"}, r"Block\(4, 4\) could not be made: .*length"),
+    ("insert", {"path": "1", "by": "Gate"}, "no module .Gate. to put there"),
     (
         "insert",
         {"path": "1", "by": "norm"},
@@ -135,7 +135,7 @@ REFUSED = [
 def test_a_wrong_request_of_a_page_is_refused_and_nothing_changes(
     model, x, notebook_names, kind, message, said
 ):
-    notebook_names.update(norm=nb.LayerNorm(7), Block=Block)
+    notebook_names.update(norm=nb.LayerNorm(7), Gate=Gate)
     found, text = nb.what_if(model, x), repr(model)
     if kind not in (*ACTS, "unknown"):
         kind, message = "edit", message | {"method": kind}
@@ -206,48 +206,33 @@ def test_a_page_inserts_shares_and_sets_an_attribute_with_the_code_and_undo(x):
 class Gate(nb.Module):
     """A module that a reader wrote."""
 
-    def __init__(self, features, outputs=None):
-        self.linear = nb.Linear(features, outputs or features)
+    def __init__(self, features):
+        self.linear = nb.Linear(features, features)
 
     def forward(self, x):
         return nb.sigmoid(self.linear(x)) * x
 
 
-class Block(nb.Module):
-    def __init__(self, features, heads, length):
-        self.norm = nb.LayerNorm(features)
-
-
-class Narrow(nb.Module):
-    def __init__(self, inputs, outputs):
-        self.linear = nb.Linear(inputs, outputs)
-
-    def forward(self, x):
-        return self.linear(x)
-
-
 def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(
     model, x, notebook_names
 ):
-    norm, linear = nb.RMSNorm(4), nb.Linear(2, 2)
-    notebook_names.update(
-        norm=norm, linear=linear, Gate=Gate, Narrow=Narrow, model=model, whole=nb.Sequential(model)
-    )
-    notebook_names.update(number=3, _7=norm)
+    norm, gate, linear = nb.RMSNorm(4), Gate(4), nb.Linear(2, 2)
+    notebook_names.update(norm=norm, gate=gate, linear=linear)
+    others = {"model": model, "whole": nb.Sequential(model), "Gate": Gate, "number": 3, "_7": norm}
+    notebook_names.update(others)
     found = nb.what_if(model, x)
     parts = drawn(found)["parts"]
     first = "ReLU GELU SiLU Tanh Sigmoid Identity LayerNorm RMSNorm Dropout Linear"
     assert parts[:10] == first.split()
-    assert parts[-4:] == ["norm", "linear", "Gate", "Narrow"]
+    assert parts[-3:] == ["norm", "gate", "linear"]
     acts = {
-        "model[0] = Narrow(3, 4)": ("replace", "0", {"by": "Narrow"}),
         "model.insert(1, nb.LayerNorm((4,), eps=1e-05, affine=True))": (
             "insert",
             "0",
             {"by": "LayerNorm", "after": True},
         ),
         "model.insert(2, norm)": ("insert", "2", {"by": "norm"}),
-        "model.insert(2, Gate(4))": ("insert", "2", {"by": "Gate"}),
+        "model.insert(2, gate)": ("insert", "2", {"by": "gate"}),
         "model.insert(6, linear)": ("insert", "5", {"by": "linear", "after": True}),
         "model[4] = nb.Dropout(rate=0.5)": ("replace", "4", {"by": "Dropout"}),
     }

@@ -28,6 +28,7 @@ class Narrow(nb.Module):
     def forward(self, x):
         return x[..., : self.features // 2]
 
+narrow = Narrow(4)
 found = nb.what_if(model, x, target=y)
 found
 """
@@ -114,11 +115,9 @@ def test_settings_sweeps_and_edits_of_a_digits_network_equal_raw_jax(open_notebo
     assert notebook.kernel_eval(f"close(found.result.after, {wanted}) and close(model(x), raw(x))")
     out.get_by_label("Place", exact=True).select_option("2")
     out.get_by_label("Edit", exact=True).select_option("insert")
-    out.get_by_label("With", exact=True).select_option(
-        "Narrow"
-    )  # a class of the notebook that does not fit
+    out.get_by_label("With", exact=True).select_option("narrow")  # which does not fit
     out.get_by_title("Try this edit on a copy of the model").click()
-    out.locator(".nbm-failed", has_text="cannot do `model.insert(2, Narrow(4))`").wait_for()
+    out.locator(".nbm-failed", has_text="cannot do `model.insert(2, narrow)`").wait_for()
     notebook.screenshot("views/what-if-lab")
     out.get_by_title("Change the model itself").click()
     notebook.kernel_wait("not found.tried and not found.edited")
