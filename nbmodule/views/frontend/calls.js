@@ -203,7 +203,7 @@ function timeline(view, rows, data, get) {
     plot.append(box);
     if (w > 60) plot.append(svg("text", { x: x + 4, y: d * step + 13 }, get.label(i).slice(0, Math.floor(w / 7))));
   });
-  const axis = el("div", "axis", el("span", "", "0"), el("span", "", data.timing ?? ""), el("span", "", `${number(end * 1e3, 3)} ms`));
+  const axis = el("div", "axis", el("span", "", "0"), el("span", "", `${number(end * 1e3, 3)} ms`));
   const panel = el("div", "plot wide", plot, axis);
   panel.hidden = true;
   plot.addEventListener("click", (event) => {

@@ -209,7 +209,7 @@ def _calls(table: CallTable, figure: Figure) -> None:
     if is_timed:
         times = [row.seconds or 0 for row in shown]
         axes[0].barh(range(len(times)), times, color=FILL)
-        axes[0].set_xlabel(f"time, {plain(table.timing)}")
+        axes[0].set_xlabel("time")
         _name_down(axes[0], names)
         axes[0].xaxis.set_major_formatter(lambda x, _: format_seconds(x) if x else "0")
     if is_measured:
