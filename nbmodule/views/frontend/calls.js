@@ -103,7 +103,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     ],
     sortsAll: true,
     sorts: data.seconds ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
-    empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
+    empty: 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
       const missing = snapshot.missing?.(i);
