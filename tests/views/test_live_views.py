@@ -119,9 +119,9 @@ def test_calls_are_read_by_part_and_recorders_by_step(desk):
     key = show(desk, recorder)
     assert ask(desk, key, "hello")["steps"] == [0, 1, 2]
     assert ask(desk, key, "parts", row=1)["parts"] == ["return", "input"]
-    last = ask(desk, key, "slice", row=1)["picture"]["e"]
+    last = ask(desk, key, "slice", row=1)["picture"]["exact"]
     assert "z" in ask(desk, key, "step", step=0)["data"]
-    assert ask(desk, key, "slice", row=1)["picture"]["e"] != last
+    assert ask(desk, key, "slice", row=1)["picture"]["exact"] != last
 
 
 def test_a_page_can_request_more_tiles_of_a_return_and_single_weights(desk):
@@ -129,7 +129,7 @@ def test_a_page_can_request_more_tiles_of_a_return_and_single_weights(desk):
     model(jnp.ones((1, 8, 8, 1)), track_submod_rets=True)
     key = show(desk, model.submod_rets)
     found = ask(desk, key, "slice", row=1, down=1, across=2, tiles=[3], count=80)["picture"]
-    assert (found["s"], found["of"]) == ([40, 6, 6], "float32[1, 6, 6, 40]")
+    assert (found["shape"], found["of"]) == ([40, 6, 6], "float32[1, 6, 6, 40]")
     assert ask(desk, key, "parts", row=0)["parts"] == ["return"]
     kernel, row = show(desk, model.v), [row.path for row in record_for(model.v).rows]
     place = {"window": [0, 1, 0, 1], "at": [7, 0, 0, 0], "down": 1, "across": 2}
@@ -141,7 +141,7 @@ def test_both_sides_of_a_difference_are_read_with_their_difference(desk):
     difference = nb.diff({"w": np.ones((2, 2))}, {"w": np.full((2, 2), 3.0)})
     key = show(desk, difference)
     assert ask(desk, key, "parts", row=0)["parts"] == ["a", "b", "difference"]
-    assert ask(desk, key, "slice", row=0, part=2)["picture"]["l"] == [0, 2]
+    assert ask(desk, key, "slice", row=0, part=2)["picture"]["limits"] == [0, 2]
 
 
 def test_a_page_can_request_rows_beyond_the_limit(desk, monkeypatch):

@@ -151,8 +151,8 @@ def test_the_kernel_draws_a_call_of_the_step_that_a_page_asks_for(growing):
     line = source_for(view, view.record, False)
     (picture,) = line.answer("snapshot", {"step": 1, "path": "2", "call": 0})["pictures"]
     assert picture["of"] == "float32[4, 3]"
-    cells = np.frombuffer(base64.b64decode(picture["d"]), "u1").astype(float)
-    assert np.corrcoef(np.clip(returned[1][1].ravel(), *picture["l"]), cells)[0, 1] > 0.999
+    cells = np.frombuffer(base64.b64decode(picture["data"]), "u1").astype(float)
+    assert np.corrcoef(np.clip(returned[1][1].ravel(), *picture["limits"]), cells)[0, 1] > 0.999
     assert line.answer("snapshot", {"step": 1, "path": "9", "call": 0}) == {"pictures": []}
     assert line.answer("snapshot", {"step": "1", "path": None, "call": 0}) == {"pictures": []}
 

@@ -79,9 +79,8 @@ def test_every_request_of_a_page_calls_the_method(model, x):
         ["0", "unit 2", "scale -1.5", "scale", -1.5, True],
         ["1", "", "set to zero", "zero", 1.0, False],
     ]
-    assert (
-        data["sweep"]["rows"] == ["0", "1", "2"] and data["attribution"]["picture"]["k"] == "bars"
-    )
+    assert data["sweep"]["rows"] == ["0", "1", "2"]
+    assert data["attribution"]["picture"]["kind"] == "bars"
     assert data["can"] == {"undo": True, "keep": True} and data["code"] == found.code
     w, b = (np.asarray(p.value) for p in (model[0].weight, model[0].bias))
     h = np.asarray(x) @ w.T + b

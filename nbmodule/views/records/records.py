@@ -61,11 +61,11 @@ class Picture(NamedTuple):
     about: str = ""
     notes: tuple[str, ...] = ()
     extremes: Mapping[int, float] = MappingProxyType({})
-    window: tuple[int, int, int, int] = (0, 0, 0, 0)
+    window: tuple[int, ...] = ()
     axes: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
     exact: bytes = b""
-    exact_type: str = "f4"
+    exact_type: str = ""
     ends: tuple[float, ...] = ()
 
     @property
