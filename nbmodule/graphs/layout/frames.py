@@ -199,15 +199,13 @@ def _settle_rows(frame: Rectangle, extents: Extents, spacing: Spacing) -> None:
     allow.
     """
     down = frame.plan.rows
-    up = down[::-1]
     uppers, lowers = _pulls(frame)
     for row in down:
         offsets = _offsets(row, extents)
         for item, offset in zip(row, offsets, strict=True):
             frame.x[item] = offset - offsets[-1] / 2
-    both = {item: uppers.get(item, []) + lowers.get(item, []) for item in frame.x}
-    steps = [(uppers, down), (lowers, up), (uppers, down), (lowers, up), (both, down), (both, up)]
-    for near, rows in [*steps, (uppers, down)]:
+    sweeps = [(uppers, down), (lowers, down[::-1])] * 3
+    for near, rows in [*sweeps, (uppers, down)]:
         for row in rows:
             _settle(row, near, extents, frame.x)
     if spacing.reach:
@@ -265,7 +263,7 @@ def _settle(row: Sequence[int], near: Pulls, extents: Extents, x: dict[int, floa
     offsets = _offsets(row, extents)
     goals = []
     for item, offset in zip(row, offsets, strict=True):
-        pulls = near.get(item) or [(item, 0.0)]
+        pulls = near.get(item, [(item, 0.0)])
         goals.append(sum(x[other] + distance for other, distance in pulls) / len(pulls) - offset)
     highest = accumulate(goals, max)
     lowest = reversed([*accumulate(reversed(goals), min)])

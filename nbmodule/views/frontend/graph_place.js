@@ -145,15 +145,14 @@ function extentsOf(frame, labels, reach) {
  */
 function settleRows(frame, extents, reach) {
   const { rows } = frame.plan;
-  const [ups, downs, both] = pulls(frame);
+  const [ups, downs] = pulls(frame);
   for (const row of rows) {
     const offsets = offsetsOf(row, extents);
     const middle = offsets.length ? offsets[offsets.length - 1] / 2 : 0;
     row.forEach((item, i) => frame.x.set(item, offsets[i] - middle));
   }
-  const reversed = [...rows].reverse();
-  /** @type {[Map<number, Pull[]>, number[][]][]} */
-  const steps = [[ups, rows], [downs, reversed], [ups, rows], [downs, reversed], [both, rows], [both, reversed], [ups, rows]];
+  const sweeps = /** @type {[Map<number, Pull[]>, number[][]][]} */ ([[ups, rows], [downs, [...rows].reverse()]]);
+  const steps = [...sweeps, ...sweeps, ...sweeps, sweeps[0]];
   for (const [near, order] of steps) for (const row of order) settle(row, near, extents, frame.x);
   if (reach) for (const [item, x] of frame.x) frame.x.set(item, x + reach * noise(frame.plan.number, item));
 }
@@ -171,7 +170,7 @@ export function noise(plan, item) {
 }
 
 /**
- * Collect the pulls on each item: another item and the wanted distance from it; from above, from below, both.
+ * Collect the pulls on each item: another item and the wanted distance from it; from above and from below.
  * @param {Frame} frame
  */
 function pulls(frame) {
@@ -189,10 +188,7 @@ function pulls(frame) {
     add(ups, lower, [upper, distance]);
     add(downs, upper, [lower, -distance]);
   }
-  /** @type {Map<number, Pull[]>} */
-  const both = new Map();
-  for (const row of frame.plan.rows) for (const item of row) both.set(item, [...(ups.get(item) ?? []), ...(downs.get(item) ?? [])]);
-  return [ups, downs, both];
+  return [ups, downs];
 }
 
 /**
@@ -233,7 +229,7 @@ function offsetsOf(row, extents) {
 function settle(row, near, extents, x) {
   const offsets = offsetsOf(row, extents);
   const goals = row.map((item, i) => {
-    const pulls = near.get(item)?.length ? /** @type {Pull[]} */ (near.get(item)) : [/** @type {Pull} */ ([item, 0])];
+    const pulls = near.get(item) ?? [/** @type {Pull} */ ([item, 0])];
     return pulls.reduce((total, [other, distance]) => total + (at(x, other) + distance), 0) / pulls.length - offsets[i];
   });
   let [highest, lowest] = [-Infinity, Infinity];
