@@ -37,7 +37,7 @@ MORE = {
     "training?: Packed<string>; snapshot?: SnapshotOfModules",
     "VariablesData": "color?: Record<number, number>; spelled?: Record<string, string>",
     "CallsData": "at?: number[]; groups?: Record<number, [kinds: string, lines: number[]]>; "
-    "axis?: [number, number, number]; not_called?: string[]; timing?: string; how?: string; "
+    "axis?: [number, number, number]; not_called?: string[]; "
     "steps?: number[]; snapshots?: (Stats | null)[][]; "
     "small?: Record<number, Record<number, Picture>>; snapshot?: { columns: CallColumns }",
     "DifferenceData": "names: [string, string]",

@@ -102,9 +102,7 @@ class Failure:
 
     error: str
     message: str
-    operation: str
     source: Source | None
-    code: str
     shapes: tuple[tuple[str, str], ...]
     path: str
 

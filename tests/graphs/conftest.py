@@ -1,7 +1,5 @@
 """A transformer whose graph the tests look at, and tracked calls."""
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import numpy as np
 import pytest

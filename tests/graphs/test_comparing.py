@@ -2,8 +2,6 @@
 else.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 import pytest
 
@@ -46,7 +44,7 @@ def test_equal_models_have_no_difference():
     assert str(found) == "Net and Net · no difference"
 
 
-def test_another_function_is_marked_where_it_stands():
+def test_another_function_is_marked_in_its_place():
     (change,) = compare(Net(Block(), Block()), Net(Block(), Block(nb.gelu)))
 
     assert (change.status, change.path) == ("changed", "blocks.1")

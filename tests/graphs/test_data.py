@@ -1,7 +1,6 @@
 """What the page receives: small, plain, complete, and drawn by the browser as Python draws it."""
 
-from __future__ import annotations
-
+import base64
 import json
 import os
 import subprocess
@@ -14,8 +13,9 @@ from jax import lax
 
 import nbmodule as nb
 from nbmodule.errors import PathError
-from nbmodule.graphs import data, trace_graph
+from nbmodule.graphs import data, to_svg, trace_graph
 from nbmodule.graphs.writing.options import Options, prepare
+from nbmodule.views.renderers import html
 
 ROOT = Path(__file__).parents[2]
 X = jnp.ones((2, 3), "float32")
@@ -41,7 +41,16 @@ def test_equal_blocks_are_sent_once(make_gpt):
     assert sizes[1] < 1.3 * sizes[0]
 
 
-def test_a_large_graph_is_cut_and_says_so():
+def test_the_page_of_a_transformer_takes_less_than_80_kb(make_gpt):
+    graph = nb.graph(*make_gpt(layers=13))
+    assert graph.operations > 1000
+    picture = base64.b64encode(to_svg(graph).encode()).decode()
+    image = html.tag("img", src=f"data:image/svg+xml;base64,{picture}")
+    element = html.view_element("graph", html.data_text(data(graph)), image)
+    assert len(element.encode()) < 80_000
+
+
+def test_a_large_graph_is_cut_with_a_note():
     def many(x):
         for i in range(30):
             with jax.named_scope(f"blocks.{i}x"):

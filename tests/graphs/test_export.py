@@ -1,7 +1,5 @@
 """Files: the ending chooses the format, and a file appears whole or not at all."""
 
-from __future__ import annotations
-
 import html
 import shutil
 
@@ -9,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from nbmodule.errors import ArgumentError, MissingDependencyError, TraceError
+from nbmodule.errors import MissingDependencyError, TraceError
 from nbmodule.graphs import to_dot, trace_graph
 from nbmodule.graphs.writing import export
 
@@ -72,13 +70,6 @@ def test_a_missing_binary_is_named(graph, tmp_path, monkeypatch):
 def test_errors_of_graphviz_are_raised():
     with pytest.raises(TraceError, match="Graphviz could not draw the picture"):
         export.render("digraph {", "svg")
-
-
-def test_an_unknown_ending_lists_those_there_are(graph, tmp_path):
-    with pytest.raises(ArgumentError, match=r'expected an ending of .html, .svg, .*, found ".jpg"'):
-        graph.save(tmp_path / "graph.jpg")
-    with pytest.raises(ArgumentError, match="found no ending"):
-        graph.save(tmp_path / "graph")
 
 
 def test_dot_text_carries_hover_texts_and_returns(graph, returned):

@@ -1,7 +1,5 @@
 """Forms: equal structures are one, wires lead every value from its maker to its readers."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 from hypothesis import given, settings

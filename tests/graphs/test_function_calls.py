@@ -1,7 +1,5 @@
 """Functions are groups of a graph, found by the call stacks of their operations."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 

@@ -5,8 +5,6 @@ The models share layers, call them again, and hold loops, branches, custom deriv
 and random streams.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

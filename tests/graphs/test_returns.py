@@ -1,7 +1,5 @@
 """What calls returned stands at the edges of the graph of the same model, and colors its boxes."""
 
-from __future__ import annotations
-
 import base64
 import re
 

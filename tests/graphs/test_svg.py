@@ -1,7 +1,5 @@
 """The drawing: well-formed, complete, escaped, and the same each time."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 import jax
@@ -96,19 +94,15 @@ def test_names_are_escaped():
     assert "<b>" not in svg
 
 
-@pytest.mark.parametrize("color", ["flops", "bytes"])
-def test_boxes_are_colored_by_cost(graph, color):
+@pytest.mark.parametrize(
+    ("color", "legend"),
+    [("flops", "flops 0"), ("bytes", "bytes 0"), ({"encoder": 1.0, "head": 0.25}, "value 0 … 1")],
+)
+def test_boxes_are_colored_by_cost_or_by_a_number_for_each_path(graph, color, legend):
     svg = to_svg(graph, color=color, depth=0)
 
-    assert svg.count('style="fill:#') == 2
-    assert any(text.startswith(f"{color} 0") for text in texts(svg))
-
-
-def test_boxes_are_colored_by_a_number_for_each_path(graph):
-    svg = to_svg(graph, color={"encoder": 1.0, "head": 0.25}, depth=0)
-
-    assert 'style="fill:#5c98d6"' in svg
-    assert "value 0 … 1" in texts(svg)
+    assert svg.count('style="fill:#') == 2 and 'style="fill:#5c98d6"' in svg
+    assert any(text.startswith(legend) for text in texts(svg))
 
 
 def test_a_variable_that_stands_in_several_places_has_one_number():

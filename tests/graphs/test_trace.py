@@ -1,7 +1,5 @@
 """What a traced graph says: nodes, edges, groups, names, sources, and what is dead."""
 
-from __future__ import annotations
-
 import inspect
 import pickle
 from collections import namedtuple
@@ -14,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
-from nbmodule.graphs import data, outline, read_graph, to_dot, to_svg, trace_graph
+from nbmodule.errors import ArgumentTypeError, PathError
+from nbmodule.graphs import data, outline, to_dot, to_svg, trace_graph
 
 from graph_evaluator import evaluate
 from jax_settings import FLOAT
@@ -69,18 +68,14 @@ def test_every_array_of_the_arguments_is_an_input_at_its_place(args, kwargs):
         np.testing.assert_array_equal(found, x)
 
 
-def test_named_fields_of_results_are_in_the_names_of_outputs():
+def test_outputs_and_fixed_arguments_are_named():
     pair = namedtuple("Pair", "mean deviation")
-    graph = trace_graph(lambda x: pair(x, [x + 1]), X)
-    names = [graph.nodes[i].name for i in graph.outputs]
-    assert names == ["output.mean", "output.deviation.0"]
-
-
-def test_arguments_that_are_no_arrays_are_fixed():
-    graph = trace_graph(lambda x, mode, times: x * times if mode == "mul" else x, X, "mul", 3)
+    graph = trace_graph(lambda x, mode, times: pair(x, [x * times]), X, "mul", 3)
 
     assert [graph.nodes[i].name for i in graph.inputs] == ["x"]
     assert graph.nodes[1].inputs[1].text == "3"
+    names = [graph.nodes[i].name for i in graph.outputs]
+    assert names == ["output.mean", "output.deviation.0"]
 
 
 def test_source_points_at_the_line_that_wrote_the_operation():
@@ -179,28 +174,6 @@ def test_a_graph_survives_pickling_without_its_operations():
     assert copy.find("head").operations == 2
 
 
-def test_random_keys_have_a_dtype():
-    graph = trace_graph(lambda k: jax.random.normal(k, (3,)), jax.random.key(0))
-
-    assert graph.nodes[0].dtype == "key<fry>"
-
-
-def test_a_flax_model_is_traced_unconverted():
-    nnx = pytest.importorskip("flax.linen")
-
-    class Net(nnx.Module):
-        @nnx.compact
-        def __call__(self, x):
-            return nnx.Dense(4, name="head")(nnx.relu(nnx.Dense(5, name="body")(x)))
-
-    net = Net()
-    parameters = jax.eval_shape(net.init, jax.random.key(0), X)
-    graph = read_graph(net.apply, [parameters, X], variables=1)
-
-    assert {"body", "head"} <= {g.name for g in graph.groups}
-    assert [n.shape for n in graph.nodes if n.operation == "dot_general"] == [(2, 5), (2, 4)]
-
-
 @pytest.mark.parametrize(
     "fn", [lambda: jnp.arange(3) * 2, lambda: None], ids=["nothing in", "nothing out"]
 )
@@ -225,3 +198,37 @@ def test_edges_run_from_the_maker_to_the_reader():
     ]
     assert graph.edges[0].shape == (2, 3)
     assert graph.edges[0].dtype == FLOAT
+
+
+# -- groups by path, pattern and number --
+def model(x):
+    for i in range(3):
+        with jax.named_scope(f"blocks.{i}"), jax.named_scope("mlp"):
+            x = jnp.sin(x) * 2
+    with jax.named_scope("head"):
+        return x + 1
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return trace_graph(model, X)
+
+
+@pytest.mark.parametrize(
+    ("look", "error", "message"),
+    [
+        (lambda g: g.find("blocks.1.mlq"), PathError, 'closest name is "blocks.1.mlp"'),
+        (lambda g: g.find("head", call=2), PathError, r'no call 2 of "head"; it has the calls'),
+        (lambda g: g.resolve(-1), PathError, "no group -1; it has indices 0 to 6"),
+        (lambda g: g.resolve(99), PathError, "no group 99; it has indices 0 to 6"),
+        (lambda g: g.resolve(1.5), ArgumentTypeError, "path or its index, not by float"),
+        (lambda g: trace_graph(jnp.sin, X).find("head"), PathError, "no submodule"),
+    ],
+)
+def test_a_place_that_does_not_exist_is_refused(graph, look, error, message):
+    with pytest.raises(error, match=message):
+        look(graph)
+
+
+def test_a_pattern_finds_all_that_match(graph):
+    assert [g.path for g in graph.glob("blocks.*.mlp")] == [f"blocks.{i}.mlp" for i in range(3)]

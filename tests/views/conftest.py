@@ -147,6 +147,13 @@ RECORDS = {
 }
 
 
+# Keeps what a page copies.
+CLIPBOARD = """<script>
+navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };
+navigator.clipboard.write = items => items[0].getType("image/png").then(picture => { window.picture = picture; });
+</script>"""
+
+
 @pytest.fixture
 def content_of():
     """Return the HTML of a display without the script that draws it (once per kind and page)."""
@@ -160,7 +167,7 @@ def open_view(open_html):
 
     def open_values(*values, before="", **options):
         outputs = [mimebundle(value)["text/html"] for value in values]
-        page = open_html("".join([before, *outputs]), **options)
+        page = open_html("".join([CLIPBOARD, before, *outputs]), **options)
         page.locator(".nbm-body > *").first.wait_for()
         drawn = "[...document.querySelectorAll('nbm-view')].every(host => host.nbmView)"
         page.page.wait_for_function(drawn)

@@ -90,7 +90,7 @@ def test_a_log_file_gets_a_first_and_a_last_line(capsys):
     ]
 
 
-def test_each_update_while_a_cell_runs_stands_alone(monkeypatch):
+def test_each_update_of_a_running_cell_is_complete(monkeypatch):
     sent = []
 
     class Handle:

@@ -7,14 +7,9 @@ import pytest
 import nbmodule as nb
 from nbmodule.views import record_for
 from nbmodule.views.comm.sources import PairsSource
-from nbmodule.views.display.show import mimebundle
 
 SEEN = """node => { const main = node.closest('.nbm-main').getBoundingClientRect(), row = node.getBoundingClientRect();
   return row.top >= main.top && row.bottom <= main.bottom + 1; }"""
-COPIED = (
-    "<script>navigator.clipboard.writeText = text => "
-    "{ window.copied = text; return Promise.resolve(); };</script>"
-)
 
 
 class Deep(nb.Module):
@@ -44,7 +39,7 @@ def runs():
 
 @pytest.mark.parametrize(("theme", "width"), [(False, 1100), (True, 400)])
 def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_view, runs, theme, width):
-    page = open_view(runs[3], before=COPIED, width=width, dark=theme)
+    page = open_view(runs[3], width=width, dark=theme)
     row = page.locator(".nbm-selected")
     assert "layers.30.1" in row.text_content()
     assert row.evaluate(SEEN)
@@ -59,7 +54,7 @@ def test_a_view_opens_at_its_worst_row_and_the_bar_leads_back_to_it(open_view, r
 
 
 def test_a_finding_selects_its_module_in_all_panes(open_view, runs):
-    page = open_view(nb.inspect(*runs[:2]), before=COPIED, width=1280)
+    page = open_view(nb.inspect(*runs[:2]), width=1280)
     head = page.locator(".nbm-detailpane .nbm-path b")
     assert head.text_content() == "layers.30.1"
     page.locator(".nbm-bug", has_text="mixed").click()
@@ -75,14 +70,11 @@ PLACE = """node => { const { x, y, width, height } = node.getBoundingClientRect(
 def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_chosen(
     open_view, runs, dark, width
 ):
-    page = open_view(nb.compare(runs[3], runs[2]), before=COPIED, width=width, dark=dark)
+    page = open_view(nb.compare(runs[3], runs[2]), width=width, dark=dark)
     hero, culprit = page.locator(".nbm-hero"), page.locator(".nbm-blamed.nbm-fault")
     assert hero.locator("b.nbm-culprit").text_content() == "layers.30.0"
-    assert [node.text_content() for node in hero.locator(".nbm-beside b").all()] == [
-        "expected",
-        "actual",
-        "difference",
-    ]
+    sides = hero.locator(".nbm-beside b").all_text_contents()
+    assert sides == ["expected", "actual", "difference"]
     assert hero.locator("canvas").count() == 3
     assert page.locator(".nbm-blamed:not(.nbm-swatch)").count() == 121
     assert culprit.first.get_attribute("aria-pressed") == "true"
@@ -104,16 +96,13 @@ def test_a_comparison_opens_at_the_fault_and_nothing_moves_when_another_call_is_
 def port():
     """A model of images compared with the same of PyTorch, in which one bias is another."""
     torch = pytest.importorskip("torch")
-    theirs = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 1), torch.nn.ReLU(), torch.nn.AvgPool2d(2)
-    ).eval()
+    layers = torch.nn.Conv2d(3, 8, 1), torch.nn.ReLU(), torch.nn.AvgPool2d(2)
+    theirs = torch.nn.Sequential(*layers).eval()
     ours = nb.Sequential(nb.Conv2d(3, 8, 1), nb.ReLU(), nb.AvgPool2d(2)).eval()
-    random = np.random.default_rng(0)
-    x = random.normal(size=(2, 4, 6, 3)).astype(np.float32)
-    weight = random.normal(size=(8, 1, 1, 3)).astype(np.float32)
-    theirs[0].weight.data = torch.tensor(weight.transpose(0, 3, 1, 2))
-    theirs[0].bias.data = torch.zeros(8)
-    ours[0].weight.value, ours[0].bias.value = weight, np.eye(1, 8, dtype=np.float32)[0] * 0.01
+    x = np.random.default_rng(0).normal(size=(2, 4, 6, 3)).astype(np.float32)
+    weight, bias = (p.detach().numpy() for p in theirs[0].parameters())
+    ours[0].weight.value = weight.transpose(0, 2, 3, 1)
+    ours[0].bias.value = bias + np.eye(1, 8, dtype=np.float32)[0] * 0.01
     rows = []
     for name, layer in theirs.named_modules():
         layer.register_forward_hook(lambda _, x, out, name=name: rows.append((name, x, out)))
@@ -133,19 +122,13 @@ def test_a_port_from_pytorch_is_shown_in_one_layout(port):
         ("2", maps, pooled, pooled),
         ("Sequential", given, pooled, pooled),
     ]
-    change = np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
-    assert table.rows[-1].change == pytest.approx(change, rel=1e-4)
-    assert table.rows[0].fault == "module" and len(table.rows[0].pictures) == 3
     parts = dict(PairsSource(compared).parts(len(table.rows) - 1))
     np.testing.assert_array_equal(parts["expected"], wanted)
     np.testing.assert_allclose(parts["difference"], found.astype(np.float64) - wanted)
-    text = mimebundle(compared)["text/plain"]
-    lines = [line.split()[:2] for line in text.splitlines() if line.startswith(("0 ", "2 "))]
-    assert lines == [["0", "agrees"], ["2", "already"]]
 
 
 def test_expected_and_actual_returns_of_a_port_have_the_same_axes_and_sizes(open_view, port):
-    page = open_view(port[0], before=COPIED, width=1100)
+    page = open_view(port[0], width=1100)
     hero = page.locator(".nbm-hero")
     sides = hero.locator(".nbm-beside > div").all()
     axes = [side.locator(".nbm-axisacross, .nbm-axisdown").all_text_contents() for side in sides]
@@ -187,7 +170,7 @@ def test_every_copied_line_runs(open_view):
     for name, value in {**kinds, "diff": nb.diff(a, model.v), "v": model.v}.items():
         if name in ("a", "b"):
             continue
-        page = open_view(value, before=COPIED, width=1100)
+        page = open_view(value, width=1100)
         lines, whole = copied_lines(page)
         found = [eval(line, dict(scope)) for line in lines]
         assert all(each is not None for each in found), (name, lines)

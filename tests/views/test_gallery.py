@@ -4,8 +4,6 @@ Every series is drawn, no number is cut, no text lies on a button, no two rows o
 label, statistics are NumPy's, the console is empty, and axe finds nothing critical or serious.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -100,8 +98,15 @@ def small():
     return nb.Sequential(nb.Linear(8, 16), nb.ReLU(), nb.Linear(16, 4))
 
 
+def returns():
+    model = small()
+    model(X, track_submod_rets=True)
+    return model.submod_rets
+
+
 X = np.random.default_rng(0).normal(size=(5, 8)).astype("float32")
 OTHERS = {
+    "returns": lambda runs: html_of(returns()),
     "summary": lambda runs: html_of(nb.summary(small(), X)),
     "profile": lambda runs: html_of(nb.profile(nb.jit(lambda model, x: model(x)), small(), X)),
     "difference": lambda runs: html_of(nb.diff({"a": X, "b": X}, {"a": X + 1, "c": X})),

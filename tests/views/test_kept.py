@@ -7,12 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.views.display.show import mimebundle
 
-COPIED = """<script>
-navigator.clipboard.writeText = text => { window.copied = text; return Promise.resolve(); };
-navigator.clipboard.write = items => items[0].getType("image/png").then(picture => { window.picture = picture; });
-</script>"""
 PICTURE = """async () => { while (!window.picture) await new Promise(requestAnimationFrame);
   const image = await createImageBitmap(window.picture), canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [image.width, image.height];
@@ -26,10 +21,8 @@ HIDE_AND_SHOW = "host => { const { parentNode, nextSibling } = host; host.remove
 @pytest.fixture(scope="module")
 def run():
     nb.seed(0)
-    model, x = (
-        nb.Sequential(*[nb.Sequential(nb.Linear(8, 8), nb.ReLU()) for _ in range(30)]).eval(),
-        jnp.ones((16, 8)),
-    )
+    model = nb.Sequential(*[nb.Sequential(nb.Linear(8, 8), nb.ReLU()) for _ in range(30)]).eval()
+    x = jnp.ones((16, 8))
     model[20][0].bias = model[20][0].bias - 90.0
     with nb.track(model) as calls:
         model(x)
@@ -37,18 +30,10 @@ def run():
 
 
 @pytest.fixture
-def saved(run, tmp_path, open_file):
+def saved(run, open_view):
     """One page with the calls, the model, its variables and all of it joined."""
     model, x, calls = run
-    shown = [
-        mimebundle(value)["text/html"] for value in (calls, model, model.v, nb.inspect(model, x))
-    ]
-    path = tmp_path / "page.html"
-    path.write_text(
-        f"<!doctype html><meta charset=utf-8>{COPIED}"
-        + "".join(f"<div>{each}</div>" for each in shown)
-    )
-    page = open_file(path, width=1280)
+    page = open_view(calls, model, model.v, nb.inspect(model, x), width=1280)
     page.locator(".nbm-detailpane .nbm-path").wait_for()
     return page
 
@@ -142,17 +127,9 @@ def test_the_bug_bar_is_copied_as_a_picture_or_a_file_and_a_link(saved):
     bar.locator(".nbm-said", has_text="saved as a picture").wait_for()
 
 
-def test_the_place_in_an_array_is_kept_when_it_is_hidden_and_when_the_page_is_reloaded(
-    tmp_path, open_file
-):
+def test_the_place_in_an_array_is_kept_when_it_is_hidden_and_when_the_page_is_reloaded(open_view):
     x = jax.random.normal(jax.random.key(0), (3, 8, 10))
-    path = tmp_path / "array.html"
-    path.write_text(
-        "<!doctype html><meta charset=utf-8>"
-        + mimebundle(x)["text/html"]
-        + mimebundle({"a": x[0]})["text/html"]
-    )
-    page = open_file(path, width=1100)
+    page = open_view(x, {"a": x[0]}, width=1100)
     card, tree = view(page, 0), view(page, 1)
     card.locator("select[aria-label=others]").select_option("1")
     card.locator("input[aria-label='index on axis 0']").focus()
@@ -167,10 +144,7 @@ def test_the_place_in_an_array_is_kept_when_it_is_hidden_and_when_the_page_is_re
 
     before = state()
     assert before[0] == "2" and before[2] == "1" and len(before[1]) == 20
-    assert (
-        float(before[1][0]) == pytest.approx(float(x[2, 2, 2]), rel=1e-3)
-        or len(set(before[1])) > 10
-    )
+    assert len(set(before[1])) > 10
     card.evaluate(HIDE_AND_SHOW)
     card.locator("canvas").wait_for()
     assert state() == before
@@ -180,9 +154,7 @@ def test_the_place_in_an_array_is_kept_when_it_is_hidden_and_when_the_page_is_re
     assert tree.locator(".nbm-row").count() > 0
 
 
-def test_a_call_of_a_comparison_is_copied_as_a_picture_and_as_a_link_that_opens_it(
-    tmp_path, open_file
-):
+def test_a_call_of_a_comparison_is_copied_as_a_picture_and_as_a_link_that_opens_it(open_view):
     nb.seed(0)
     model, x = nb.Sequential(*[nb.Linear(8, 8) for _ in range(4)]), jnp.ones((4, 8))
     with nb.track(model) as right:
@@ -190,10 +162,7 @@ def test_a_call_of_a_comparison_is_copied_as_a_picture_and_as_a_link_that_opens_
     model[1].bias = model[1].bias + 1.0
     with nb.track(model) as wrong:
         model(x)
-    path = tmp_path / "compared.html"
-    shown = mimebundle(nb.compare(wrong, right))["text/html"]
-    path.write_text(f"<!doctype html><meta charset=utf-8>{COPIED}{shown}")
-    page = open_file(path, width=1100)
+    page = open_view(nb.compare(wrong, right), width=1100)
     page.locator(".nbm-row", has_text="carried").first.click()
     head = page.locator(".nbm-herohead")
     name = head.locator("b").inner_text()

@@ -1,9 +1,10 @@
-"""The kernel's side of a live view, without a page."""
+"""The kernel's side of a live view, without a page, and the arrays that views hold."""
 
 import gc
 import threading
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from nbmodule.views import mimebundle
 from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.comm import live_views, retention, sources
 from nbmodule.views.comm.live_views import Views
+from nbmodule.views.comm.retention import keep_view, moved_to_host
 from nbmodule.views.renderers.payload import payload_of
 
 
@@ -100,7 +102,7 @@ def test_a_module_that_got_another_part_has_changed(desk):
     assert ask(desk, key, "parts", row=0)["parts"] == ["bias", "weight"]
 
 
-def test_a_view_keeps_no_model_alive_and_says_when_it_is_gone(desk):
+def test_a_view_keeps_no_model_alive_and_reports_when_it_is_gone(desk):
     model = nb.Linear(3, 2)
     key = show(desk, model.v)
     del model
@@ -117,34 +119,29 @@ def test_calls_are_read_by_part_and_recorders_by_step(desk):
     key = show(desk, recorder)
     assert ask(desk, key, "hello")["steps"] == [0, 1, 2]
     assert ask(desk, key, "parts", row=1)["parts"] == ["return", "input"]
-    last = ask(desk, key, "slice", row=1)["picture"]["e"]
+    last = ask(desk, key, "slice", row=1)["picture"]["exact"]
     assert "z" in ask(desk, key, "step", step=0)["data"]
-    assert ask(desk, key, "slice", row=1)["picture"]["e"] != last
+    assert ask(desk, key, "slice", row=1)["picture"]["exact"] != last
 
 
-def test_a_page_can_request_more_tiles_of_a_return(desk):
+def test_a_page_can_request_more_tiles_of_a_return_and_single_weights(desk):
     model = nb.Sequential(nb.Conv2d(1, 40, 3), nb.ReLU())
-    x = jnp.asarray(np.random.default_rng(0).normal(size=(1, 8, 8, 1)), "float32")
-    model(x, track_submod_rets=True)
+    model(jnp.ones((1, 8, 8, 1)), track_submod_rets=True)
     key = show(desk, model.submod_rets)
     found = ask(desk, key, "slice", row=1, down=1, across=2, tiles=[3], count=80)["picture"]
-    assert found["s"] == [40, 6, 6]
-    assert found["of"] == "float32[1, 6, 6, 40]"
+    assert (found["shape"], found["of"]) == ([40, 6, 6], "float32[1, 6, 6, 40]")
     assert ask(desk, key, "parts", row=0)["parts"] == ["return"]
-    kernel = show(desk, model.v)
-    row = [row.path for row in record_for(model.v).rows].index("0.weight")
-    axes = {"down": 1, "across": 2, "tiles": [0, 3]}
-    assert ask(desk, kernel, "slice", row=row, count=80, **axes)["picture"]["s"] == [40, 3, 3]
-    assert ask(
-        desk, kernel, "cell", row=row, window=[0, 1, 0, 1], at=[7, 0, 0, 0], down=1, across=2
-    )["text"] == str(np.asarray(model[0].weight.value)[7, 0, 0, 0])
+    kernel, row = show(desk, model.v), [row.path for row in record_for(model.v).rows]
+    place = {"window": [0, 1, 0, 1], "at": [7, 0, 0, 0], "down": 1, "across": 2}
+    weight = ask(desk, kernel, "cell", row=row.index("0.weight"), **place)["text"]
+    assert weight == str(np.asarray(model[0].weight.value)[7, 0, 0, 0])
 
 
 def test_both_sides_of_a_difference_are_read_with_their_difference(desk):
     difference = nb.diff({"w": np.ones((2, 2))}, {"w": np.full((2, 2), 3.0)})
     key = show(desk, difference)
     assert ask(desk, key, "parts", row=0)["parts"] == ["a", "b", "difference"]
-    assert ask(desk, key, "slice", row=0, part=2)["picture"]["l"] == [0, 2]
+    assert ask(desk, key, "slice", row=0, part=2)["picture"]["limits"] == [0, 2]
 
 
 def test_a_page_can_request_rows_beyond_the_limit(desk, monkeypatch):
@@ -185,3 +182,67 @@ def test_the_script_of_the_widget_is_whole_and_without_a_notebook_nothing_is_joi
     script = live_views._script()
     assert script.endswith("export default { initialize, render() {} };")
     assert "import " not in script.split("\n", 1)[0]
+
+
+# -- what views hold --
+class Picture:
+    def __init__(self, nbytes):
+        self.nbytes = nbytes
+
+    def clear(self):
+        self.nbytes = 0
+
+
+@pytest.fixture(autouse=True)
+def _nothing_held(monkeypatch):
+    monkeypatch.setattr(retention, "_views", [])
+
+
+def test_a_view_that_nobody_refers_to_is_not_listed():
+    view = Picture(10)
+    keep_view(view, lambda _: "a picture of nobody")
+    assert any(row.what == "a picture of nobody" for row in nb.memory())
+    del view
+    gc.collect()
+    assert not any(row.what == "a picture of nobody" for row in nb.memory())
+
+
+def test_arrays_of_the_cpu_are_not_copied_and_counted_once():
+    x = jax.numpy.ones((3, 4))
+    seen = {}
+    tree, size = moved_to_host({"a": x, "b": [x, "text"]}, moved=seen)
+    assert tree["a"] is x
+    assert tree["b"] == [x, "text"] or tree["b"][0] is x
+    assert size == x.nbytes
+    assert moved_to_host(x, moved=seen)[1] == 0
+
+
+def test_trees_larger_than_the_room_are_not_kept():
+    assert moved_to_host(np.zeros(10, "float32"), room=39) == (None, 40)
+    assert moved_to_host(np.zeros(10, "float32"), room=40)[1] == 40
+
+
+CELL = """
+import jax.numpy as jnp, nbmodule as nb
+view = nb.inspect(nb.ReLU(), jnp.ones((2, 3)))
+views = [*globals().get("views", []), view]
+"""
+
+
+def test_a_cell_that_runs_again_in_a_notebook_frees_its_own_view(open_notebook):
+    notebook, held = open_notebook([CELL, CELL]), []
+    for index in (0, 0, 1):
+        notebook.run_cell(index)
+        held.append(notebook.kernel_eval("[int(view.nbytes) for view in views]"))
+    (size,) = held[0]
+    assert size > 0 and held[1:] == [[0, size], [0, size, size]]
+
+
+def test_arrays_of_another_device_are_moved_once(monkeypatch):
+    monkeypatch.setattr(retention, "_is_fetched", lambda x: isinstance(x, jax.Array))
+    x, moved = jax.numpy.arange(3.0), {}
+    first, size = moved_to_host({"a": x}, moved=moved)
+    second, again = moved_to_host([x, x], moved=moved)
+    assert type(first["a"]) is np.ndarray
+    assert second[0] is second[1] is first["a"]
+    assert (size, again) == (12, 0)

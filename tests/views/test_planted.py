@@ -159,11 +159,11 @@ def test_findings_stand_in_all_forms_with_their_signs(planted, lesson):
     assert str(calls) == text_of(record_for(calls))
 
 
-def test_a_curve_says_where_it_breaks_and_where_it_overfits():
+def test_a_finding_names_the_first_step_of_a_curve_that_is_nan():
     curve = nb.LossCurve("run", display=False)
     for k in range(8):
-        curve.log(loss=1 / (k + 1) if k < 6 else float("nan"), val_loss=1 + (k - 3) ** 2 / 10)
-    assert said(curve) == ["NaN in loss from step 6", "val_loss rises since step 3: 1 → 2.6"]
+        curve.log(loss=1 / (k + 1) if k < 6 else float("nan"), accuracy=k / 8)
+    assert said(curve) == ["NaN in loss from step 6"]
 
 
 def test_equal_layers_print_as_one_and_layers_that_differ_in_one_argument_do_not(lesson):

@@ -70,12 +70,6 @@ def test_the_slider_of_a_recorder_moves_all_of_its_panel_with_a_kernel(open_note
         pictures.append(another_picture(pane, pictures))
     notebook.screenshot("views/recorded-lab-selected")
 
-    out.get_by_role("tab", name="graph").click()
-    for key, step in (("End", 2), ("Home", 0)):
-        go_to(notebook, out, key, f"step {step} of 2")
-        out.locator(".nbm-glabel", has_text=spread(notebook, step, 1)).first.wait_for()
-    notebook.screenshot("views/recorded-lab-graph")
-
     notebook.run_cell(1)  # two more steps, and a view that has them
     more = notebook.outputs(1)
     more.locator(".nbm-step", has_text="step 4 of 4").wait_for()

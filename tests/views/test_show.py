@@ -8,8 +8,9 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.views import display_all, mimebundle, record_for, register_record, show, view_for
-from nbmodule.views.builders.pytrees import picture_for
+from nbmodule.views.builders.pytrees import picture_for, with_colors, with_labels
 from nbmodule.views.records.records import Note, Picture, VariableRow, VariableTree
+from nbmodule.views.renderers.payload import payload_of
 
 
 class Unshown:
@@ -63,7 +64,7 @@ def test_a_tree_inside_a_compiled_function_is_shown():
     assert "float32[3]" in seen[0]
 
 
-def test_looking_reads_no_more_than_a_fixed_amount():
+def test_a_display_measures_a_fixed_number_of_arrays():
     rows = record_for([np.zeros(3)] * 300 + [np.zeros(2)]).rows
     assert sum(row.statistics is not None for row in rows) == 200
     assert "101 arrays not measured" in record_for([np.zeros(3)] * 301).notes[0]
@@ -155,13 +156,6 @@ def test_the_html_of_a_display_is_plain_text_since_marimo_writes_other_classes_a
         }
 
 
-def test_a_run_that_is_over_is_shown_with_its_curves_wherever_it_is_shown():
-    with nb.Live(display=False) as live:
-        for i in live.steps(range(5)):
-            live.log(loss=1 / (i + 1))
-    assert '"view":"live"' in mimebundle(live)["text/html"]
-
-
 def test_no_kind_of_value_falls_back_to_a_note():
     model = nb.Sequential(nb.Linear(2, 2), nb.Tanh())
     x = np.ones((3, 2), np.float32)
@@ -174,3 +168,36 @@ def test_no_kind_of_value_falls_back_to_a_note():
     assert not [
         name for name, value in shown.items() if '"view":"note"' in mimebundle(value)["text/html"]
     ]
+
+
+# -- labels and colors --
+CLASSES = ["cat", "dog", "<b>"]
+
+
+def test_pictures_with_as_many_bars_rows_or_columns_get_the_labels():
+    assert with_labels(record_for(np.ones(3)), CLASSES).picture.labels == tuple(CLASSES)
+    model = nb.Sequential(nb.Linear(4, 3), nb.ReLU())
+    with nb.track(model) as calls:
+        model(np.ones((2, 4), "float32"))
+    rows = with_labels(record_for(calls), CLASSES).rows
+    assert [row.pictures[0].labels for row in rows] == [tuple(CLASSES)] * 3
+    record = with_labels(record_for({"w": np.ones((4, 5))}), CLASSES)
+    assert "3 labels given, but no picture has as many bars, rows or columns" in record.notes
+
+
+def test_a_number_for_each_path_tints_rows_of_both_trees():
+    model = nb.Sequential(nb.Linear(4, 3), nb.ReLU())
+    assert payload_of(with_colors(record_for(model), {"0": 2.5}))["color"] == {0: 2.5}
+    data = payload_of(
+        with_colors(record_for(model.v), {"0.weight": -1.0, "submodules/v0/b": float("nan")})
+    )
+    assert data["color"] == {data["step"].index("w"): -1, data["step"].index("b"): "NaN"}
+
+
+def test_an_unknown_path_and_a_value_without_rows_are_refused():
+    with pytest.raises(
+        ArgumentError, match="color= names 'head', which is not in the tree; the tree has w"
+    ):
+        with_colors(record_for({"w": np.ones(2)}), {"head": 1.0})
+    with pytest.raises(ArgumentError, match="color= applies to the rows of a tree, got ArrayCard"):
+        nb.show(np.ones(2), color={"a": 1.0})

@@ -1,6 +1,4 @@
-"""Tables of a summary, of memory, of the first NaN and of an unexpected return."""
-
-from __future__ import annotations
+"""Tables of a summary, of memory, of the first NaN, of an unexpected return, of calls and of a profile."""
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +7,12 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.base.statistics import Statistics
-from nbmodule.views import mimebundle, record_for
-from nbmodule.views.records.records import HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.payload import payload_of
-from nbmodule.views.renderers.plain_text import text_of
+from nbmodule.calls.profile import Profile, ProfileRow
+from nbmodule.views import record_for
+from nbmodule.views.builders.tracked import call_table, with_own_times
+from nbmodule.views.records.records import CallRow, CallTable, HistoryRecord, SeriesRecord
+from nbmodule.views.renderers.payload import fitted, payload_of
+from nbmodule.views.renderers.plain_text import text_of, title_of
 
 
 class Block(nb.Module):
@@ -107,15 +107,9 @@ def test_an_unexpected_return_opens_as_expected_actual_and_difference_and_a_shap
     assert record.is_error and "expected was [5, 3]" in record.text
 
 
-def test_a_verdict_says_in_its_title_whether_it_is_right():
+def test_the_title_of_a_verdict_is_right_or_not_right_yet():
     assert record_for(nb.check(1, 1)).title == ("right",)
     assert record_for(nb.check(1, 2)).title == ("not right yet",)
-
-
-def test_each_of_them_has_three_forms(summary):
-    for value in (summary, nb.memory(), unexpected(), nb.check(1, 2)):
-        bundle = mimebundle(value)
-        assert bundle["text/plain"].strip() and bundle["text/html"].startswith("<nbm-view")
 
 
 def test_a_click_on_the_title_of_a_column_sorts_by_it_and_a_second_one_takes_it_back(
@@ -158,3 +152,111 @@ def test_a_sample_of_zeros_does_not_make_all_elements_zero():
     sampled = Statistics(9000, 0.0, 0.1, 0.0, 0.0, 1.0, 0, 0, (512,) + (0,) * 15, 512)
     assert sampled.zero_count == 8999
     assert sampled._replace(std=0.0).zero_count == 9000
+
+
+# -- times of calls, and changes --
+ROWS = [
+    CallRow("", None, 0, 0, "Net", seconds=1.67, start=0.0, compiling=1.61),
+    CallRow("a", 0, 1, 1, "Norm", seconds=0.803, start=0.0, compiling=0.8),
+    CallRow("b", 0, 2, 1, "Norm", seconds=0.000122, start=0.9),
+]
+
+
+@pytest.fixture
+def table() -> CallTable:
+    return CallTable("Net", with_own_times(ROWS))
+
+
+def test_the_title_gives_the_compile_time_of_a_first_call(table):
+    assert "1.67 s (first call: compiling 1.61 s)" in title_of(table)
+    warm = CallTable("Net", [ROWS[0]._replace(compiling=0.0)])
+    assert not any("compiling" in fact for fact in title_of(warm))
+
+
+def test_text_and_page_give_compiling_and_own_time_apart(table):
+    text = text_of(table, width=120)
+    assert "3 ms + compiling 800 ms" in text and "122 µs" in text
+    payload = payload_of(table)
+    assert payload["compiling"] == [1.61, 0.8, None]
+    own = [1.67 - 1.61 - (0.803 - 0.8) - 0.000122, 0.003, 0.000122]
+    assert [row.own for row in table.rows] == pytest.approx(own) and len(payload["own"]) == 3
+
+
+def test_calls_inside_a_compiled_function_have_a_note_instead_of_times():
+    model = nb.Sequential(nb.Linear(3, 4), nb.ReLU())
+    step = nb.jit(lambda x: model(x))
+    with nb.track(model) as calls:
+        step(jnp.ones((2, 3)))
+    table = call_table(calls)
+    assert all(row.seconds is None for row in table.rows)
+    assert any("no times: the calls ran inside a compiled function" in note for note in table.notes)
+    with nb.track(model, profile=True) as calls:
+        step(jnp.ones((2, 3)))
+    assert "times: each module measured alone, compiled" in call_table(calls).notes
+
+
+def test_a_change_from_zero_is_shown_by_its_size():
+    before = {"bias": jnp.zeros(3), "weight": jnp.ones(3)}
+    after = {"bias": jnp.full(3, 0.25), "weight": jnp.ones(3) * 1.5}
+    text = text_of(record_for(nb.diff(before, after)), width=120)
+    assert "from 0 by 0.25" in text
+    assert "∞" not in text
+
+
+# -- a profile --
+PROFILED = [
+    ProfileRow("", "all", "module", 0, 5e-3, 9e-3, 1e-3, 1e-3, 1.0, 1e9, 1e7),
+    ProfileRow("blocks.0", "0", "module", 1, 4e-3, 8e-3, 0, 0, 0.75, 9e8, 1e7),
+    ProfileRow("blocks.0", "dot_general", "operation", 2, 4e-3, 8e-3, 0, 0, 0.75, 9e8, 1e7),
+    ProfileRow("adam", "adam", "optimizer", 1, 0, 0, 1e-3, 0, 0.0625, 1e6, 1e6),
+    ProfileRow("", "no instruction", "waiting", 1, 1e-3, 1e-3, 0, 1e-3, 0.1875, 0, 0),
+]
+
+
+def profile_of(rows, **more):
+    facts = {
+        "seconds": 16e-3,
+        "spread": 0.03,
+        "runs": 10,
+        "overhead": -0.04,
+        "best": 2e11,
+        "device": "cpu:0",
+        "root": "",
+        **more,
+    }
+    return Profile("step", rows, **facts)
+
+
+def test_the_text_has_a_row_for_each_part_with_its_passes():
+    lines = text_of(record_for(profile_of(PROFILED)), width=120).splitlines()
+    assert lines[0] == "step  16 ms (10 runs, ±3 %)  0.31 of the device's best FLOP/s  cpu:0"
+    assert lines[2].split() == ["0", "75", "%", "4", "ms", "8", "ms", "7.5e10"]
+    assert lines[3].split()[0] == "dot_general"
+    assert lines[4].split() == ["adam", "6.25", "%", "1", "ms", "1e9"]
+    assert "a step took 4 % less" in lines[-2]
+
+
+def test_the_page_gets_the_rows_below_all_together():
+    data = payload_of(record_for(profile_of(PROFILED)))
+    assert (data["view"], data["depth"], data["label"]) == (
+        "profile",
+        [0, 1, 0, 0],
+        ["0", "dot_general", "adam", "no instruction"],
+    )
+    assert data["backward"] == [8e-3, 8e-3, 0, 1e-3]
+    assert (
+        sum(share for share, depth in zip(data["share"], data["depth"], strict=True) if depth == 0)
+        == 1
+    )
+
+
+def test_a_page_has_the_first_of_very_many_rows_and_counts_the_rest():
+    record = fitted(record_for(profile_of([PROFILED[0], *PROFILED[1:2] * 4100])))
+    assert len(record.rows) == 4000 and "100 rows left out" in record.notes[-1]
+
+
+def test_the_title_warns_if_the_rows_do_not_add_up_to_it():
+    slowed = profile_of(PROFILED, seconds=2e-3, overhead=7.0)
+    title = text_of(record_for(slowed), width=200).splitlines()[0]
+    assert "rows not reliable: they add up to 16 ms" in title
+    assert "rows not reliable: they add up to 16 ms" in payload_of(record_for(slowed))["title"]

@@ -83,7 +83,7 @@ def test_the_text_of_a_history_tells_the_last_value_and_the_best_that_a_run_name
         assert f"best {value} @{step}" in row_of(name, (1, 2), (0.25, 0.75))
 
 
-def test_long_text_is_cut_and_says_how_to_see_all():
+def test_the_last_line_of_a_cut_text_names_the_call_that_prints_all():
     tree = VariableTree(
         "v", [VariableRow(f"w{i}", "parameter", (1,), "float32", 4) for i in range(471)]
     )

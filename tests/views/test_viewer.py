@@ -5,9 +5,11 @@ place, also on a saved page without a kernel.
 import base64
 import json
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from nbmodule.views import mimebundle
 from nbmodule.views.builders.pytrees import record_for
 from nbmodule.views.comm import live_views
 from nbmodule.views.comm.sources import source_for
@@ -107,7 +109,7 @@ def test_a_tile_is_opened_alone_by_a_click_and_left_by_a_double_click(open_joine
 @pytest.mark.parametrize(
     ("scale", "said"), [("1", "-4 "), ("2", "equal factors"), ("3", "of each tile its own")]
 )
-def test_a_scale_is_chosen_and_said_in_the_legend(open_joined, scale, said):
+def test_the_legend_names_the_chosen_scale(open_joined, scale, said):
     x = np.linspace(-4, 8, 2 * 8 * 9, dtype="float32").reshape(8, 9, 2)
     page = open_joined(x)
     page.locator("select[aria-label=scale]").select_option(scale)
@@ -151,7 +153,7 @@ def test_statistics_arrive_after_the_rows_and_keep_the_selection(open_joined, re
     assert page.locator(".nbm-viewer button").is_disabled()
 
 
-def test_a_kernel_that_is_silent_is_said_to_be_busy_and_one_that_refuses_says_why(open_joined):
+def test_a_view_reports_a_busy_kernel_and_the_reason_of_a_refusal(open_joined):
     page = open_joined(np.zeros((3, 4, 5), "float32"), lambda asked: None)
     page.locator("select[aria-label=others]").select_option("1")
     page.locator(
@@ -174,3 +176,43 @@ def test_a_picture_is_saved_as_png_and_svg_on_a_light_ground(open_joined, tmp_pa
         assert (tmp_path / f"picture.{kind}").read_bytes().startswith(begin)
         assert download.value.suggested_filename == f"float32_2_2.{kind}"
     assert b"float32[2, 2]" in (tmp_path / "picture.svg").read_bytes()
+
+
+# -- extreme and complex numbers --
+def test_statistics_of_complex_values_are_labeled_as_those_of_magnitudes(open_view):
+    x = jnp.array([1 + 2j, 3 - 4j, 0j])
+    sizes = np.abs(np.asarray(x))
+    words = f"|x| {sizes.mean():.1f} ± {sizes.std():.1f}".replace("2.0", "2")
+    for value in ({"x": x, "y": x.real}, x):
+        assert words in mimebundle(value)["text/plain"]
+        assert words in open_view(value).locator(".nbm-view").inner_text()
+    assert mimebundle({"y": x.real})["text/plain"].count("|x|") == 0
+
+
+def test_a_scale_covers_finite_values_and_nan_and_infinities_are_counted_apart(open_view):
+    page = open_view(jnp.full((4, 4), jnp.nan), width=400)
+    assert page.locator(".nbm-legend .nbm-strip").count() == 0
+    assert "NaN 16" in page.locator(".nbm-legend").first.inner_text()
+    page = open_view(jnp.array([1.0, -2.0, jnp.nan, jnp.inf, -jnp.inf]), width=400)
+    kinds = page.locator(".nbm-bars rect:not(.nbm-hit)").evaluate_all(
+        "rects => rects.map(r => r.getAttribute('class'))"
+    )
+    assert kinds == ["nbm-plus", "nbm-minus", "nbm-nan", "nbm-inf", "nbm-inf"]
+    legend = page.locator(".nbm-legend").first.inner_text()
+    assert all(word in legend for word in ("NaN 1", "+Inf 1", "−Inf 1"))
+
+
+def test_no_array_is_wider_than_a_narrow_page(open_view):
+    numbers = jnp.linspace(-1, 1, 2400).reshape(40, 60)
+    for x in (numbers * 1e-30, numbers * 1e30, numbers + 1j, np.array([["a", "b" * 80]])):
+        page = open_view(x, width=400)
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= 400
+        corner = page.locator(".nbm-corner")
+        columns = corner.evaluate("table => [...table.rows[0].cells].map(cell => cell.offsetWidth)")
+        # columns are whole, and their widths estimated: at most one that would fit is left out
+        room = page.locator(".nbm-array").evaluate("node => node.clientWidth") - 2 * 4  # padding
+        assert corner.bounding_box()["width"] + 1.5 * max(columns) > room
+
+
+def test_a_value_is_shown_without_its_address():
+    assert "0x" not in mimebundle({"thing": object()})["text/plain"]

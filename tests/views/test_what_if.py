@@ -2,6 +2,8 @@
 ask of the kernel.
 """
 
+from types import MappingProxyType
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -22,10 +24,28 @@ def answered(what_if, kind, message):
     return WhatIfSource(what_if).answer(kind, message)
 
 
+def check_edits(found, model, acts, names=MappingProxyType({})):
+    """Edit as a page does; the code that is shown does the same to the model."""
+    for method, path, more in acts.values():
+        answered(found, "edit", {"method": method, "path": path, **more})
+    assert drawn(found)["edits"] == list(acts)
+    wanted = [type(layer) for layer in found.current.model]
+    exec("\n".join(found.code.splitlines()[: len(acts)]), {**names, "nb": nb, "model": model})
+    assert [type(layer) for layer in model] == wanted
+
+
 @pytest.fixture
 def model():
     nb.seed(0)
     return nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2))
+
+
+@pytest.fixture
+def notebook_names(monkeypatch):
+    """The names of a notebook, without one."""
+    names = {}
+    monkeypatch.setattr("nbmodule.views.panels.intervention_views.names_of_notebook", lambda: names)
+    return names
 
 
 @pytest.fixture
@@ -59,9 +79,8 @@ def test_every_request_of_a_page_calls_the_method(model, x):
         ["0", "unit 2", "scale -1.5", "scale", -1.5, True],
         ["1", "", "set to zero", "zero", 1.0, False],
     ]
-    assert (
-        data["sweep"]["rows"] == ["0", "1", "2"] and data["attribution"]["picture"]["k"] == "bars"
-    )
+    assert data["sweep"]["rows"] == ["0", "1", "2"]
+    assert data["attribution"]["picture"]["kind"] == "bars"
     assert data["can"] == {"undo": True, "keep": True} and data["code"] == found.code
     w, b = (np.asarray(p.value) for p in (model[0].weight, model[0].bias))
     h = np.asarray(x) @ w.T + b
@@ -87,26 +106,41 @@ def test_a_page_sets_the_value_of_another_row_and_an_edge(model, x):
     answered(found, "drop", {"at": 0})
     answered(found, "add", {"path": "0 -> 1", "what": "zero"})
     assert found.result.changes["0"] == 0.0 and found.result.changes["1"] > 0
-    with pytest.raises(nb.ArgumentError, match="there is no row 2"):
-        answered(found, "add", {"path": "0", "what": "example", "number": 2})
 
 
-def test_wrong_requests_of_a_page_are_refused_and_nothing_changes(model, x):
-    found = nb.what_if(model, x)
-    for kind, message, said in (
-        ("add", {"path": "0", "what": "explode"}, "not known"),
-        ("add", {"path": "9", "what": "zero"}, "did not run"),
-        ("edit", {"method": "__init__", "path": "0"}, "not known"),
-        ("edit", {"method": "replace", "path": "0", "by": "os"}, "no module .os. to put there"),
-        ("edit", {"method": "share", "path": "2", "by": "0"}, "x must have 3 features"),
-        ("edit", {"method": "insert", "path": "", "by": "Tanh", "after": True}, "in no list"),
-        ("edit", {"method": "set", "path": "0", "name": "in_features", "value": "x"}, "another"),
-        ("sweep", {"over": "layers"}, "no metric to display"),
-        ("unknown", {}, "'unknown', which is not known"),
-    ):
-        with pytest.raises(nb.NbModuleError, match=said):
-            answered(found, kind, message)
-    assert not found.tried and not found.edited and len(model) == 3
+REFUSED = [
+    ("add", {"path": "0", "what": "explode"}, "not known"),
+    ("add", {"path": "9", "what": "zero"}, "did not run"),
+    ("add", {"path": "0", "what": "example", "number": 2}, "there is no row 2"),
+    ("sweep", {"over": "layers"}, "no metric to display"),
+    ("unknown", {}, "'unknown', which is not known"),
+    ("__init__", {"path": "0"}, "not known"),
+    ("replace", {"path": "0", "by": "os"}, "no module .os. to put there"),
+    ("replace", {"path": "2", "by": "RMSNorm"}, r"float32\[2, 4\] in place of float32\[2, 2\]"),
+    ("share", {"path": "2", "by": "0"}, "x must have 3 features"),
+    ("set", {"path": "0", "name": "in_features", "value": "x"}, "another"),
+    ("insert", {"path": "", "by": "Tanh", "after": True}, "in no list"),
+    ("insert", {"path": "9", "by": "ReLU"}, 'has no submodule "9"'),
+    ("insert", {"path": "1", "by": "Gate"}, "no module .Gate. to put there"),
+    (
+        "insert",
+        {"path": "1", "by": "norm"},
+        r"cannot do `model.insert\(1, norm\)`: .*\[7\], got float32\[2, 4\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "message", "said"), REFUSED)
+def test_a_wrong_request_of_a_page_is_refused_and_nothing_changes(
+    model, x, notebook_names, kind, message, said
+):
+    notebook_names.update(norm=nb.LayerNorm(7), Gate=Gate)
+    found, text = nb.what_if(model, x), repr(model)
+    if kind not in (*ACTS, "unknown"):
+        kind, message = "edit", message | {"method": kind}
+    with pytest.raises(nb.NbModuleError, match=said):
+        answered(found, kind, message)
+    assert not found.tried and not found.edited and repr(model) == text
 
 
 def test_an_inspection_tries_nothing_before_the_first_request(model, x):
@@ -154,129 +188,55 @@ def test_a_page_inserts_shares_and_sets_an_attribute_with_the_code_and_undo(x):
     model = nb.Sequential(nb.Linear(3, 3), nb.LeakyReLU(), nb.Linear(3, 3))
     found = nb.what_if(model, x)
     assert drawn(found)["attributes"]["1"] == {"negative_slope": 0.01}
-    acts = [
-        {"method": "insert", "path": "1", "by": "Tanh"},
-        {"method": "insert", "path": "1", "by": "Sigmoid", "after": True},
-        {"method": "share", "path": "4", "by": "0"},
-        {"method": "set", "path": "3", "name": "negative_slope", "value": 0.5},
-    ]
-    for act in acts:
-        answered(found, "edit", act)
-    lines = [
-        "model.insert(1, nb.Tanh())",
-        "model.insert(2, nb.Sigmoid())",
-        "model[4] = model[0]",
-        "model[3].negative_slope = 0.5",
-    ]
-    assert drawn(found)["edits"] == lines and drawn(found)["attributes"]["3"] == {
-        "negative_slope": 0.5
+    acts = {
+        "model.insert(1, nb.Tanh())": ("insert", "1", {"by": "Tanh"}),
+        "model.insert(2, nb.Sigmoid())": ("insert", "1", {"by": "Sigmoid", "after": True}),
+        "model[4] = model[0]": ("share", "4", {"by": "0"}),
+        "model[3].negative_slope = 0.5": ("set", "3", {"name": "negative_slope", "value": 0.5}),
     }
-    scope = {"model": model, "nb": nb}
-    np.testing.assert_allclose(found.result.before, model(x), rtol=1e-6)
-    exec("\n".join(found.code.splitlines()[:4]), scope)
+    check_edits(found, model, acts)
+    assert drawn(found)["attributes"]["3"] == {"negative_slope": 0.5}
     np.testing.assert_allclose(model(x), found.result.after, rtol=1e-6)
     for _ in acts:
         answered(found, "undo", {})
     assert not found.edited and not found.can_undo
 
 
-@pytest.fixture
-def notebook_names(monkeypatch):
-    """The names of a notebook, without one."""
-    names = {}
-    monkeypatch.setattr("nbmodule.views.panels.intervention_views.names_of_notebook", lambda: names)
-    return names
-
-
 class Gate(nb.Module):
     """A module that a reader wrote."""
 
-    def __init__(self, features, outputs=None):
-        self.linear = nb.Linear(features, outputs or features)
+    def __init__(self, features):
+        self.linear = nb.Linear(features, features)
 
     def forward(self, x):
         return nb.sigmoid(self.linear(x)) * x
 
 
-class Block(nb.Module):
-    def __init__(self, features, heads, length):
-        self.norm = nb.LayerNorm(features)
-
-
-class Narrow(nb.Module):
-    def __init__(self, inputs, outputs):
-        self.linear = nb.Linear(inputs, outputs)
-
-    def forward(self, x):
-        return self.linear(x)
-
-
 def test_a_page_puts_norms_dropout_and_modules_of_the_notebook_where_they_fit(
     model, x, notebook_names
 ):
-    norm, linear = nb.RMSNorm(4), nb.Linear(2, 2)
-    notebook_names.update(
-        norm=norm, linear=linear, Gate=Gate, Narrow=Narrow, model=model, whole=nb.Sequential(model)
-    )
-    notebook_names.update(number=3, _7=norm)
+    norm, gate, linear = nb.RMSNorm(4), Gate(4), nb.Linear(2, 2)
+    notebook_names.update(norm=norm, gate=gate, linear=linear)
+    others = {"model": model, "whole": nb.Sequential(model), "Gate": Gate, "number": 3, "_7": norm}
+    notebook_names.update(others)
     found = nb.what_if(model, x)
     parts = drawn(found)["parts"]
     first = "ReLU GELU SiLU Tanh Sigmoid Identity LayerNorm RMSNorm Dropout Linear"
     assert parts[:10] == first.split()
-    assert parts[-4:] == ["norm", "linear", "Gate", "Narrow"]
-    drawn_before = nb.Linear(2, 2)
-    acts = [
-        {"method": "replace", "path": "0", "by": "Narrow"},
-        {"method": "insert", "path": "0", "by": "LayerNorm", "after": True},
-        {"method": "insert", "path": "2", "by": "norm"},
-        {"method": "insert", "path": "2", "by": "Gate"},
-        {"method": "insert", "path": "5", "by": "linear", "after": True},
-        {"method": "replace", "path": "4", "by": "Dropout"},
-    ]
-    for act in acts:
-        answered(found, "edit", act)
-    assert drawn(found)["edits"] == [
-        "model[0] = Narrow(3, 4)",
-        "model.insert(1, nb.LayerNorm((4,), eps=1e-05, affine=True))",
-        "model.insert(2, norm)",
-        "model.insert(2, Gate(4))",
-        "model.insert(6, linear)",
-        "model[4] = nb.Dropout(rate=0.5)",
-    ]
-    scope = {"nb": nb, "model": model, **notebook_names}
-    wanted = found.current.model
-    exec("\n".join(found.code.splitlines()[:6]), scope)
-    assert [type(layer) for layer in model] == [type(layer) for layer in wanted] and model[
-        3
-    ] is norm
-    assert drawn_before.weight.shape == (2, 2)
-
-
-def test_a_part_that_does_not_fit_is_refused_with_its_shapes_and_nothing_changes(
-    model, x, notebook_names
-):
-    notebook_names.update(norm=nb.LayerNorm(7), Block=Block, Gate=Gate)
-    found = nb.what_if(model, x)
-    text = repr(model)
-    for act, said in (
-        (
-            {"method": "insert", "path": "1", "by": "norm"},
-            r"cannot do `model.insert\(1, norm\)`: .*\[7\], got float32\[2, 4\]",
+    assert parts[-3:] == ["norm", "gate", "linear"]
+    acts = {
+        "model.insert(1, nb.LayerNorm((4,), eps=1e-05, affine=True))": (
+            "insert",
+            "0",
+            {"by": "LayerNorm", "after": True},
         ),
-        (
-            {"method": "insert", "path": "1", "by": "Block"},
-            r"Block\(4, 4\) could not be made: .*length",
-        ),
-        (
-            {"method": "replace", "path": "2", "by": "RMSNorm"},
-            r"would return float32\[2, 4\] in place of float32\[2, 2\]",
-        ),
-        ({"method": "insert", "path": "1", "by": "Gat"}, "there is no module 'Gat' to put there"),
-        ({"method": "insert", "path": "9", "by": "ReLU"}, 'has no submodule "9"'),
-    ):
-        with pytest.raises(nb.NbModuleError, match=said):
-            answered(found, "edit", act)
-    assert repr(model) == text and not found.edited
+        "model.insert(2, norm)": ("insert", "2", {"by": "norm"}),
+        "model.insert(2, gate)": ("insert", "2", {"by": "gate"}),
+        "model.insert(6, linear)": ("insert", "5", {"by": "linear", "after": True}),
+        "model[4] = nb.Dropout(rate=0.5)": ("replace", "4", {"by": "Dropout"}),
+    }
+    check_edits(found, model, acts, notebook_names)
+    assert model[3] is norm
 
 
 def test_trying_parts_takes_no_key_of_the_default_stream(model, x):

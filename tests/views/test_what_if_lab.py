@@ -28,6 +28,7 @@ class Narrow(nb.Module):
     def forward(self, x):
         return x[..., : self.features // 2]
 
+narrow = Narrow(4)
 found = nb.what_if(model, x, target=y)
 found
 """
@@ -114,22 +115,10 @@ def test_settings_sweeps_and_edits_of_a_digits_network_equal_raw_jax(open_notebo
     assert notebook.kernel_eval(f"close(found.result.after, {wanted}) and close(model(x), raw(x))")
     out.get_by_label("Place", exact=True).select_option("2")
     out.get_by_label("Edit", exact=True).select_option("insert")
-    out.get_by_label("With", exact=True).select_option(
-        "Narrow"
-    )  # a class of the notebook that does not fit
+    out.get_by_label("With", exact=True).select_option("narrow")  # which does not fit
     out.get_by_title("Try this edit on a copy of the model").click()
-    out.locator(".nbm-failed", has_text="cannot do `model.insert(2, Narrow(4))`").wait_for()
+    out.locator(".nbm-failed", has_text="cannot do `model.insert(2, narrow)`").wait_for()
     notebook.screenshot("views/what-if-lab")
-    out.get_by_label("With", exact=True).select_option("LayerNorm")
-    out.get_by_title("Try this edit on a copy of the model").click()
-    out.locator(".nbm-setting", has_text="model.insert(2, nb.LayerNorm((4,)").wait_for()
-    normed = "(lambda h: (h - h.mean(-1, keepdims=True)) / jnp.sqrt(h.var(-1, keepdims=True) + 1e-5))(jnp.tanh(h))"
-    assert notebook.kernel_eval(
-        f"close(found.result.after, raw(x, jnp.array([1, 1, -0.5, 1]), lambda h: {normed}))"
-    )
-    out.get_by_title("Take the last step back").click()
-    out.locator(".nbm-setting", has_text="model.insert").wait_for(state="detached")
-
     out.get_by_title("Change the model itself").click()
     notebook.kernel_wait("not found.tried and not found.edited")
     assert notebook.kernel_eval(f"close(model(x), {wanted})")
@@ -151,12 +140,17 @@ def test_settings_sweeps_and_edits_of_a_digits_network_equal_raw_jax(open_notebo
     notebook.outputs(0).locator(".nbm-setting", has_text="channel 2").wait_for()
 
 
-def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):
-    notebook = open_notebook([DIGITS, TRANSFORMER])
-    notebook.run_all()
+def test_an_inspection_shares_its_selection_silences_a_head_and_is_saved_static(open_notebook):
+    notebook = open_notebook([DIGITS, TRANSFORMER, "view.selected = 'blocks.1.norm'"])
+    notebook.run_cell(0)
+    notebook.run_cell(1)
     out = notebook.outputs(1)
     out.locator(".nbm-kernel").first.wait_for(state="attached")
     out.locator("section[aria-label=calls] .nbm-row", has_text="attention").first.click()
+    notebook.kernel_wait("view.selected is not None")
+    assert notebook.kernel_eval("view.selected.path") == "blocks.0.attention"
+    assert notebook.kernel_eval("view.record.sources[''].place").startswith("cell [2] line ")
+
     out.get_by_role("tab", name="what if").click()
     out.get_by_label("Index of the part").fill("1")
     out.get_by_title("Add this setting").click()
@@ -170,3 +164,11 @@ def test_a_head_is_silenced_from_its_row_in_an_inspection(open_notebook):
     )
     out.locator(".nbm-barrow", has_text="blocks.1").first.wait_for()
     notebook.screenshot("views/what-if-inspect-lab")
+
+    notebook.run_cell(2)
+    out.get_by_role("tab", name="modules").click()
+    out.locator("section[aria-label=modules] .nbm-selected", has_text="norm").wait_for()
+    (shown,) = notebook.save()["cells"][1]["outputs"]
+    assert sorted(shown["data"]) == ["text/html", "text/plain"]
+    notebook.reopen()
+    notebook.outputs(1).locator("section[aria-label=modules] .nbm-row").first.wait_for()

@@ -273,7 +273,8 @@ STRETCHES = 20
 STREAM = "random"  # the name of the default random stream among the variables
 
 _content = attrgetter(*Record._fields[:-1])
-Leaves = Callable[[Ref], bool]  # whether a value is read outside of some parts
+Leaves = Callable[[Ref], bool]  # returns True for a value that is read outside of some parts
+Kind = tuple[str, int | None, str]  # kind, count and title of a form
 
 
 class _Part(NamedTuple):
@@ -341,10 +342,9 @@ class _Builder:
         if group.index == ROOT:
             for operation in ("input", "output", WRITTEN):
                 parts = self.fold_ends(parts, operation, leaves)
-        owned = (group.name, group.call, group.phase)
-        return self.assemble(
-            parts, owned, leaves, group.kind, group.count, group.title, group.index
-        )
+        identity = (group.name, group.call, group.phase)
+        kind = (group.kind, group.count, group.title)
+        return self.assemble(parts, identity, kind, leaves, group.index)
 
     def leaf(self, node: Node) -> _Part:
         exits = tuple(Ref(node.index, i) for i in range(len(node.outputs)))
@@ -364,10 +364,8 @@ class _Builder:
         self,
         parts: Sequence[_Part],
         identity: tuple[str, int, str],
+        kind: Kind,
         leaves: Leaves,
-        kind: str,
-        count: int | None = None,
-        title: str = "",
         key: int | None = None,
     ) -> _Part:
         """Wire the children up, and take the form of that structure if there is one already."""
@@ -388,7 +386,7 @@ class _Builder:
         is_forward = identity[2] == "forward"
         exits = tuple(wire(v, is_forward and self.is_saved(v, key)) for v in leaving)
         values = tuple(self.graph.nodes[v.node].outputs[v.output] for v in entries)
-        structure = (kind, count, title, wires, exits, values)
+        structure = (*kind, wires, exits, values)
         children = tuple(part.child for part in parts)
         shape = (*structure, *((id(child.content), *child[1:]) for child in children))
         if shape not in self.forms:
@@ -407,14 +405,7 @@ class _Builder:
         )
 
     def gather(
-        self,
-        members: Sequence[_Part],
-        readers: Counter[Ref],
-        name: str,
-        kind: str,
-        leaves: Leaves,
-        count: int | None = None,
-        title: str = "",
+        self, members: Sequence[_Part], readers: Counter[Ref], name: str, kind: Kind, leaves: Leaves
     ) -> _Part:
         """Put some parts of a group into one child.
 
@@ -422,16 +413,12 @@ class _Builder:
             members: The parts, of which the last decides the phase.
             readers: How often the parts of the whole group read each value.
             name: Of the child.
-            kind: Of its form.
-            count: How many a run has.
-            title: Class name of the members.
+            kind: Of its form, with the number and the class name of the members of a run.
             leaves: Returns True for a value that is read outside of the whole group.
         """
         inside = _readers(members)
         identity = (name, 0, members[-1].child.phase)
-        return self.assemble(
-            members, identity, lambda v: readers[v] > inside[v] or leaves(v), kind, count, title
-        )
+        return self.assemble(members, identity, kind, lambda v: readers[v] > inside[v] or leaves(v))
 
     def fold_runs(self, parts: list[_Part], leaves: Leaves) -> list[_Part]:
         """Put runs of equal neighbors into one child each."""
@@ -446,7 +433,7 @@ class _Builder:
                 names = [part.child.name for part in members]
                 name = ", ".join([run_name(names[::period]), *names[1:period]])
                 title = members[0].child.form.title if period == 1 else ""
-                members = [self.gather(members, readers, name, "run", leaves, repeats, title)]
+                members = [self.gather(members, readers, name, ("run", repeats, title), leaves)]
             result += members
         return result
 
@@ -460,7 +447,7 @@ class _Builder:
         if len(ends) <= MOST_ENDS:
             return parts
         name = operation if operation == WRITTEN else f"{operation}s"
-        folded = self.gather(ends, _readers(parts), name, "ends", leaves, len(ends))
+        folded = self.gather(ends, _readers(parts), name, ("ends", len(ends), ""), leaves)
         return [folded, *others] if operation == "input" else [*others, folded]
 
     def fold_long(self, parts: list[_Part], leaves: Leaves) -> list[_Part]:
@@ -484,7 +471,7 @@ class _Builder:
                 last = min((start + length) * span, total)
                 members = [*_readable(pills, inside), *inside]
                 name = f"steps {start * span + 1:,}…{last:,}"
-                folded.append(self.gather(members, readers, name, "part", leaves))
+                folded.append(self.gather(members, readers, name, ("part", None, ""), leaves))
             steps, span = folded, span * length
         return [*_readable(pills, outputs), *inputs, *steps, *outputs]
 

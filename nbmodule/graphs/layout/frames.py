@@ -3,16 +3,16 @@
 The browser does the same (`views/frontend/graph_place.js`); a test compares the two to the pixel.
 Why there are two is said in `graphs/layout/__init__.py`.
 
-The middles of a row's boxes are the least squares fit to the places of their neighbors under the
-order of the row: an isotonic regression, solved by pooling adjacent violators (Ayer et al., 1955,
-"An empirical distribution function for sampling with incomplete information").
+Each box of a row wants to stand at the mean of its neighbors. Where that would break the order of
+the row, it stands halfway between the running maximum of these places from the left and their
+running minimum from the right, both of which keep the order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
@@ -199,15 +199,13 @@ def _settle_rows(frame: Rectangle, extents: Extents, spacing: Spacing) -> None:
     allow.
     """
     down = frame.plan.rows
-    up = down[::-1]
     uppers, lowers = _pulls(frame)
     for row in down:
         offsets = _offsets(row, extents)
         for item, offset in zip(row, offsets, strict=True):
             frame.x[item] = offset - offsets[-1] / 2
-    both = {item: uppers.get(item, []) + lowers.get(item, []) for item in frame.x}
-    steps = [(uppers, down), (lowers, up), (uppers, down), (lowers, up), (both, down), (both, up)]
-    for near, rows in [*steps, (uppers, down)]:
+    sweeps = [(uppers, down), (lowers, down[::-1])] * 3
+    for near, rows in [*sweeps, (uppers, down)]:
         for row in rows:
             _settle(row, near, extents, frame.x)
     if spacing.reach:
@@ -259,27 +257,18 @@ def _offsets(row: Sequence[int], extents: Extents) -> list[float]:
 
 
 def _settle(row: Sequence[int], near: Pulls, extents: Extents, x: dict[int, float]) -> None:
-    """Move the children of a row to where they are pulled, in order and without overlap (pool
-    adjacent violators).
+    """Move the children of a row to where they are pulled, in order and without overlap; a child
+    without pulls stays if it is not in the way.
     """
     offsets = _offsets(row, extents)
-    blocks: list[list[float]] = []  # sum of goals by weight, weight, number of children
+    goals = []
     for item, offset in zip(row, offsets, strict=True):
-        pulls = near.get(item)
-        if pulls:
-            goal = sum(x[neighbor] + distance for neighbor, distance in pulls)
-            block = [goal - offset * len(pulls), len(pulls), 1]
-        else:  # what nothing pulls stays where it is, if it is not in the way
-            block = [(x[item] - offset) * 0.05, 0.05, 1]
-        # a goal left of the one before would overlap: the two become one block around their common
-        # mean
-        while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
-            block = [a + b for a, b in zip(blocks.pop(), block, strict=True)]
-        blocks.append(block)
-    items = iter(zip(row, offsets, strict=True))
-    for goal, weight, count in blocks:
-        for item, offset in islice(items, int(count)):
-            x[item] = goal / weight + offset
+        pulls = near.get(item, [(item, 0.0)])
+        goals.append(sum(x[other] + distance for other, distance in pulls) / len(pulls) - offset)
+    highest = accumulate(goals, max)
+    lowest = reversed([*accumulate(reversed(goals), min)])
+    for item, offset, high, low in zip(row, offsets, highest, lowest, strict=True):
+        x[item] = (high + low) / 2 + offset
 
 
 def _stack(frame: Rectangle, sizes: Sequence[Size], spacing: Spacing, outer: bool) -> None:

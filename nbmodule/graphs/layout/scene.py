@@ -171,14 +171,9 @@ class PlacedGraph:
         return Scene(width, frame.height + 2 * room, boxes, lines, ends, labels, sides)
 
     def open_at_first(
-        self,
-        focus: Place = (),
-        *,
-        fewest: float = FEWEST,
-        most: float = MOST,
-        depth: int | None = None,
+        self, focus: Place = (), *, most: float = MOST, depth: int | None = None
     ) -> set[Place]:
-        """Places to open, level by level, until at least `fewest` and at most `most` boxes are
+        """Places to open, level by level, until at least `FEWEST` and at most `most` boxes are
         visible.
 
         A group that stands alone is opened too, and functions stay folded while there is anything
@@ -198,7 +193,7 @@ class PlacedGraph:
                     if inner is not None and levels > 0
                     if with_functions or depth is not None or not inner.form.is_function
                 ]
-                is_enough = boxes >= fewest and (len(nested) != 1 or with_functions)
+                is_enough = boxes >= FEWEST and (len(nested) != 1 or with_functions)
                 if depth is None and is_enough:
                     break
                 level = []

@@ -48,29 +48,14 @@ class Builder:
         return Ref(index)
 
     def open(
-        self,
-        parent: Group,
-        name: str,
-        kind: str,
-        phase: str | None = None,
-        count: int | None = None,
-        *,
-        path: str | None = None,
-        call: int | None = None,
+        self, parent: Group, name: str, kind: str, phase: str = "", count: int | None = None, **own
     ) -> Group:
         """Append a group for a function, loop or branch; one of a submodule has a path and a number
-        of its own, which counts the calls before in the same parent.
+        `call` of its own, which counts the calls before in the same parent.
         """
-        group = Group(
-            len(self.groups),
-            name,
-            kind,
-            parent.path if path is None else path,
-            parent.call if call is None else call,
-            phase or parent.phase,
-            parent.index,
-            count,
-        )
+        fields: dict[str, Any] = {"path": parent.path, "call": parent.call} | own
+        fields |= {"phase": phase or parent.phase, "parent": parent.index, "count": count}
+        group = Group(len(self.groups), name, kind, **fields)
         self.groups.append(group)
         self._group_position.append(len(parent.items))
         parent.items.append(~group.index)

@@ -33,11 +33,6 @@ _JAX = tuple(
     if m.__file__
 )
 _STANDARD = sysconfig.get_path("stdlib") + os.sep
-_PLUMBING = frozenset(
-    "op deferring_binary_op bind bind_with_trace cache_miss wrapper wrapped fun "
-    "reraise_with_filtered_traceback".split()
-)
-
 Named = tuple[str, Any]  # the text of an expression, and the array that it stands for
 
 
@@ -75,20 +70,17 @@ def partial_trace(fn: Callable[..., Any], arrays: Sequence[Any], error: Exceptio
 def describe_failure(error: BaseException, scopes: Sequence[Scope] = ()) -> Failure:
     """Describe the place of an exception in the user's code, with the arrays in that line."""
     trace = _user_traceback(error)
-    frames = [frame for frame, _ in traceback.walk_tb(trace)]
-    files = [frame.f_code.co_filename for frame in frames]
-    users = [i for i, name in enumerate(files) if is_user_file(name)]
-    users = users or [i for i, name in enumerate(files) if is_layer_file(name)]
-    source, code, shapes = None, "", ()
+    lines = traceback.extract_tb(trace)
+    users = [line for line in lines if is_user_file(line.filename)]
+    users = users or [line for line in lines if is_layer_file(line.filename)]
+    source, shapes = None, ()
     if users:
-        line = traceback.extract_tb(trace)[users[-1]]
-        source, code = Source(line.filename, line.lineno or 0, line.name), (line.line or "").strip()
-        frames = frames[users[-1] + 1 :]
+        line = users[-1]
+        source = Source(line.filename, line.lineno or 0, line.name)
         operands = _arrays_given(error)
         shapes = tuple((name, str(Value(x.shape, str(x.dtype)))) for name, x in operands)
     path = ".".join(scope.name for scope in scopes)
-    error_name, operation = type(error).__name__, _operation(frames)
-    return Failure(error_name, str(error), operation, source, code, shapes, path)
+    return Failure(type(error).__name__, str(error), source, shapes, path)
 
 
 def is_user_file(name: str) -> bool:
@@ -159,15 +151,6 @@ def _user_traceback(error: BaseException) -> TracebackType | None:
     if cause is not None and type(cause).__name__ == "JaxStackTraceBeforeTransformation":
         return cause.__traceback__
     return error.__traceback__
-
-
-def _operation(frames: Sequence[FrameType]) -> str:
-    """The public function of JAX that failed."""
-    for code in (frame.f_code for frame in frames):
-        is_public = not code.co_name.startswith(("_", "<")) and code.co_name not in _PLUMBING
-        if is_public and code.co_filename.startswith(_JAX):
-            return code.co_name
-    return "failed"
 
 
 def _arrays_given(error: BaseException) -> list[Named]:

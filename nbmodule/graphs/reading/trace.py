@@ -100,7 +100,7 @@ def read_graph(
         words = ": ".join([failure.error, *first])
         more = {"parameters": words, "_locate": failure.source}
         group = reader.group_for(partial.scopes)
-        end = reader.add(group, failure.operation, "failure", results, (), **more)
+        end = reader.add(group, "failed", "failure", results, (), **more)
         ends = [end.node]
     else:
         outputs, effects = shape if written else (shape, {})

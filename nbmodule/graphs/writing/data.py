@@ -118,8 +118,8 @@ class _Writer:
         notes, failure, hidden = [], graph.failure, self.drawing.forms.hidden
         if failure is not None:
             notes.append(f"could not be traced completely. {failure}")
-            if failure.code and failure.source:
-                notes.append(f"line {failure.source.line}: {failure.code}")
+            if failure.source and failure.source.code:
+                notes.append(f"line {failure.source.line}: {failure.source.code}")
         elif hidden:
             verb = "is" if hidden == 1 else "are"
             nodes = f"{count_noun(hidden, 'node')} that no output needs"

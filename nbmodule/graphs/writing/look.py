@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from nbmodule.base.format import format_bytes, format_number, format_seconds
 from nbmodule.graphs.layout.forms import PILLS, Child, Form
 from nbmodule.graphs.layout.labels import BoxText, amount, group_facts, words_of
-from nbmodule.graphs.layout.scene import Box, Place, Scene, child_path
+from nbmodule.graphs.layout.scene import Box, Place, Scene
 
 LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
 # Fill and border of each kind of box.
@@ -40,51 +40,23 @@ def paint_of(box: Box) -> str:
 
 
 # -- colors --
-def color_boxes(
-    scene: Scene,
-    color: str | Mapping[str, float],
-    numbers: Mapping[str, float] | None,
-    aliases: Mapping[str, str],
-) -> None:
+def color_boxes(scene: Scene, unit: str, number_of: Callable[[Box], float | None]) -> None:
     """Color each folded box that has a number, and write the legend.
 
     Args:
         scene: The visible boxes and lines.
-        color: `flops`, `bytes`, `time`, `non-finite`, or a mapping.
-        numbers: Numbers by path, where the color does not come from the graph itself.
-        aliases: As in `Forms`.
+        unit: `flops`, `bytes`, `time`, `non-finite`, or `value`.
+        number_of: Returns the number of a box.
     """
-    folded = (box for box in scene.boxes if not box.is_open)
-    found = [(box, number_of(box, color, numbers, aliases)) for box in folded]
-    results = [(box, number) for box, number in found if number is not None]
+    folded = [(box, number_of(box)) for box in scene.boxes if not box.is_open]
+    results = [(box, number) for box, number in folded if number is not None]
     if not results:
         return
     values = [0.0, *(number for _, number in results)]
     low, high = min(values), max(values)
-    unit = color if isinstance(color, str) else ""
-    text = f"{unit or 'value'} {_text(low, unit)} … {_text(high, unit)}"
-    scene.legend = text, _rgb(0.0), _rgb(1.0)
+    scene.legend = f"{unit} {_text(low, unit)} … {_text(high, unit)}", _rgb(0.0), _rgb(1.0)
     for box, number in results:
         box.fill = _rgb((number - low) / ((high - low) or 1.0))
-
-
-def number_of(
-    box: Box,
-    color: str | Mapping[str, float],
-    numbers: Mapping[str, float] | None,
-    aliases: Mapping[str, str],
-) -> float | None:
-    """The number of one box: cost for operations and groups, the caller's for paths; of a run the
-    largest.
-    """
-    value = box.child.content
-    if numbers is None:
-        counts = isinstance(value, Form) or value.kind == "operation"
-        return float(getattr(value, str(color))) if counts else None
-    paths = [box.path] if value.kind == "scope" else []
-    if isinstance(value, Form) and value.kind == "run":
-        paths = [child_path(box.path, child, aliases) for child in value.children]
-    return max((numbers[path] for path in paths if path in numbers), default=None)
 
 
 def _rgb(share: float) -> str:

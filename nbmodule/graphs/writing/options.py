@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any
 
 from nbmodule.base.kinds import as_flag, is_real, is_whole
-from nbmodule.base.paths import closest
+from nbmodule.base.paths import hint
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.graphs.layout.forms import Forms, fold
+from nbmodule.graphs.layout.forms import Form, Forms, fold
 from nbmodule.graphs.layout.frames import Spacing
-from nbmodule.graphs.layout.scene import MOST, Place, PlacedGraph, Scene, ways_to
+from nbmodule.graphs.layout.scene import MOST, Box, Place, PlacedGraph, Scene, child_path, ways_to
 from nbmodule.graphs.model import Computation, Group
 from nbmodule.graphs.writing.look import (
     Returns,
@@ -89,13 +89,9 @@ class Options:
                     raise ArgumentTypeError(
                         f'color must map paths to numbers; for "{path}" it gives {number!r}.'
                     )
-        elif color is not None and not isinstance(color, str):
-            raise ArgumentTypeError(
-                f"color must be a str or a mapping, got {type(color).__name__}."
-            )
         elif color not in (None, *COLORINGS):
             raise ArgumentError(
-                f'color must be one of {", ".join(COLORINGS)}, or numbers by path, got "{color}".'
+                f"color must be one of {', '.join(COLORINGS)}, or numbers by path, got {color!r}."
             )
         elif color in NEEDED and not (self.seconds if color == "time" else self.values):
             raise ArgumentError(
@@ -123,7 +119,7 @@ class Options:
                 results[call.path] = results.get(call.path, 0.0) + float(call.seconds)
         return results
 
-    @property
+    @cached_property
     def numbers(self) -> Mapping[str, float] | None:
         """The numbers by path that color the picture, None where it is colored by cost or not at
         all.
@@ -145,9 +141,10 @@ def chosen(graph: Computation, options: Mapping[str, Any]) -> Options:
     existing = [item.name for item in fields(Options)]
     for name in options:
         if name not in existing:
-            near = closest(name, existing)
-            hint = f' Did you mean "{near}"?' if near else f" There are: {', '.join(existing)}."
-            raise ArgumentTypeError(f'drawing a graph has no option "{name}".{hint}')
+            near = hint(name, existing)
+            raise ArgumentTypeError(
+                f'drawing a graph has no option "{name}"{near} There are: {", ".join(existing)}.'
+            )
     return replace(graph.options or Options(), **options)
 
 
@@ -166,7 +163,8 @@ class Drawing:
         """Boxes and lines with their coordinates, colors and texts."""
         options, scene = self.options, self.picture.scene(self.opened, self.focus)
         if options.color is not None:
-            color_boxes(scene, options.color, options.numbers, self.forms.aliases)
+            unit = options.color if isinstance(options.color, str) else "value"
+            color_boxes(scene, unit, self._number_of)
         inputs, outputs = options.with_arg_labels, options.with_output_labels
         write_hover_texts(scene, inputs=inputs, outputs=outputs)
         for box in scene.boxes:
@@ -175,6 +173,20 @@ class Drawing:
                 box.returned = return_of(box.path, box.child, options.returns)
         scene.sides = scene.sides if options.with_writes else []
         return scene
+
+    def _number_of(self, box: Box) -> float | None:
+        """Return the number that colors a box: the cost of a group or an operation, or the number
+        of its path; of a run the largest.
+        """
+        value, numbers = box.child.content, self.options.numbers
+        if numbers is None:
+            counts = isinstance(value, Form) or value.kind == "operation"
+            return float(getattr(value, str(self.options.color))) if counts else None
+        paths = [box.path] if value.kind == "scope" else []
+        if isinstance(value, Form) and value.kind == "run":
+            aliases = self.forms.aliases
+            paths = [child_path(box.path, child, aliases) for child in value.children]
+        return max((numbers[path] for path in paths if path in numbers), default=None)
 
 
 def prepare(graph: Computation, options: Options, *, most: int | None = None) -> Drawing:

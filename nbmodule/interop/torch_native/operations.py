@@ -277,8 +277,7 @@ class _Drawing:
         else:
             kind, message, group = type(error).__name__, str(error), self.groups[-1]
             source = line_of_user(error)
-            code = source.code if source is not None else ""
-            failure = Failure(kind, message, "failed", source, code, (), group.path)
+            failure = Failure(kind, message, source, (), group.path)
             operands = [self.made[id(tensor)][1] for tensor in self.last]
             first, *_ = message.splitlines() or [""]
             facts = {"parameters": f"{kind}: {first}", "_locate": source}

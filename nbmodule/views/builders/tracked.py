@@ -90,21 +90,18 @@ def call_table(calls: Calls, example: int = 0) -> CallTable:
             "are counted in all of them"
         )
     profiled = any(call.seconds is not None and call.start is None for call in listed)
-    timing = "each module measured alone, compiled" if profiled else "measured"
     if rows and all(row.seconds is None for row in rows):
-        timing = (
+        notes.append(
             "no times: the calls ran inside a compiled function; "
             "nb.track(model, profile=True) measures each module alone"
         )
-        notes.append(timing)
     elif profiled:
-        notes.append(f"times: {timing}")
+        notes.append("times: each module measured alone, compiled")
     root = f"calls.step({steps[-1]})" if len(steps) > 1 else "calls"
     table = CallTable(
         calls.name or "calls",
         with_own_times(rows),
         calls.not_called,
-        timing,
         root,
         notes=tuple(notes),
         input_fault=_input_fault(listed, rows),

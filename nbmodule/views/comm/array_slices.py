@@ -55,7 +55,7 @@ def slice_payload(x: Array, message: dict[str, Any]) -> dict[str, Any]:
         >>> found = slice_payload(
         ...     np.arange(24.0).reshape(2, 3, 4), {"at": [1, 0, 0], "window": [0, 2, 1, 4]}
         ... )
-        >>> found["axes"], found["window"], found["picture"]["s"]
+        >>> found["axes"], found["window"], found["picture"]["shape"]
         ([1, 2], [0, 2, 1, 4], [1, 2, 3])
     """
     about = metadata_of(x)

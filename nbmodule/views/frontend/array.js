@@ -43,8 +43,8 @@ function cardOf(view, data, channel, width) {
   const main = el("div", "stage");
   const side = el("div", "side", badges(el("div", "words"), numberWords(data.stats ?? null)));
   if (!isWide) main.style.flexBasis = side.style.flexBasis = "100%";
-  if (data.picture?.k === "text") main.append(drawPicture(view, data.picture, room));
-  else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.lb, numbers: !data.stats }));
+  if (data.picture?.kind === "text") main.append(drawPicture(view, data.picture, room));
+  else if (data.picture) main.append(viewer(view, kernel, 0, data.picture, room, { labels: data.picture.labels, numbers: !data.stats }));
   const corner = data.corner ?? [];
   const isSingle = data.whole && corner.length === 1 && corner[0].length === 1;
   if (isSingle) main.append(el("div", "bignumber", corner[0][0]));

@@ -9,7 +9,7 @@ export const render = (root, data, channel) =>
     const box = el("div", "tried");
     const room = Math.min(view.root.clientWidth || 900, 1100) - 12;
     const { picture, rows, title } = /** @type {import("./messages.js").AttributionData} */ (data);
-    if (picture) box.append(drawPicture(view, picture, picture.k === "bars" ? room : 420));
+    if (picture) box.append(drawPicture(view, picture, picture.kind === "bars" ? room : 420));
     box.append(bars(rows, title[0], () => {}));
     view.body.append(box);
   });

@@ -103,7 +103,7 @@ export function drawCalls(view, data, channel, snapshot = {}) {
     ],
     sortsAll: true,
     sorts: data.seconds ? { time: (i) => (time(i) === null || !isCall(i) ? NaN : run(i)), ...(data.own && { own: (/** @type {number} */ i) => own(i) ?? NaN }) } : {},
-    empty: data.how ?? 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
+    empty: 'no calls yet: run model(x) inside "with nb.track(model) as calls"',
     detail: (i, pane) => {
       for (const [k, each] of (picture(i) ?? []).entries()) pane.append((k === 0 && channel?.viewer?.(view, rowOf(i), each, 280, { others: true })) || drawPicture(view, each, 280));
       const missing = snapshot.missing?.(i);
@@ -203,7 +203,7 @@ function timeline(view, rows, data, get) {
     plot.append(box);
     if (w > 60) plot.append(svg("text", { x: x + 4, y: d * step + 13 }, get.label(i).slice(0, Math.floor(w / 7))));
   });
-  const axis = el("div", "axis", el("span", "", "0"), el("span", "", data.timing ?? ""), el("span", "", `${number(end * 1e3, 3)} ms`));
+  const axis = el("div", "axis", el("span", "", "0"), el("span", "", `${number(end * 1e3, 3)} ms`));
   const panel = el("div", "plot wide", plot, axis);
   panel.hidden = true;
   plot.addEventListener("click", (event) => {

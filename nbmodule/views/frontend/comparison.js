@@ -129,7 +129,7 @@ function sideBySide(view, channel, row, pictures, data) {
   const fits = (/** @type {number[]} */ [n, h, w]) => (n === 1 && w ? Math.min(room, (HEIGHT * w) / h) : room);
   const together = /** @type {import("./viewer.js").Viewer[]} */ ([]);
   const bar = el("div", "viewer");
-  const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, fits(each.s), { part, together, bar, tall: HEIGHT })) || drawPicture(view, each, fits(each.s));
+  const draw = (/** @type {import("./picture.js").Picture} */ each, /** @type {number} */ part) => (pictures.length === 3 && channel?.viewer?.(view, row, each, fits(each.shape), { part, together, bar, tall: HEIGHT })) || drawPicture(view, each, fits(each.shape));
   const drawn = pictures.map((each, k) => el("div", "", el("b", "", names[k] ?? ""), draw(each, k)));
   if (!isNarrow(view)) for (const part of drawn) part.style.width = `${room}px`; // a longer legend makes no picture larger than the others
   return el("div", "", bar, el("div", isNarrow(view) ? "beside below" : "beside", ...drawn));

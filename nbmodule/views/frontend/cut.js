@@ -11,7 +11,7 @@ import { FIRST, LAST, codesOf, decoded, span, valuesOf } from "./picture.js";
  * @returns {Picture}
  */
 export function cut(picture, tile, window) {
-  const [n, h, w] = picture.s;
+  const [n, h, w] = picture.shape;
   const [[r0, r1], [c0, c1]] = /** @type {const} */ ([0, 1]).map((side) => cellsIn(picture, side, window));
   const chosen = tile === null ? [...Array(n).keys()] : [tile];
   /** @type {number[]} */
@@ -23,15 +23,16 @@ export function cut(picture, tile, window) {
   const edges = /** @type {[number[], number[]]} */ ([[r0, r1], [c0, c1]].map(([from, to], side) => [...Array(to - from + 1).keys()].map((k) => (k < to - from ? span(picture, /** @type {0 | 1} */ (side), from + k)[0] : span(picture, /** @type {0 | 1} */ (side), to - 1)[1]))));
   return {
     ...picture,
-    s: [chosen.length, r1 - r0, c1 - c0],
+    shape: [chosen.length, r1 - r0, c1 - c0],
     codes: Uint8Array.from(at, (k) => codes[k]),
     values: values && taken(values, at),
     edges,
-    w: [edges[0][0], edges[1][0], edges[0][r1 - r0] - edges[0][0], edges[1][c1 - c0] - edges[1][0]],
-    x: picture.x?.filter(([k]) => place.has(k)).map(([k, v]) => [Number(place.get(k)), v]),
-    te: picture.te && chosen.map((t) => Number(picture.te?.[t])),
-    ax: picture.ax && tile !== null ? [picture.ax[0].slice(0, 2), picture.ax[1].slice(0, 2)] : picture.ax,
-    lb: picture.lb && partOf(picture.lb, h, w, [r0, r1], [c0, c1]),
+    window: [edges[0][0], edges[1][0], edges[0][r1 - r0] - edges[0][0], edges[1][c1 - c0] - edges[1][0]],
+    extremes: picture.extremes?.filter(([k]) => place.has(k)).map(([k, v]) => [Number(place.get(k)), v]),
+    ends: picture.ends && chosen.map((t) => Number(picture.ends?.[t])),
+    axes: tile === null ? picture.axes : picture.axes?.slice(0, 2),
+    lengths: tile === null ? picture.lengths : picture.lengths?.slice(0, 2),
+    labels: picture.labels && partOf(picture.labels, h, w, [r0, r1], [c0, c1]),
   };
 }
 
@@ -41,7 +42,7 @@ export function cut(picture, tile, window) {
  * @param {number[]} [window]
  */
 function cellsIn(picture, side, window) {
-  const cells = picture.s[1 + side];
+  const cells = picture.shape[1 + side];
   if (!window) return [0, cells];
   const [from, to] = window.slice(2 * side, 2 * side + 2);
   const inside = [...Array(cells).keys()].filter((k) => span(picture, side, k)[1] > from && span(picture, side, k)[0] < to);
@@ -78,7 +79,7 @@ function taken({ type, numbers }, at) {
  * @param {Picture} picture
  */
 export function scalesOf(picture) {
-  return ["", "range", ...(valuesOf(picture) ? ["log"] : []), ...(picture.s[0] > 1 ? ["tiles"] : [])];
+  return ["", "range", ...(valuesOf(picture) ? ["log"] : []), ...(picture.shape[0] > 1 ? ["tiles"] : [])];
 }
 
 /**
@@ -88,27 +89,27 @@ export function scalesOf(picture) {
  * @returns {Picture}
  */
 export function rescaled(picture, scale) {
-  if (!scale || !["signed", "positive", "classes"].includes(picture.sc)) return picture;
-  const [n, h, w] = picture.s;
+  if (!scale || !["signed", "positive", "classes"].includes(picture.scale)) return picture;
+  const [n, h, w] = picture.shape;
   const old = codesOf(picture);
   const exact = valuesOf(picture)?.numbers;
-  const standing = new Map(picture.x ?? []);
-  const classes = picture.c?.map((text) => ({ True: 1, False: 0 })[text] ?? Number(text));
+  const standing = new Map(picture.extremes ?? []);
+  const classes = picture.classes?.map((text) => ({ True: 1, False: 0 })[text] ?? Number(text));
   const value = (/** @type {number} */ k) => standing.get(k) ?? (exact ? Number(exact[k]) : classes ? classes[old[k] - FIRST] : decoded(picture, old[k], Math.floor(k / (h * w))));
   const values = Float64Array.from(old, (code, k) => (code < FIRST ? NaN : value(k)));
   const finite = values.filter((v) => Number.isFinite(v));
-  const made = (/** @type {Picture["sc"]} */ sc, /** @type {[number, number]} */ l, /** @type {(v: number, t: number) => number} */ code, /** @type {number[]} */ te) => ({
+  const made = (/** @type {Picture["scale"]} */ scale, /** @type {[number, number]} */ limits, /** @type {(v: number, t: number) => number} */ code, /** @type {number[]} */ ends) => ({
     ...picture,
-    sc,
-    l,
-    te,
-    c: undefined,
+    scale,
+    limits,
+    ends,
+    classes: undefined,
     codes: Uint8Array.from(old, (was, k) => (was < FIRST ? was : Math.min(LAST, Math.max(FIRST, Math.round(code(values[k], Math.floor(k / (h * w)))))))),
     notes: picture.notes?.filter((note) => !note.endsWith("clipped")),
   });
   if (!finite.length) return picture;
   const [low, high] = [finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b))];
-  if (scale === "range") return { ...made("range", [low, high], (v) => FIRST + ((LAST - FIRST) * (v - low)) / (high - low || 1), []), te: undefined };
+  if (scale === "range") return { ...made("range", [low, high], (v) => FIRST + ((LAST - FIRST) * (v - low)) / (high - low || 1), []), ends: undefined };
   const middle = (FIRST + LAST) / 2;
   if (scale === "log") {
     const sizes = finite.map(Math.abs).filter((v) => v > 0);
@@ -117,7 +118,7 @@ export function rescaled(picture, scale) {
     const steps = low < 0 ? (LAST - FIRST) / 2 - 1 : LAST - FIRST - 1;
     const share = (/** @type {number} */ size) => (most > least ? Math.max(0, Math.min(1, Math.log(size / least) / Math.log(most / least))) : 1);
     const away = (/** @type {number} */ v) => (v ? 1 + Math.round(steps * share(Math.abs(v))) : 0);
-    return { ...made(low < 0 ? "logsigned" : "log", [least, most], (v) => (low < 0 ? middle + Math.sign(v) * away(v) : FIRST + away(v)), []), te: undefined };
+    return { ...made(low < 0 ? "logsigned" : "log", [least, most], (v) => (low < 0 ? middle + Math.sign(v) * away(v) : FIRST + away(v)), []), ends: undefined };
   }
   const ends = Array.from({ length: n }, (_, t) => values.subarray(t * h * w, (t + 1) * h * w).reduce((a, v) => Math.max(a, Number.isFinite(v) ? Math.abs(v) : 0), 0));
   const most = Math.max(...ends);

@@ -145,15 +145,14 @@ function extentsOf(frame, labels, reach) {
  */
 function settleRows(frame, extents, reach) {
   const { rows } = frame.plan;
-  const [ups, downs, both] = pulls(frame);
+  const [ups, downs] = pulls(frame);
   for (const row of rows) {
     const offsets = offsetsOf(row, extents);
     const middle = offsets.length ? offsets[offsets.length - 1] / 2 : 0;
     row.forEach((item, i) => frame.x.set(item, offsets[i] - middle));
   }
-  const reversed = [...rows].reverse();
-  /** @type {[Map<number, Pull[]>, number[][]][]} */
-  const steps = [[ups, rows], [downs, reversed], [ups, rows], [downs, reversed], [both, rows], [both, reversed], [ups, rows]];
+  const sweeps = /** @type {[Map<number, Pull[]>, number[][]][]} */ ([[ups, rows], [downs, [...rows].reverse()]]);
+  const steps = [...sweeps, ...sweeps, ...sweeps, sweeps[0]];
   for (const [near, order] of steps) for (const row of order) settle(row, near, extents, frame.x);
   if (reach) for (const [item, x] of frame.x) frame.x.set(item, x + reach * noise(frame.plan.number, item));
 }
@@ -171,7 +170,7 @@ export function noise(plan, item) {
 }
 
 /**
- * Collect the pulls on each item: another item and the wanted distance from it; from above, from below, both.
+ * Collect the pulls on each item: another item and the wanted distance from it; from above and from below.
  * @param {Frame} frame
  */
 function pulls(frame) {
@@ -189,10 +188,7 @@ function pulls(frame) {
     add(ups, lower, [upper, distance]);
     add(downs, upper, [lower, -distance]);
   }
-  /** @type {Map<number, Pull[]>} */
-  const both = new Map();
-  for (const row of frame.plan.rows) for (const item of row) both.set(item, [...(ups.get(item) ?? []), ...(downs.get(item) ?? [])]);
-  return [ups, downs, both];
+  return [ups, downs];
 }
 
 /**
@@ -224,7 +220,7 @@ function offsetsOf(row, extents) {
 }
 
 /**
- * Move the items of a row to where they are pulled, in order and without overlap (pool adjacent violators).
+ * Move the items of a row to where they are pulled, in order and without overlap.
  * @param {number[]} row
  * @param {Map<number, Pull[]>} near
  * @param {Map<number, [number, number]>} extents
@@ -232,25 +228,14 @@ function offsetsOf(row, extents) {
  */
 function settle(row, near, extents, x) {
   const offsets = offsetsOf(row, extents);
-  /** @type {[number, number, number][]} */
-  const blocks = [];
-  row.forEach((item, i) => {
-    const found = near.get(item);
-    /** @type {[number, number, number]} */
-    let block = [(at(x, item) - offsets[i]) * 0.05, 0.05, 1];
-    if (found?.length) {
-      let goal = 0;
-      for (const [other, distance] of found) goal += at(x, other) + distance;
-      block = [goal - offsets[i] * found.length, found.length, 1];
-    }
-    for (let last = blocks[blocks.length - 1]; last && last[0] * block[1] >= block[0] * last[1]; last = blocks[blocks.length - 1]) {
-      blocks.pop();
-      block = [last[0] + block[0], last[1] + block[1], last[2] + block[2]];
-    }
-    blocks.push(block);
+  const goals = row.map((item, i) => {
+    const pulls = near.get(item) ?? [/** @type {Pull} */ ([item, 0])];
+    return pulls.reduce((total, [other, distance]) => total + (at(x, other) + distance), 0) / pulls.length - offsets[i];
   });
-  let i = 0;
-  for (const [goal, weight, count] of blocks) for (let k = 0; k < count; k++, i++) x.set(row[i], goal / weight + offsets[i]);
+  let [highest, lowest] = [-Infinity, Infinity];
+  const high = goals.map((goal) => (highest = Math.max(highest, goal)));
+  const low = goals.reverse().map((goal) => (lowest = Math.min(lowest, goal))).reverse();
+  row.forEach((item, i) => x.set(item, (high[i] + low[i]) / 2 + offsets[i]));
 }
 
 /**

@@ -171,8 +171,6 @@ export interface CallsData extends Listed {
   groups?: Record<number, [kinds: string, lines: number[]]>;
   axis?: [number, number, number];
   not_called?: string[];
-  timing?: string;
-  how?: string;
   steps?: number[];
   snapshots?: (Stats | null)[][];
   small?: Record<number, Record<number, Picture>>;

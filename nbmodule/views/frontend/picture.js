@@ -5,8 +5,9 @@ import { emptyPlot, frameOf } from "./plot.js";
 import { linePath } from "./scale.js";
 
 /**
- * @typedef {{ k: string, s: number[], d: string, sc: string, l: [number, number], c?: string[], lb?: string[], of: string,
- *   about: string, notes?: string[], x?: [number, number][], w?: number[], ax?: [number[], number[]], e?: string, et?: string, te?: number[],
+ * @typedef {{ kind: string, shape: number[], data: string, scale: string, limits: [number, number], classes?: string[], labels?: string[],
+ *   of: string, about: string, notes?: string[], extremes?: [number, number][], window?: number[], axes?: number[], lengths?: number[],
+ *   exact?: string, exact_type?: string, ends?: number[],
  *   codes?: Uint8Array, values?: Values, edges?: [number[], number[]] }} Picture `codes`, `values` and `edges` where the page made the picture itself
  * @typedef {[number, number, number]} Color
  * @typedef {Float32Array | Float64Array | BigInt64Array | BigUint64Array} Numbers
@@ -48,9 +49,9 @@ export function cellUnder(event) {
  */
 export function drawPicture(view, picture, room = 420, tall = 0) {
   const box = el("figure", "picture");
-  if (picture.k === "text") box.append(el("div", "quiet", picture.about));
-  else if (picture.k === "bars" && picture.s[0] > MOST_BARS) line(box, picture, room);
-  else if (picture.k === "bars") bars(box, picture, room);
+  if (picture.kind === "text") box.append(el("div", "quiet", picture.about));
+  else if (picture.kind === "bars" && picture.shape[0] > MOST_BARS) line(box, picture, room);
+  else if (picture.kind === "bars") bars(box, picture, room);
   else if (isApart(picture)) box.append(apart(view, picture, room));
   else tiles(view, box, picture, room, tall);
   return box;
@@ -60,7 +61,7 @@ export function drawPicture(view, picture, room = 420, tall = 0) {
  * The bytes of the cells.
  * @param {Picture} picture
  */
-export const codesOf = (picture) => picture.codes ?? bytesOf(picture.d);
+export const codesOf = (picture) => picture.codes ?? bytesOf(picture.data);
 
 /**
  * The values of the cells, where they are known.
@@ -68,8 +69,8 @@ export const codesOf = (picture) => picture.codes ?? bytesOf(picture.d);
  * @returns {Values | undefined}
  */
 export function valuesOf(picture) {
-  if (picture.values || !picture.e) return picture.values;
-  const [bytes, type] = [bytesOf(picture.e).buffer, picture.et ?? "f4"];
+  if (picture.values || !picture.exact) return picture.values;
+  const [bytes, type] = [bytesOf(picture.exact).buffer, picture.exact_type ?? "f4"];
   const Kind = { f4: Float32Array, c8: Float32Array, i8: BigInt64Array, u8: BigUint64Array }[type] ?? Float64Array;
   return { type, numbers: new Kind(bytes) };
 }
@@ -101,8 +102,8 @@ function shortest(v, type) {
  * Return true if a few tiles have names along their sides: then each is drawn by itself, large enough for the names.
  * @param {Picture} picture
  */
-function isApart({ s: [n, h, w], lb }) {
-  return n > 1 && n <= MOST_APART && Math.max(h, w) <= MOST_NAMED && (lb?.length === h || lb?.length === w);
+function isApart({ shape: [n, h, w], labels }) {
+  return n > 1 && n <= MOST_APART && Math.max(h, w) <= MOST_NAMED && (labels?.length === h || labels?.length === w);
 }
 
 /**
@@ -111,13 +112,13 @@ function isApart({ s: [n, h, w], lb }) {
  * @param {number} room
  */
 function apart(view, picture, room) {
-  const [n, h, w] = picture.s;
+  const [n, h, w] = picture.shape;
   const [codes, values] = [codesOf(picture), valuesOf(picture)];
   const all = Array.from({ length: n }, (_, t) => {
     const one = el("figure", "picture", el("figcaption", "quiet", String(t)));
-    const x = (picture.x ?? []).filter(([k]) => Math.floor(k / (h * w)) === t).map(([k, v]) => /** @type {[number, number]} */ ([k % (h * w), v]));
+    const extremes = (picture.extremes ?? []).filter(([k]) => Math.floor(k / (h * w)) === t).map(([k, v]) => /** @type {[number, number]} */ ([k % (h * w), v]));
     const some = values && { type: values.type, numbers: values.numbers.subarray(...[t, t + 1].map((k) => k * (values.numbers.length / n))) };
-    tiles(view, one, { ...picture, s: [1, h, w], e: undefined, values: some, te: picture.te && [picture.te[t]], x, notes: t ? [] : picture.notes, codes: codes.subarray(t * h * w, (t + 1) * h * w) }, room, 0, t);
+    tiles(view, one, { ...picture, shape: [1, h, w], exact: undefined, values: some, ends: picture.ends && [picture.ends[t]], extremes, notes: t ? [] : picture.notes, codes: codes.subarray(t * h * w, (t + 1) * h * w) }, room, 0, t);
     return one;
   });
   return el("div", "apart", ...all);
@@ -144,16 +145,16 @@ export function useLegendEnd(fn) {
  */
 export function meaning(picture, code, t = 0) {
   if (code < FIRST) return ["NaN", "∞", "-∞"][code];
-  if (picture.sc === "classes") return picture.c?.[code - FIRST] ?? "";
-  if (picture.sc === "phase") {
+  if (picture.scale === "classes") return picture.classes?.[code - FIRST] ?? "";
+  if (picture.scale === "phase") {
     const [hue, level] = [Math.floor((code - FIRST) / PHASE_LEVELS), (code - FIRST) % PHASE_LEVELS];
-    return `≈ ${number((level / (PHASE_LEVELS - 1)) * picture.l[1], 2)} ∠ ${hue * 10 - 180}°`;
+    return `≈ ${number((level / (PHASE_LEVELS - 1)) * picture.limits[1], 2)} ∠ ${hue * 10 - 180}°`;
   }
-  const low = picture.l[0];
+  const low = picture.limits[0];
   const at = picture.notes?.some((note) => note.endsWith("clipped")) ? code : 0;
   const sign = at === LAST ? "≥" : at === FIRST && low < 0 ? "≤" : "≈";
   const value = decoded(picture, code, t);
-  if (picture.sc.startsWith("log") && Math.abs(value) === low) return `size ≤ ${number(low, 3)}`; // the foot holds all that is smaller
+  if (picture.scale.startsWith("log") && Math.abs(value) === low) return `size ≤ ${number(low, 3)}`; // the foot holds all that is smaller
   return `${sign} ${number(value, 3)}`;
 }
 
@@ -165,9 +166,9 @@ export function meaning(picture, code, t = 0) {
  */
 export function decoded(picture, code, t = 0) {
   if (code < FIRST) return [NaN, Infinity, -Infinity][code];
-  const [low, high] = picture.te ? [picture.l[0] < 0 ? -picture.te[t] : 0, picture.te[t]] : picture.l;
-  if (!picture.sc.startsWith("log")) return low + ((code - FIRST) / (LAST - FIRST)) * (high - low);
-  const [zero, steps] = picture.sc === "log" ? [FIRST, LAST - FIRST - 1] : [(FIRST + LAST) / 2, (LAST - FIRST) / 2 - 1];
+  const [low, high] = picture.ends ? [picture.limits[0] < 0 ? -picture.ends[t] : 0, picture.ends[t]] : picture.limits;
+  if (!picture.scale.startsWith("log")) return low + ((code - FIRST) / (LAST - FIRST)) * (high - low);
+  const [zero, steps] = picture.scale === "log" ? [FIRST, LAST - FIRST - 1] : [(FIRST + LAST) / 2, (LAST - FIRST) / 2 - 1];
   const away = Math.abs(code - zero);
   return away ? Math.sign(code - zero) * low * (high / low) ** ((away - 1) / steps) : 0;
 }
@@ -181,8 +182,8 @@ export function decoded(picture, code, t = 0) {
 export function span(picture, side, k) {
   const known = picture.edges?.[side];
   if (known) return [known[k], known[k + 1]];
-  const cells = picture.s[1 + side];
-  const [first, n] = picture.w ? [picture.w[side], picture.w[2 + side]] : [0, cells];
+  const cells = picture.shape[1 + side];
+  const [first, n] = picture.window ? [picture.window[side], picture.window[2 + side]] : [0, cells];
   return [first + Math.floor((k * n) / cells), first + Math.floor(((k + 1) * n) / cells)]; // as block_edges of pictures.py
 }
 
@@ -197,12 +198,12 @@ export function placeOf(picture, r, c) {
     const [from, to] = span(picture, which, k);
     return to - from > 1 ? `${from}:${to}` : String(from);
   };
-  const wide = picture.ax?.[0].length === 1 && (picture.w?.[3] ?? picture.s[2]); // a long vector, folded into rows
+  const wide = picture.axes?.length === 1 && (picture.window?.[3] ?? picture.shape[2]); // a long vector, folded into rows
   if (wide && span(picture, 0, r)[1] - span(picture, 0, r)[0] === 1) {
     const [row, [from, to]] = [span(picture, 0, r)[0], span(picture, 1, c)];
     return to - from > 1 ? `${row * wide + from}:${row * wide + to}` : String(row * wide + from);
   }
-  return [picture.lb?.[r] ?? side(0, r), picture.lb?.[c] ?? side(1, c)].join(", ");
+  return [picture.labels?.[r] ?? side(0, r), picture.labels?.[c] ?? side(1, c)].join(", ");
 }
 
 /**
@@ -215,11 +216,11 @@ export function placeOf(picture, r, c) {
  * @param {Values} [exact] the values themselves, where they are known
  */
 export function said(picture, codes, t, r, c, exact) {
-  const [n, h, w] = picture.s;
+  const [n, h, w] = picture.shape;
   const k = (t * h + r) * w + c;
-  const x = picture.x?.find(([cell]) => cell === k);
+  const x = picture.extremes?.find(([cell]) => cell === k);
   const which = n > 1 ? `${tileIndex(picture, t)}: ` : "";
-  return `${which}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : exact && picture.sc !== "classes" ? exactText(exact, k) : meaning(picture, codes[k], t)}`;
+  return `${which}[${placeOf(picture, r, c)}] ${x ? `${number(x[1])} stands out` : exact && picture.scale !== "classes" ? exactText(exact, k) : meaning(picture, codes[k], t)}`;
 }
 
 /**
@@ -228,7 +229,7 @@ export function said(picture, codes, t, r, c, exact) {
  * @param {number} t
  */
 function tileIndex(picture, t) {
-  const lengths = (picture.ax?.[1] ?? []).slice(2);
+  const lengths = (picture.lengths ?? []).slice(2);
   if (lengths.length < 2) return String(t);
   const at = [];
   for (const n of [...lengths].reverse()) {
@@ -251,10 +252,10 @@ export function colorsOf(picture, ground, dark) {
   const colors = /** @type {Color[]} */ ([[214, 20, 190], mark, mark]);
   for (let code = FIRST; code <= LAST; code++) {
     const at = (code - FIRST) / (LAST - FIRST);
-    if (picture.sc === "classes" && isBool(picture)) colors.push(mix(ground, blue, picture.c?.[code - FIRST] === "True" ? 1 : 0.12));
-    else if (picture.sc === "classes") colors.push(hex(CLASSES[(code - FIRST) % CLASSES.length]));
-    else if (picture.sc === "phase") colors.push(mix(ground, hueColor(Math.floor((code - FIRST) / PHASE_LEVELS)), ((code - FIRST) % PHASE_LEVELS) / (PHASE_LEVELS - 1)));
-    else if (picture.sc.endsWith("signed")) colors.push(at < 0.5 ? mix(ground, blue, 1 - 2 * at) : mix(ground, orange, 2 * at - 1));
+    if (picture.scale === "classes" && isBool(picture)) colors.push(mix(ground, blue, picture.classes?.[code - FIRST] === "True" ? 1 : 0.12));
+    else if (picture.scale === "classes") colors.push(hex(CLASSES[(code - FIRST) % CLASSES.length]));
+    else if (picture.scale === "phase") colors.push(mix(ground, hueColor(Math.floor((code - FIRST) / PHASE_LEVELS)), ((code - FIRST) % PHASE_LEVELS) / (PHASE_LEVELS - 1)));
+    else if (picture.scale.endsWith("signed")) colors.push(at < 0.5 ? mix(ground, blue, 1 - 2 * at) : mix(ground, orange, 2 * at - 1));
     else colors.push(mix(ground, blue, at));
   }
   return colors;
@@ -264,8 +265,8 @@ export function colorsOf(picture, ground, dark) {
  * Return true if the values are truth values: then False is pale.
  * @param {Picture} picture
  */
-function isBool({ c }) {
-  return Boolean(c?.length) && /** @type {string[]} */ (c).every((text) => text === "True" || text === "False");
+function isBool({ classes }) {
+  return Boolean(classes?.length) && /** @type {string[]} */ (classes).every((text) => text === "True" || text === "False");
 }
 
 /**
@@ -354,9 +355,9 @@ export function gridOf([n, h, w], room, lengths = [], tall = 0) {
  * @param {number} [first] which tile its first one is
  */
 function tiles(view, box, picture, room, tall, first = 0) {
-  const [n, h, w] = picture.s;
+  const [n, h, w] = picture.shape;
   const codes = codesOf(picture);
-  const grid = gridOf(picture.s, room, (picture.ax?.[1] ?? []).slice(2), tall);
+  const grid = gridOf(picture.shape, room, (picture.lengths ?? []).slice(2), tall);
   const canvas = el("canvas", "canvas");
   const ratio = Math.min(3, Math.ceil(globalThis.devicePixelRatio || 1));
   const { width, height } = grid;
@@ -417,17 +418,17 @@ function tiles(view, box, picture, room, tall, first = 0) {
  * @param {Picture} picture
  */
 function withAxes(drawn, picture) {
-  const [axes, lengths] = picture.ax ?? [[], []];
+  const { axes = [], lengths = [] } = picture;
   if (axes.length < 2) return drawn;
   const name = (/** @type {number} */ k) => `axis ${axes[k]}: ${part(k)}${count(lengths[k])}`;
   const part = (/** @type {number} */ k) => {
-    const [first, n] = picture.w && k < 2 ? [picture.w[k], picture.w[2 + k]] : [0, lengths[k]];
+    const [first, n] = picture.window && k < 2 ? [picture.window[k], picture.window[2 + k]] : [0, lengths[k]];
     return n < lengths[k] ? `${count(first)}…${count(first + n - 1)} of ` : "";
   };
   const ways = ["across", "down", "in blocks"];
   const tiles = axes.slice(2).map((_, k, all) => `${name(k + 2)}${all.length > 1 ? ` ${ways[Math.min(all.length - 1 - k, 2)]}` : ""}`).join(", ");
   const down = el("span", "axisdown", `${name(0)} →`); // the text is turned with its arrow
-  return el("div", "axes", el("span", "axisacross", `${name(1)} →${tiles && picture.s[0] > 1 ? ` · one tile for each index of ${tiles}` : ""}`), down, el("div", "", drawn));
+  return el("div", "axes", el("span", "axisacross", `${name(1)} →${tiles && picture.shape[0] > 1 ? ` · one tile for each index of ${tiles}` : ""}`), down, el("div", "", drawn));
 }
 
 /**
@@ -437,8 +438,8 @@ function withAxes(drawn, picture) {
  * @param {ReturnType<typeof gridOf>} grid
  */
 function named(canvas, picture, grid) {
-  const [n, h, w] = picture.s;
-  const names = picture.lb ?? [];
+  const [n, h, w] = picture.shape;
+  const names = picture.labels ?? [];
   if (n > 1 || grid.cell < READABLE || (names.length !== h && names.length !== w)) return canvas;
   const list = (/** @type {string} */ cls, /** @type {number} */ count) => {
     const box = el("div", cls, ...(names.length === count ? names.map((text) => el("span", "", text)) : []));
@@ -469,7 +470,7 @@ function groundOf(view) {
  * @param {boolean} dark
  */
 function paintTiles(canvas, codes, picture, grid, colors, ratio, dark) {
-  const [n, h, w] = picture.s;
+  const [n, h, w] = picture.shape;
   const brush = canvas.getContext("2d");
   if (!brush) return;
   brush.clearRect(0, 0, canvas.width, canvas.height);
@@ -509,11 +510,11 @@ function paintTiles(canvas, codes, picture, grid, colors, ratio, dark) {
  */
 function rings(canvas, picture, grid, ratio, dark) {
   const brush = canvas.getContext("2d");
-  if (!brush || !picture.x?.length) return;
-  const [, h, w] = picture.s;
+  if (!brush || !picture.extremes?.length) return;
+  const [, h, w] = picture.shape;
   brush.strokeStyle = dark ? "#fff" : "#000";
   brush.lineWidth = 1.5 * ratio;
-  const largest = [...picture.x].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, MOST_RINGS);
+  const largest = [...picture.extremes].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a)).slice(0, MOST_RINGS);
   for (const [k] of largest) {
     const t = Math.floor(k / (h * w));
     const [left, top] = grid.place(t);
@@ -561,24 +562,24 @@ function marks(brush, codes, w, x, y, size) {
 function legendOf(picture, colors, codes) {
   const rgb = (/** @type {number} */ code) => `rgb(${colors[code].join(",")})`;
   const parts = [];
-  if (picture.sc === "classes") {
-    picture.c?.forEach((text, k) => {
+  if (picture.scale === "classes") {
+    picture.classes?.forEach((text, k) => {
       const swatch = el("span", "swatch");
       swatch.style.background = rgb(FIRST + k);
       parts.push(el("span", "", swatch, ` ${text}`));
     });
-  } else if (picture.l[0] === 0 && picture.l[1] === 0 && !picture.te) {
+  } else if (picture.limits[0] === 0 && picture.limits[1] === 0 && !picture.ends) {
     if (codes.some((code) => code >= FIRST)) parts.push(el("span", "", "all zeros"));
   } else if (codes.some((code) => code >= FIRST)) {
     const strip = el("span", "strip");
     const full = (/** @type {number} */ hue) => FIRST + PHASE_LEVELS * hue + PHASE_LEVELS - 1;
-    const stops = picture.sc.endsWith("signed") ? [3, 66, 129, 192, 255] : picture.sc === "phase" ? [0, 6, 12, 18, 24, 30, 35].map(full) : [3, 129, 255];
+    const stops = picture.scale.endsWith("signed") ? [3, 66, 129, 192, 255] : picture.scale === "phase" ? [0, 6, 12, 18, 24, 30, 35].map(full) : [3, 129, 255];
     strip.style.background = `linear-gradient(90deg, ${stops.map(rgb).join(",")})`;
-    if (picture.sc === "phase") parts.push(el("span", "", "−180°"), strip, el("span", "", `180°, strongest at |x| = ${number(picture.l[1], 3)}`));
-    else if (picture.sc === "logsigned") parts.push(el("span", "", `−${number(picture.l[1], 3)}`), strip, el("span", "", `${number(picture.l[1], 3)}, equal factors from ±${number(picture.l[0], 3)}`));
-    else if (picture.sc === "log") parts.push(el("span", "", `0, ${number(picture.l[0], 3)}`), strip, el("span", "", `${number(picture.l[1], 3)}, equal factors`));
-    else if (picture.te) parts.push(el("span", "", picture.l[0] < 0 ? "−end" : "0"), strip, el("span", "", `end, of each tile its own: ${number(Math.min(...picture.te), 3)} … ${number(Math.max(...picture.te), 3)}`));
-    else parts.push(el("span", "", number(picture.l[0], 3)), strip, el("span", "", number(picture.l[1], 3)));
+    if (picture.scale === "phase") parts.push(el("span", "", "−180°"), strip, el("span", "", `180°, strongest at |x| = ${number(picture.limits[1], 3)}`));
+    else if (picture.scale === "logsigned") parts.push(el("span", "", `−${number(picture.limits[1], 3)}`), strip, el("span", "", `${number(picture.limits[1], 3)}, equal factors from ±${number(picture.limits[0], 3)}`));
+    else if (picture.scale === "log") parts.push(el("span", "", `0, ${number(picture.limits[0], 3)}`), strip, el("span", "", `${number(picture.limits[1], 3)}, equal factors`));
+    else if (picture.ends) parts.push(el("span", "", picture.limits[0] < 0 ? "−end" : "0"), strip, el("span", "", `end, of each tile its own: ${number(Math.min(...picture.ends), 3)} … ${number(Math.max(...picture.ends), 3)}`));
+    else parts.push(el("span", "", number(picture.limits[0], 3)), strip, el("span", "", number(picture.limits[1], 3)));
   }
   const blocks = picture.notes?.some((note) => note.startsWith("mean of "));
   ["NaN", "+Inf", "−Inf"].forEach((word, code) => {
@@ -597,9 +598,9 @@ function legendOf(picture, colors, codes) {
  * @param {number} room
  */
 function bars(box, picture, room) {
-  const values = new Float32Array(bytesOf(picture.d).buffer);
+  const values = new Float32Array(bytesOf(picture.data).buffer);
   const n = values.length;
-  const labels = picture.lb ?? [];
+  const labels = picture.labels ?? [];
   const words = values.length <= MOST_NAMED ? [...values].map((_, k) => labels[k] ?? String(k)) : [];
   const named = words.length > 0;
   const longest = Math.max(...words.map((text) => text.length), 0) * LETTER;
@@ -607,7 +608,7 @@ function bars(box, picture, room) {
   const width = Math.min(room, Math.max(n * (named ? (upright ? Math.max(22, longest + 6) : 22) : 3), 40));
   const height = 72;
   const below = !named ? 1 : upright ? 14 : Math.min(longest, LONGEST_LABEL * LETTER) + 8;
-  const [low, high] = picture.l;
+  const [low, high] = picture.limits;
   const span = high - low || 1;
   const y = (/** @type {number} */ v) => height - ((Math.max(low, Math.min(high, v)) - low) / span) * height;
   const w = width / n;
@@ -637,10 +638,10 @@ function bars(box, picture, room) {
  * @param {number} room
  */
 function line(box, picture, room) {
-  const values = new Float32Array(bytesOf(picture.d).buffer);
+  const values = new Float32Array(bytesOf(picture.data).buffer);
   const n = values.length;
   const finite = values.filter(Number.isFinite);
-  const [low, high] = [finite.reduce((a, b) => Math.min(a, b), picture.l[0]), finite.reduce((a, b) => Math.max(a, b), picture.l[1])];
+  const [low, high] = [finite.reduce((a, b) => Math.min(a, b), picture.limits[0]), finite.reduce((a, b) => Math.max(a, b), picture.limits[1])];
   const frame = frameOf(Math.min(room, 900), 172, [0, n - 1], [low, high], false);
   const { drawing, clip } = emptyPlot(frame, picture.about, "index");
   clip.append(svg("path", { class: "nbm-line nbm-c0", d: linePath(Array.from(values, (_, k) => frame.x(k)), Array.from(values, (v) => (Number.isFinite(v) ? frame.y(v) : NaN))) }));
@@ -660,7 +661,7 @@ function line(box, picture, room) {
  * @param {Element} drawing
  */
 function vectorLegend(picture, values, drawing) {
-  const [low, high] = picture.l;
+  const [low, high] = picture.limits;
   const legend = el("div", "legend", el("span", "", `${number(low, 3)} … ${number(high, 3)}`));
   for (const [word, color, is] of /** @type {[string, string, (v: number) => boolean][]} */ ([["NaN", "#d614be", Number.isNaN], ["+Inf", "var(--fg)", (v) => v === Infinity], ["−Inf", "var(--fg)", (v) => v === -Infinity]])) {
     const found = values.reduce((sum, v) => sum + Number(is(v)), 0);

@@ -23,7 +23,7 @@ function draw(view, data, channel) {
     for (const [k, each] of (picture(i) ?? []).entries()) card.append((k === 0 && channel?.viewer?.(view, i, each, room - depth * 16, { others: (picture(i) ?? []).length > 1 })) || drawPicture(view, each, room - depth * 16));
     list.append(card);
   });
-  if (!data.depth.length) list.append(el("div", "empty", data.how ?? "no returns yet: call the model with track_submod_rets=True"));
+  if (!data.depth.length) list.append(el("div", "empty", "no returns yet: call the model with track_submod_rets=True"));
   const main = el("div", "main", list);
   view.body.append(main);
   const cards = /** @type {HTMLElement[]} */ ([...list.children]);

@@ -55,8 +55,8 @@ function savePicture(drawn, legend, name, kind) {
  * @param {() => Element} drawn
  */
 export function saving(picture, drawn) {
-  const [low, high] = picture.l.map((x) => number(x, 3));
-  const legend = [picture.of, picture.sc === "classes" ? (picture.c ?? []).join(" ") : `${low} … ${high}`, ...(picture.notes ?? [])].join("   ");
+  const [low, high] = picture.limits.map((x) => number(x, 3));
+  const legend = [picture.of, picture.scale === "classes" ? (picture.classes ?? []).join(" ") : `${low} … ${high}`, ...(picture.notes ?? [])].join("   ");
   const box = el("span", "saving");
   for (const kind of /** @type {("png" | "svg")[]} */ (["png", "svg"])) {
     box.append(button(kind, `Save this picture as ${kind.toUpperCase()}`, () => savePicture(drawn(), legend, picture.of, kind)));

@@ -59,7 +59,7 @@ export function opener(view, kernel, row, text, room) {
 }
 
 /** @type {Picture} An array of which no picture was sent. */
-const NOTHING = { k: "none", s: [], d: "", sc: "none", l: [0, 0], of: "", about: "" };
+const NOTHING = { kind: "none", shape: [], data: "", scale: "none", limits: [0, 0], of: "", about: "" };
 
 /**
  * The shape in the words for an array: `float32[4, 64, 3]`.
@@ -121,7 +121,7 @@ export class Viewer {
     this.look = { down: 0, across: 0, tiles: [], at: [], scale: "", same: false, count: 16 };
     this.begin(picture);
     this.hand();
-    if (picture.k === "none") void this.ask(options.numbers);
+    if (picture.kind === "none") void this.ask(options.numbers);
     if (options.others) this.others();
     const kept = view.arrays?.get(this.name);
     if (kept?.of !== picture.of) return;
@@ -144,17 +144,17 @@ export class Viewer {
     this.first = this.shown = picture;
     this.shape = shapeOf(picture.of);
     const rank = this.shape.length;
-    const [down = rank - 2, across = rank - 1, ...tiles] = picture.ax?.[0] ?? (picture.k === "none" && rank > 2 ? [rank - 2, rank - 1, ...Array(rank - 2).keys()] : []);
+    const [down = rank - 2, across = rank - 1, ...tiles] = picture.axes ?? (picture.kind === "none" && rank > 2 ? [rank - 2, rank - 1, ...Array(rank - 2).keys()] : []);
     this.look = { down, across, tiles, at: this.shape.map(() => 0), scale: "", same: false, count: 16 };
     this.over = tiles;
     this.past = [];
-    if (picture.k !== "none") this.draw(picture);
+    if (picture.kind !== "none") this.draw(picture);
     this.controls();
   }
 
   /** True if it has rows and columns, so that a part of them can be shown. */
   get isPlane() {
-    return this.shape.length > 1 && !["bars", "text"].includes(this.first.k);
+    return this.shape.length > 1 && !["bars", "text"].includes(this.first.kind);
   }
 
   /** Add a menu of the arrays of the row, if there are several. */
@@ -216,7 +216,7 @@ export class Viewer {
     }
     this.busy = true;
     try {
-      const limits = this.together.length > 1 ? this.first.l : undefined; // so that they stay comparable
+      const limits = this.together.length > 1 ? this.first.limits : undefined; // so that they stay comparable
       const answer = await this.kernel?.ask("slice", { row: this.row, part: this.part, ...this.look, limits, whole });
       if (answer) this.answered(answer);
     } catch (error) {
@@ -232,7 +232,7 @@ export class Viewer {
   answered(answer) {
     if (answer.st) numbers(this.side, answer.st);
     if (answer.window && !this.again) this.look.window = answer.window; // else it is older than what is wanted now
-    if (this.first.k === "none") this.first = answer.picture;
+    if (this.first.kind === "none") this.first = answer.picture;
     this.draw(answer.picture);
     this.controls();
   }
@@ -242,7 +242,7 @@ export class Viewer {
     this.shown = picture;
     this.stage.replaceChildren(drawPicture(this.view, picture, this.room, this.options.tall ?? (this.room < NARROW ? LOW : TALL)));
     const left = (picture.notes ?? []).map((note) => /^(\d+) more$/.exec(note)?.[1]).find(Boolean);
-    if (left && this.kernel) this.stage.append(button(`${Math.min(Number(left), MORE_TILES)} more`, "Ask the kernel for more tiles", () => this.go({ tiles: this.look.tiles, count: picture.s[0] + MORE_TILES })));
+    if (left && this.kernel) this.stage.append(button(`${Math.min(Number(left), MORE_TILES)} more`, "Ask the kernel for more tiles", () => this.go({ tiles: this.look.tiles, count: picture.shape[0] + MORE_TILES })));
     const cells = this.cells();
     this.pointed();
     if (cells && !this.isWhole() && cells.length <= MOST_WRITTEN && cells[0].length <= MOST_WRITTEN) this.stage.append(valueTable(cells, this.room));
@@ -258,7 +258,7 @@ export class Viewer {
 
   /** The values that are shown, as text; null where they are too many, or of several tiles. */
   cells() {
-    const [n, h, w] = this.shown.s;
+    const [n, h, w] = this.shown.shape;
     const values = n === 1 ? valuesOf(this.shown) : undefined;
     if (!values || h * w > MOST_COPIED) return null;
     return Array.from({ length: h }, (_, r) => Array.from({ length: w }, (_, c) => exactText(values, r * w + c)));
@@ -268,20 +268,20 @@ export class Viewer {
   controls() {
     const { look, first } = this;
     this.axes.replaceChildren();
-    if (first.k === "text" || first.k === "bars") {
+    if (first.kind === "text" || first.kind === "bars") {
       this.tools.replaceChildren();
       return;
     }
     const menu = this.tools.querySelector("select[aria-label=array]") ?? "";
     const can = this.kernel && this.isPlane ? SCALES.map(([name]) => name) : scalesOf(first);
-    const usual = /** @type {Record<string, string>} */ ({ positive: "from zero", classes: "a color each" })[first.sc] ?? SCALES[0][1];
+    const usual = /** @type {Record<string, string>} */ ({ positive: "from zero", classes: "a color each" })[first.scale] ?? SCALES[0][1];
     const scale = choice("scale", SCALES.map(([name, text]) => (name ? text : usual)), SCALES.findIndex(([name]) => name === look.scale), (k) => this.go({ scale: SCALES[k][0] }));
     [...scale.options].forEach((option, k) => {
       const missing = SCALES[k][0] === "tiles" ? look.tiles.length === 0 : false;
       option.disabled = missing || !can.includes(SCALES[k][0]);
       if (option.disabled) option.title = missing ? "for a grid of tiles" : this.why;
     });
-    scale.hidden = first.sc === "phase";
+    scale.hidden = first.scale === "phase";
     const zoomed = !this.isWhole();
     const act = (/** @type {string} */ text, /** @type {string} */ title, /** @type {() => void} */ fn, can = true) => {
       const node = button(text, title, fn);
@@ -440,7 +440,7 @@ export class Viewer {
       if (!event.ctrlKey || !(canvas instanceof HTMLCanvasElement) || !cellUnder(event)) return;
       event.preventDefault();
       const { r, c } = /** @type {import("./picture.js").Cell} */ (cellUnder(event));
-      this.zoom(event.deltaY < 0 ? 0.7 : 1.4, (r + 0.5) / this.shown.s[1], (c + 0.5) / this.shown.s[2]);
+      this.zoom(event.deltaY < 0 ? 0.7 : 1.4, (r + 0.5) / this.shown.shape[1], (c + 0.5) / this.shown.shape[2]);
     }, { passive: false });
     stage.addEventListener("pointerdown", (event) => (this.pressed = [event.clientX, event.clientY]));
   }

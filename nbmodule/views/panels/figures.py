@@ -94,31 +94,18 @@ def plot(
         )
     record = value if isinstance(value, Picture) else record_for(value)
     record = record.calls if isinstance(record, Panel) else record
-    figure = figure_class()(layout="constrained", dpi=100)
     import matplotlib as mpl
+    from matplotlib.figure import Figure
 
+    figure: Any = Figure(layout="constrained", dpi=100)
+    # With no backend chosen, a notebook would show the text of the figure.
+    figure._repr_png_ = functools.partial(bytes_of, figure, "png")
     with mpl.rc_context(STYLE):
         draw_record(record, figure, **options)
     if file is not None:
         with whole_file(file) as target:
             target.write(bytes_of(figure, Path(file).suffix.lower()[1:], dpi))
     return figure
-
-
-@functools.cache
-def figure_class() -> Any:
-    """The class of our figures: one that a notebook shows although no backend was chosen."""
-    from matplotlib.figure import Figure
-
-    class ShownFigure(Figure):
-        """A figure that displays itself as PNG."""
-
-        def _repr_mimebundle_(
-            self, include: object = None, exclude: object = None
-        ) -> dict[str, Any]:
-            return {"text/plain": repr(self), "image/png": bytes_of(self, "png", 150)}
-
-    return ShownFigure
 
 
 def bytes_of(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
@@ -222,7 +209,7 @@ def _calls(table: CallTable, figure: Figure) -> None:
     if is_timed:
         times = [row.seconds or 0 for row in shown]
         axes[0].barh(range(len(times)), times, color=FILL)
-        axes[0].set_xlabel(f"time, {plain(table.timing)}")
+        axes[0].set_xlabel("time")
         _name_down(axes[0], names)
         axes[0].xaxis.set_major_formatter(lambda x, _: format_seconds(x) if x else "0")
     if is_measured:

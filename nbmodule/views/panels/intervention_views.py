@@ -7,7 +7,6 @@ answered by what to draw.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,11 +19,10 @@ from nbmodule.base.notebook import names_of_notebook
 from nbmodule.base.paths import hint
 from nbmodule.base.sockets import socket
 from nbmodule.calls.call import Call
-from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.errors import ArgumentError
 from nbmodule.interventions.attribute import Attribution
-from nbmodule.interventions.edit import first_line, scalars_of
+from nbmodule.interventions.edit import scalars_of
 from nbmodule.interventions.patch import record_at
 from nbmodule.interventions.run import first_array
 from nbmodule.interventions.sweep import Sweep
@@ -50,8 +48,8 @@ MOST_PARTS = 200
 
 
 def parts_for(what_if: WhatIf) -> dict[str, Any]:
-    """Return by name what can be put somewhere: functions that make a layer, then modules and
-    classes of the notebook.
+    """Return the parts that can be inserted, by name: functions that make a layer, then modules of
+    the notebook.
     """
     names = names_of_notebook().items()
     named = {name: value for name, value in names if _is_part(name, value, what_if)}
@@ -59,12 +57,8 @@ def parts_for(what_if: WhatIf) -> dict[str, Any]:
 
 
 def _is_part(name: str, value: object, what_if: WhatIf) -> bool:
-    """Return True for a class of modules, and for a module outside the inspected model."""
-    if name.startswith("_"):
-        return False
-    if isinstance(value, type):
-        return issubclass(value, CoreModule) and value is not CoreModule
-    if not is_module(value):
+    """Return True for a module outside the inspected model."""
+    if name.startswith("_") or not is_module(value):
         return False
     return what_if.run.model not in (value, *plan_of(value).modules)
 
@@ -75,10 +69,10 @@ def part_for(
     """Return a module for a place by its name, and how it is written in code; None where its text
     says it.
 
-    A layer or class is given the numbers of features that the place is given and returns.
+    A layer is made with the numbers of features that the place is given and returns.
 
     Raises:
-        ArgumentError: there is no such name, or its class takes other arguments.
+        ArgumentError: there is no such name.
     """
     parts = parts_for(what_if)
     if name not in parts:
@@ -91,8 +85,6 @@ def part_for(
         inputs = outputs
     elif method != "replace":
         outputs = inputs
-    if isinstance(part, type):
-        return _built(part, name, (inputs, outputs))
     return part(inputs, outputs), None
 
 
@@ -110,20 +102,6 @@ def _features(what_if: WhatIf, path: str) -> tuple[int, int]:
         _, channels, units, _ = counts_of(module, first_array(met[module, is_input][0], module))
         sizes.append(channels or units or 1)
     return sizes[0], sizes[1]
-
-
-def _built(cls: type, name: str, sizes: tuple[int, int]) -> tuple[Any, str]:
-    """Return a module of a class of the notebook, given as many sizes as it requires."""
-    required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
-    given = sizes[: len(required)]
-    code = f"{name}({', '.join(map(str, given))})"
-    try:
-        return cls(*given), code
-    except Exception as error:
-        raise ArgumentError(
-            f"{code} could not be made: {first_line(error)}. Make one in a cell, as in "
-            f"part = {name}(...), and choose it by that name."
-        ) from error
 
 
 MOST_CELLS = 4096

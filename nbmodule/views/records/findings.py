@@ -26,7 +26,6 @@ from nbmodule.views.records.records import (
     HistoryRecord,
     ModuleRow,
     ModuleTree,
-    SeriesRecord,
     VariableTree,
 )
 
@@ -40,7 +39,6 @@ SMALLEST_FAMILY = 3
 # From the first to the last of a chain of layers.
 GROWTH = 100.0
 GROWTH_A_LAYER = 1.4
-OVERFIT = 1.1
 # Arguments that differ from layer to layer for good reasons.
 _SIZES = frozenset(
     (
@@ -306,25 +304,16 @@ def _(table: ComparisonTable) -> list[Finding]:
 
 @derived.register
 def _(history: HistoryRecord) -> list[Finding]:
-    return [finding for series in history.series for finding in _of_curve(series, history.axis)]
-
-
-def _of_curve(series: SeriesRecord, axis: str) -> list[Finding]:
-    """Name the first point that is not finite, else a validation loss that has risen."""
-    label, pairs = plain(series.name), list(zip(series.steps, series.values, strict=True))
-    for step, value in pairs:
-        if not math.isfinite(value):
-            word = "NaN" if math.isnan(value) else "Inf"
-            text = f"{word} in {label} from {axis} {format_count(int(step))}"
-            return [Finding(text, series.name, "wrong", 2.0)]
-    if len(pairs) < 5 or not series.name.startswith(("val_loss", "valid_loss", "test_loss")):
-        return []
-    (step, best), last = min(pairs, key=lambda pair: pair[1]), series.values[-1]
-    if not 0 < best * OVERFIT < last:
-        return []
-    rise = f"{format_number(best, 3)} → {format_number(last, 3)}"
-    text = f"{label} rises since {axis} {format_count(int(step))}: {rise}"
-    return [Finding(text, series.name, "doubt", 1.0)]
+    """Name the first point of each series that is not finite."""
+    findings = []
+    for series in history.series:
+        points = zip(series.steps, series.values, strict=True)
+        bad = next(((step, v) for step, v in points if not math.isfinite(v)), None)
+        if bad is not None:
+            word, at = "NaN" if math.isnan(bad[1]) else "Inf", format_count(int(bad[0]))
+            text = f"{word} in {plain(series.name)} from {history.axis} {at}"
+            findings.append(Finding(text, series.name, "wrong", 2.0))
+    return findings
 
 
 if TYPE_CHECKING:

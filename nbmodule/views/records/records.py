@@ -61,11 +61,11 @@ class Picture(NamedTuple):
     about: str = ""
     notes: tuple[str, ...] = ()
     extremes: Mapping[int, float] = MappingProxyType({})
-    window: tuple[int, int, int, int] = (0, 0, 0, 0)
+    window: tuple[int, ...] = ()
     axes: tuple[int, ...] = ()
     lengths: tuple[int, ...] = ()
     exact: bytes = b""
-    exact_type: str = "f4"
+    exact_type: str = ""
     ends: tuple[float, ...] = ()
 
     @property
@@ -305,8 +305,6 @@ class CallTable(ViewRecord):
     """The calls that ran, in their order, with their results.
 
     Attributes:
-        timing: Where the times come from: 'measured', 'each module measured alone, compiled', or
-            that there are none.
         snapshots: The same calls at the steps that were recorded, in their order; the last one is
             what the rows show.
         input_fault: Names the first element of the model's input that is not finite.
@@ -315,7 +313,6 @@ class CallTable(ViewRecord):
     name: str
     rows: Sequence[CallRow]
     not_called: tuple[str, ...] = ()
-    timing: str = "measured"
     root: str = "calls"
     snapshots: tuple[StepSnapshot, ...] = ()
     input_fault: str = ""

@@ -88,28 +88,17 @@ def statistics_payload(s: Statistics | None, bins: int = BINS) -> dict[str, Any]
 
 
 def picture_payload(p: Picture) -> dict[str, Any]:
-    """Write a picture as `views/frontend/picture.js` reads it."""
-    is_whole = p.window == (0, 0, *p.shape[1:]) or not any(p.window)
-    return filled(
-        {
-            "k": p.kind,
-            "s": list(p.shape),
-            "d": base64.b64encode(p.data).decode(),
-            "sc": p.scale,
-            "l": [number(v) for v in p.limits],
-            "c": [plain(c, 40) for c in p.classes] or None,
-            "lb": [plain(t, 40) for t in p.labels] or None,
-            "of": plain(p.of),
-            "about": plain(p.about, 400),
-            "notes": [plain(n) for n in p.notes] or None,
-            "x": [[k, number(v)] for k, v in p.extremes.items()] or None,
-            "e": base64.b64encode(p.exact).decode() if p.exact else None,
-            "et": p.exact_type if p.exact and p.exact_type != "f4" else None,
-            "te": [number(v) for v in p.ends] or None,
-            "ax": [list(p.axes), list(p.lengths)] if p.axes else None,
-            "w": None if is_whole else list(p.window),
-        }
-    )
+    """Write the fields of a picture that are not empty; `views/frontend/picture.js` reads them."""
+    fields = filled({field.key: field.cell(p) for field in PICTURE})
+    return fields | {"shape": list(p.shape), "of": plain(p.of), "about": plain(p.about, 400)}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _numbers(values: Iterable[float]) -> list[Any]:
+    return list(map(number, values))
 
 
 # -- how columns are packed --
@@ -172,8 +161,11 @@ _WRITTEN: dict[Any, tuple[str, Callable[[Any], Any]]] = {
     int: ("number", _same),
     float: ("number", _same),
     Statistics: ("Stats", statistics_payload),
-    tuple[int, ...]: ("number[]", _same),
-    tuple[float, float]: ("number[]", lambda pair: list(map(number, pair))),
+    bytes: ("string", _base64),
+    tuple[int, ...]: ("number[]", list),
+    tuple[float, ...]: ("number[]", _numbers),
+    tuple[float, float]: ("number[]", _numbers),
+    Mapping[int, float]: ("[number, number][]", lambda items: list(map(_numbers, items.items()))),
     tuple[str, ...]: ("string[]", lambda texts: list(map(plain, texts))),
     tuple[Picture, ...]: ("Picture[]", lambda drawn: list(map(picture_payload, drawn))),
 }
@@ -197,8 +189,8 @@ def _cell(name: str, write: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     def cell(row: Any) -> Any:
         value = getattr(row, name)
-        is_empty = isinstance(value, str | tuple | bool) and not value and name != "path"
-        return None if value is None or is_empty else write(value)
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return write(value) if value or is_number or name == "path" else None
 
     return cell
 
@@ -209,6 +201,7 @@ MODULES = (
 )
 CALLS = _fields(CallRow, "parent", "depth")
 DIFFERENCES = _fields(DifferenceRow)
+PICTURE = _fields(Picture)
 PAIRS = _fields(PairRow)
 PROFILE = _fields(ProfileRow, "name", "depth")
 VARIABLES = (

@@ -229,7 +229,6 @@ def _(table: CallTable) -> dict[str, Any]:
             **({"at": outline.row, "groups": groups} if groups else {}),
             **(_snapshots(table, outline) if view == "recorded" else {}),
             "not_called": [plain(p) for p in folded_paths(table.not_called)] or None,
-            "timing": plain(table.timing),
         }
     )
 

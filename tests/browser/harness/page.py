@@ -45,20 +45,16 @@ class Page:
         self.console: list[ConsoleLine] = []
         self.outside: list[str] = []
         self._allowed: tuple[str, ...] = CONSOLE_NOISE
+        page.on("console", lambda message: self._write(message.type, message.text))
+        page.on("pageerror", lambda error: self._write("pageerror", str(error)))
         page.on(
-            "console", lambda message: self.console.append(ConsoleLine(message.type, message.text))
-        )
-        page.on(
-            "pageerror", lambda error: self.console.append(ConsoleLine("pageerror", str(error)))
-        )
-        page.on(
-            "requestfailed",
-            lambda r: self.console.append(
-                ConsoleLine("requestfailed", f"{r.url} {r.failure or ''}")
-            ),
+            "requestfailed", lambda r: self._write("requestfailed", f"{r.url} {r.failure or ''}")
         )
         page.on("request", lambda request: self._note(request.url))
         page.on("websocket", lambda socket: self._note(socket.url))
+
+    def _write(self, kind: str, text: str) -> None:
+        self.console.append(ConsoleLine(kind, text))
 
     def _note(self, url: str) -> None:
         if not INSIDE.match(url):
@@ -83,12 +79,10 @@ class Page:
 
     def check(self) -> None:
         """Fail if the page asked another machine for anything or wrote an error to the console."""
-        assert not self.outside, (
-            f"the page asked for {sorted(set(self.outside))}; nothing may come from outside"
-        )
-        assert not self.errors(), "errors on the console:\n" + "\n".join(
-            f"{e.kind}: {e.text}" for e in self.errors()
-        )
+        asked = sorted(set(self.outside))
+        assert not asked, f"the page asked for {asked}; nothing may come from outside"
+        errors = [f"{line.kind}: {line.text}" for line in self.errors()]
+        assert not errors, "\n".join(["errors on the console:", *errors])
 
     def screenshot(self, name: str, locator: Locator | None = None) -> Path:
         """Save a picture of the page, or of one element, as `build/screenshots/<name>.png`."""

@@ -50,13 +50,6 @@ class HarnessError(RuntimeError):
     """The server, the browser or the kernel did not do what a test may take for granted."""
 
 
-def free_port() -> int:
-    """A port of the loopback device that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def stop_process(process: subprocess.Popen[bytes], grace: float = 10.0) -> None:
     """End one process that we started, politely first."""
     if process.poll() is not None:
@@ -79,7 +72,10 @@ class LabServer:
 
     def __init__(self, root: Path, *, app: str = "lab") -> None:
         self.root, self.app = root.resolve(), app
-        self.port, self.token = free_port(), secrets.token_hex(16)
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            self.port = s.getsockname()[1]
+        self.token = secrets.token_hex(16)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def __enter__(self) -> Self:
@@ -110,22 +106,17 @@ class LabServer:
         self._log.close()
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def api(self, method: str, path: str, body: Any = None) -> Any:
+    def api(self, method: str, path: str) -> Any:
         """Ask the server's REST interface; returns the parsed answer."""
-        request = urllib.request.Request(
-            self.url + path,
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
-        )
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(self.url + path, method=method, headers=headers)
         with _direct.open(request, timeout=30) as reply:
             data = reply.read()
         return json.loads(data) if data else None
 
     def log(self, tail: int = 4000) -> str:
         """The last characters that the server and its kernels wrote."""
-        path = self._home / "server.log"
-        return path.read_text(errors="replace")[-tail:] if path.exists() else ""
+        return (self._home / "server.log").read_text(errors="replace")[-tail:]
 
     def _write_settings(self) -> None:
         for plugin, values in SETTINGS.items():

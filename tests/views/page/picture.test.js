@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { colorsOf, exactText, gridOf, meaning, placeOf, said, valuesOf } from "../../../nbmodule/views/frontend/picture.js";
 
-const signed = { k: "heatmap", s: [1, 1, 1], d: "", sc: "signed", l: [-2, 2], of: "", about: "" };
+const signed = { kind: "heatmap", shape: [1, 1, 1], data: "", scale: "signed", limits: [-2, 2], of: "", about: "" };
 
 test("zero of a signed picture has the color of the page, in both themes", () => {
   for (const [ground, dark] of [[[255, 255, 255], false], [[20, 24, 28], true]]) {
@@ -20,18 +20,18 @@ test("a byte is read back as the value or the mark that it stands for", () => {
   assert.equal(meaning(signed, 129), "≈ 0");
   assert.equal(meaning(signed, 255), "≈ 2");
   assert.deepEqual([0, 1, 2].map((c) => meaning(signed, c)), ["NaN", "∞", "-∞"]);
-  assert.equal(meaning({ ...signed, sc: "classes", c: ["False", "True"] }, 4), "True");
+  assert.equal(meaning({ ...signed, scale: "classes", classes: ["False", "True"] }, 4), "True");
 });
 
 test("a cell of a block names the rows and columns of the array that it stands for", () => {
-  const blocks = { ...signed, s: [1, 3, 2], w: [100, 0, 10, 2] };
+  const blocks = { ...signed, shape: [1, 3, 2], window: [100, 0, 10, 2] };
   assert.deepEqual([0, 1, 2].map((r) => placeOf(blocks, r, 1)), ["100:103, 1", "103:106, 1", "106:110, 1"]);
-  assert.equal(placeOf({ ...signed, s: [1, 3, 2] }, 2, 1), "2, 1");
-  assert.equal(placeOf({ ...signed, s: [1, 2, 2], lb: ["the", "cat"] }, 1, 0), "cat, the");
+  assert.equal(placeOf({ ...signed, shape: [1, 3, 2] }, 2, 1), "2, 1");
+  assert.equal(placeOf({ ...signed, shape: [1, 2, 2], labels: ["the", "cat"] }, 1, 0), "cat, the");
 });
 
 test("an element that stands out is read as its value, and a clipped one as a bound", () => {
-  const picture = { ...signed, s: [2, 1, 2], x: [[3, 40.5]], notes: ["1 clipped"] };
+  const picture = { ...signed, shape: [2, 1, 2], extremes: [[3, 40.5]], notes: ["1 clipped"] };
   const codes = Uint8Array.of(129, 255, 3, 255);
   assert.equal(said(picture, codes, 1, 0, 1), "1: [0, 1] 40.5 stands out");
   assert.equal(said(picture, codes, 0, 0, 1), "0: [0, 1] ≥ 2");
@@ -57,7 +57,7 @@ test("a grid fits into its room in whole pixels", () => {
 });
 
 test("a phase is read as size and angle, and its full color turns with it", () => {
-  const phase = { ...signed, sc: "phase", l: [0, 2] };
+  const phase = { ...signed, scale: "phase", limits: [0, 2] };
   const code = (degrees, level) => 3 + 7 * ((degrees + 180) / 10) + level;
   assert.equal(meaning(phase, code(90, 3)), "≈ 1 ∠ 90°");
   const colors = colorsOf(phase, [255, 255, 255], false);
@@ -68,7 +68,7 @@ test("a phase is read as size and angle, and its full color turns with it", () =
 });
 
 test("an exact value is said where it is known, and a tile by its place on all of its axes", () => {
-  const picture = { ...signed, s: [6, 1, 2], ax: [[2, 3, 0, 1], [1, 2, 2, 3]] };
+  const picture = { ...signed, shape: [6, 1, 2], axes: [2, 3, 0, 1], lengths: [1, 2, 2, 3] };
   const exact = { type: "f4", numbers: new Float32Array(12).fill(0.25) };
   assert.equal(said(picture, new Uint8Array(12).fill(129), 4, 0, 1, exact), "[1, 1]: [0, 1] 0.25");
 });
@@ -97,17 +97,17 @@ test("a value is written with the digits that tell it from its neighbors, and no
   assert.equal(text("f8", Float64Array.of(0.1)), "0.1");
   assert.equal(text("i8", BigInt64Array.of(-(2n ** 60n))), "-1152921504606846976");
   assert.equal(text("c8", Float32Array.of(9, 9, 3, -4), 1), "3-4j (|x| 5 ∠ -53.1°)");
-  assert.equal(valuesOf({ e: btoa(String.fromCharCode(...new Uint8Array(Float64Array.of(2.5).buffer))), et: "f8" }).numbers[0], 2.5);
+  assert.equal(valuesOf({ exact: btoa(String.fromCharCode(...new Uint8Array(Float64Array.of(2.5).buffer))), exact_type: "f8" }).numbers[0], 2.5);
 });
 
 test("bytes of a logarithmic scale are equal factors, with zero apart", () => {
-  const log = { ...signed, sc: "log", l: [0.01, 100] };
+  const log = { ...signed, scale: "log", limits: [0.01, 100] };
   assert.deepEqual([3, 4, 255].map((code) => meaning(log, code)), ["≈ 0", "size ≤ 0.01", "≈ 100"]);
-  const both = { ...signed, sc: "logsigned", l: [0.01, 100] };
+  const both = { ...signed, scale: "logsigned", limits: [0.01, 100] };
   assert.deepEqual([3, 128, 129, 130, 255].map((code) => meaning(both, code)), ["≈ -100", "size ≤ 0.01", "≈ 0", "size ≤ 0.01", "≈ 100"]);
 });
 
 test("a long vector that is folded into rows names the index, not a row and a column", () => {
-  const folded = { ...signed, s: [1, 20, 30], ax: [[0], [600]] };
+  const folded = { ...signed, shape: [1, 20, 30], axes: [0], lengths: [600] };
   assert.equal(placeOf(folded, 2, 5), "65");
 });

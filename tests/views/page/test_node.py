@@ -1,7 +1,5 @@
 """The front end's own tests run under node, file by file, and its types are checked."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

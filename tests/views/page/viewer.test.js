@@ -36,29 +36,29 @@ test("the producer of what is not finite is the innermost call, not the one arou
 });
 
 const bytes = (codes) => btoa(String.fromCharCode(...codes));
-const blocks = { k: "channels", s: [2, 3, 4], d: bytes([...Array(24).keys()].map((k) => 10 * k + 3)), sc: "signed", l: [-1, 1], w: [0, 0, 10, 4], x: [[17, 7]], ax: [[0, 1, 2], [10, 4, 2]], of: "float32[10, 4, 2]", about: "" };
+const blocks = { kind: "channels", shape: [2, 3, 4], data: bytes([...Array(24).keys()].map((k) => 10 * k + 3)), scale: "signed", limits: [-1, 1], window: [0, 0, 10, 4], extremes: [[17, 7]], axes: [0, 1, 2], lengths: [10, 4, 2], of: "float32[10, 4, 2]", about: "" };
 
 test("a part of a picture keeps its bytes, its marks and the rows of the array that its cells stand for", () => {
   const part = cut(blocks, 1, [3, 10, 1, 3]);
-  assert.deepEqual(part.s, [1, 2, 2]);
+  assert.deepEqual(part.shape, [1, 2, 2]);
   assert.deepEqual([...codesOf(part)], [17, 18, 21, 22].map((k) => 10 * k + 3));
-  assert.deepEqual(part.x, [[0, 7]]);
+  assert.deepEqual(part.extremes, [[0, 7]]);
   assert.deepEqual([placeOf(part, 0, 0), placeOf(part, 1, 1)], ["3:6, 1", "6:10, 2"]);
   const again = cut(part, null, [6, 10, 1, 2]);
   assert.deepEqual([[...codesOf(again)], placeOf(again, 0, 0)], [[213], "6:10, 1"]);
-  assert.deepEqual(cut(blocks, null).s, [2, 3, 4]);
+  assert.deepEqual(cut(blocks, null).shape, [2, 3, 4]);
 });
 
 test("the page gives a picture with values the scale that is asked for", () => {
   const numbers = Float32Array.of(-3, 0, 1, 2, 0.01, 100);
-  const picture = { ...blocks, s: [2, 1, 3], d: bytes([3, 129, 130, 140, 130, 255]), l: [-100, 100], w: undefined, x: undefined, e: bytes(new Uint8Array(numbers.buffer)) };
+  const picture = { ...blocks, shape: [2, 1, 3], data: bytes([3, 129, 130, 140, 130, 255]), limits: [-100, 100], window: undefined, extremes: undefined, exact: bytes(new Uint8Array(numbers.buffer)) };
   assert.deepEqual(scalesOf(picture), ["", "range", "log", "tiles"]);
   const range = rescaled(picture, "range");
-  assert.deepEqual([range.sc, range.l, codesOf(range)[0], codesOf(range)[5]], ["range", [-3, 100], 3, 255]);
+  assert.deepEqual([range.scale, range.limits, codesOf(range)[0], codesOf(range)[5]], ["range", [-3, 100], 3, 255]);
   const log = rescaled(picture, "log");
   numbers.forEach((v, k) => assert.ok(Math.abs(decoded(log, codesOf(log)[k]) - v) <= 0.05 * Math.abs(v), `${v}`));
   const tiles = rescaled(picture, "tiles");
-  assert.deepEqual([tiles.te, codesOf(tiles)[0], codesOf(tiles)[5]], [[3, 100], 3, 255]);
+  assert.deepEqual([tiles.ends, codesOf(tiles)[0], codesOf(tiles)[5]], [[3, 100], 3, 255]);
   assert.equal(decoded(tiles, 255, 0), 3);
   assert.equal(rescaled(picture, ""), picture);
   assert.equal(valuesOf(range).numbers[5], 100);

@@ -1,6 +1,4 @@
-"""Coordinates: nothing overlaps, lines keep clear of boxes, and folding changes only what it must."""
-
-from __future__ import annotations
+"""Coordinates and rows: nothing overlaps, lines keep clear of boxes, edges run downward."""
 
 from itertools import combinations
 
@@ -12,10 +10,12 @@ from hypothesis import strategies as st
 from random_programs import programs
 
 import nbmodule as nb
-from nbmodule.graphs import trace_graph
+from nbmodule.graphs import read_graph, trace_graph
 from nbmodule.graphs.layout.forms import fold
 from nbmodule.graphs.layout.frames import Spacing
+from nbmodule.graphs.layout.ranks import EXIT, WIDEST, FormRows, plans_below
 from nbmodule.graphs.layout.scene import PlacedGraph, Scene
+from nbmodule.graphs.model import Computation
 
 X = jnp.ones((2, 3))
 
@@ -24,13 +24,12 @@ def everything(picture: PlacedGraph) -> set:
     return {place for place, _, _ in picture.walk()}
 
 
-def apart(a, b) -> bool:
-    return (
-        a.x + a.width <= b.x
-        or b.x + b.width <= a.x
-        or a.y + a.height <= b.y
-        or b.y + b.height <= a.y
-    )
+def assert_apart(boxes) -> None:
+    """Check that boxes of one group do not overlap."""
+    for a, b in combinations(boxes, 2):
+        if a.place[:-1] == b.place[:-1]:
+            beside = a.x + a.width <= b.x or b.x + b.width <= a.x
+            assert beside or a.y + a.height <= b.y or b.y + b.height <= a.y, (a, b)
 
 
 def check(scene: Scene) -> None:
@@ -42,9 +41,7 @@ def check(scene: Scene) -> None:
             assert around.y <= box.y
             assert box.x + box.width <= around.x + around.width
             assert box.y + box.height <= around.y + around.height
-    for a, b in combinations(scene.boxes, 2):
-        if a.place[:-1] == b.place[:-1]:
-            assert apart(a, b), (a, b)
+    assert_apart(scene.boxes)
     for line in scene.lines:
         source, target = line.source, line.target
         if not line.posts:
@@ -55,14 +52,10 @@ def check(scene: Scene) -> None:
         for (_, _, bottom), (_, top, _) in zip(line.posts, line.posts[1:], strict=False):
             assert bottom <= top
         for x, top, bottom in line.posts:
-            for box in scene.boxes:
-                if (
-                    not box.is_open
-                    and box not in (line.source, line.target)
-                    and top < box.y + box.height
-                    and box.y < bottom
-                ):
-                    assert not box.x < x < box.x + box.width, "a line runs through a box"
+            others = [b for b in scene.boxes if not b.is_open and b not in (source, target)]
+            for box in others:
+                is_beside = not box.x < x < box.x + box.width
+                assert is_beside or bottom <= box.y or box.y + box.height <= top
 
 
 @settings(max_examples=25, deadline=None)
@@ -79,10 +72,7 @@ def test_jitter_keeps_boxes_apart(jitter, make_gpt):
     graph = nb.graph(*make_gpt(layers=1, width=16, heads=2))
     picture = PlacedGraph(fold(graph), Spacing(True, jitter))
 
-    boxes = picture.scene(everything(picture)).boxes
-    for a, b in combinations(boxes, 2):
-        if a.place[:-1] == b.place[:-1]:
-            assert apart(a, b)
+    assert_apart(picture.scene(everything(picture)).boxes)
 
 
 def test_a_chain_is_straight():
@@ -142,3 +132,69 @@ def test_lines_of_an_open_group_end_at_its_operations():
         ("sin", "mul"),
         ("mul", "output"),
     }
+
+
+# -- rows --
+def plans_of(graph: Computation) -> list[FormRows]:
+    return plans_below(fold(graph, connected_only=False).root)
+
+
+def check_rows(plan: FormRows) -> None:
+    form = plan.form
+    beside = {pill for pills in plan.sides for pill in pills}
+    placed = [item for row in plan.rows for item in row]
+    assert sorted(placed) == sorted(set(range(len(form.children))) - beside)
+    assert all(0 < len(row) <= WIDEST for row in plan.rows)
+    for child, wires in enumerate(form.wires):
+        for wire in wires:
+            if wire.child >= 0 and wire.child not in beside:
+                assert plan.row_of[wire.child] < plan.row_of[child]
+    taken: dict[int, int] = {}
+    for trunk in sorted(plan.trunks.values(), key=lambda trunk: trunk.first):
+        last = max(len(plan.rows) if t == EXIT else plan.row_of[t] for t in trunk.targets)
+        assert (trunk.lane >= 0) == (last > trunk.first)
+        if trunk.lane >= 0:
+            assert taken.get(trunk.lane, -1) < trunk.first
+            taken[trunk.lane] = last
+
+
+@settings(max_examples=60, deadline=None)
+@given(programs)
+def test_every_edge_runs_downward_and_past_rows_in_a_lane_of_its_own(program):
+    for plan in plans_of(trace_graph(program, X)):
+        check_rows(plan)
+
+
+def test_constants_are_placed_just_above_their_reader():
+    def model(x):
+        mask = jnp.arange(3.0) * 2.0
+        return jnp.sin(jnp.sin(jnp.sin(x))) + mask
+
+    plan = plans_of(trace_graph(model, X[0]))[0]
+    names = {child.name: plan.row_of[i] for i, child in enumerate(plan.form.children)}
+
+    assert names["mul"] == names["add"] - 1
+    assert names["iota"] == names["add"] - 2
+
+
+def test_inputs_are_above_and_outputs_below():
+    plan = plans_of(trace_graph(lambda x, y: (x + 1, (x + y) * 2), X, X))[0]
+    rows = {child.content.kind: plan.row_of[i] for i, child in enumerate(plan.form.children)}
+
+    assert rows["input"] == 0
+    assert rows["output"] == len(plan.rows) - 1
+
+
+def test_a_variable_with_one_reader_is_placed_next_to_it():
+    plan = plans_of(read_graph(lambda w, x: jnp.sin(x) * w, [X, X], variables=1))[0]
+    names = [child.name for child in plan.form.children]
+
+    assert plan.sides[names.index("mul")] == [names.index("w")]
+
+
+def test_a_gradient_of_nested_layers_obeys_the_same_laws(make_gpt):
+    model, x = make_gpt(layers=2, width=16, heads=2)
+    graph = nb.graph(nb.grad(lambda model: model(x).mean()), model)
+
+    for plan in plans_of(graph):
+        check_rows(plan)
