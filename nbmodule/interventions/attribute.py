@@ -94,8 +94,7 @@ def attribute(
     """
     if method not in METHODS:
         raise ArgumentError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
-    args = x if isinstance(x, tuple) else (x,)
-    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
+    run = Run(model, x, kwargs, target=target, loss=loss, metric=metric)
     if not run.noun:
         raise ArgumentError(
             "nb.attribute explains one number: give metric=, such as the index of a class, or "
@@ -230,10 +229,7 @@ def _embedding(run: Run, modules: list[Target]) -> str:
     each entry of the input.
     """
     for target in modules:
-        is_leaf = not any(
-            module.name.startswith(f"{target.name}." if target.name else "") and module != target
-            for module in modules
-        )
+        is_leaf = not any(True for _ in target.module.children())
         if is_leaf and run.before.returns[target.name].ndim == run.arrays[0].ndim + 1:
             return target.name
     raise ArgumentError(
@@ -329,8 +325,10 @@ def _direct(
     source = "" if is_floating(run.arrays[0]) else reader.name
     point = run.before.returns[source] if source else run.arrays[0]
     (by_return,) = _gradients(run, [reader.name], source, point).by_return
-    supplied = _inputs_at(run, reader, [writers[name] for name in chosen])
-    r = supplied[reader.name]
+    projections = {name: heads_of(writers[name].module) for name in chosen if heads}
+    places = {reader.module, *(projection for _, projection in projections.values())} - {None}
+    met = record_at(run.model, None, run.args, {(place, True) for place in places}, run.kwargs)
+    r = met[reader.module, True][0][0]
     through = _linear_part(reader.module, r)
 
     def contribution(part: object) -> float:
@@ -346,11 +344,11 @@ def _direct(
                 f"does not write into it."
             )
         remaining = remaining - written
-        count, projection = heads_of(writers[name].module) if heads else (0, None)
+        count, projection = projections.get(name, (0, None))
         if projection is None:
             results[name] = contribution(written)
             continue
-        parts = _by_head(supplied[f"{name}.heads"], projection, count)
+        parts = _by_head(met[projection, True][0][0], projection, count)
         results |= {f"{name} head {h}": contribution(part) for h, part in enumerate(parts)}
         if (left := contribution(written - sum(parts))) and getattr(
             projection, "bias", None
@@ -360,25 +358,6 @@ def _direct(
     metric = float(run.before.metric)
     results["biases after it"] = metric - sum(results.values())
     return Attribution(type(run.model).__name__, "direct", metric, None, results, labels=labels)
-
-
-def _inputs_at(run: Run, reader: Target, writers: list[Target]) -> dict[str, Any]:
-    """Return the inputs of the reader of the stream and of the output projections of attention
-    layers, by name.
-    """
-    places = {reader.module: reader.name}
-    for target in writers:
-        _, projection = heads_of(target.module)
-        if projection is not None:
-            places[projection] = f"{target.name}.heads"
-    met = record_at(
-        run.model, None, run.args, {(location, True) for location in places}, run.kwargs
-    )
-    return {
-        name: met[location, True][0][0]
-        for location, name in places.items()
-        if (location, True) in met
-    }
 
 
 def _by_head(z: Array, projection: Any, count: int) -> list[Any]:

@@ -73,8 +73,7 @@ def sweep(
         >>> found.rows, found.values.shape
         (('0',), (1, 4))
     """
-    args = x if isinstance(x, tuple) else (x,)
-    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
+    run = Run(model, x, kwargs, target=target, loss=loss, metric=metric)
     return run_sweep(run, over, setting, only=only, block=block, chunk=chunk)
 
 
@@ -115,7 +114,6 @@ def trace_causes(
 
     Source: Meng et al. (2022), arXiv:2202.05262.
     """
-    clean, corrupted = (x if isinstance(x, tuple) else (x,) for x in (clean, corrupted))
     if metric is None:
         raise ArgumentError(
             "nb.trace_causes needs one number of the output: give metric=, such as (0, -1, 5)."
