@@ -11,6 +11,7 @@ import nbmodule as nb
 from tests.interventions.conftest import assert_close, put
 
 ALL = slice(None)
+HEADS = "blocks.0.attention.heads"
 CASES = {
     "module": ("blocks.0.mlp", nb.zero(), 0),
     "head": ("blocks.1.attention", nb.zero(head=1), 0, (ALL, 1)),
@@ -20,13 +21,30 @@ CASES = {
     "head and token": ("blocks.0.attention", nb.zero(head=0, token=4), 0, (ALL, 0, 4)),
     "mean": ("blocks.0.mlp", nb.to_mean(), lambda v: v.mean((0, 1))),
 }
+WITH_EXAMPLE = {
+    "example": ("blocks.1.mlp", nb.from_example, lambda kept: kept["blocks.1.mlp"]),
+    "frozen": ("blocks.1.mlp", nb.freeze, lambda kept: kept["blocks.1.mlp"]),
+    "head of an example": (
+        "blocks.0.attention",
+        lambda x: nb.from_example(x, head=1),
+        lambda kept: kept[HEADS][:, 1],
+        (ALL, 1),
+    ),
+    "mean of examples": (
+        "blocks.0.attention",
+        lambda x: nb.to_mean(x, head=[0, 1]),
+        lambda kept: kept[HEADS].mean((0, 2))[None, :, None],  # of each feature of each head
+    ),
+}
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
-@pytest.mark.parametrize("case", CASES)
-def test_settings_agree_with_numpy(case, compiled, tiny, tokens, by_hand):
-    path, setting, *expected = CASES[case]
-    change = put(f"{path}.heads" if "head" in case else path, *expected)
+@pytest.mark.parametrize("case", [*CASES, *WITH_EXAMPLE])
+def test_settings_agree_with_numpy(case, compiled, tiny, tokens, others, by_hand, kept):
+    path, setting, new, *index = CASES.get(case) or WITH_EXAMPLE[case]
+    if case in WITH_EXAMPLE:
+        setting, new = setting(others), new(kept)
+    change = put(f"{path}.heads" if "attention" in path else path, new, *index)
     run = nb.jit(lambda x: tiny(x)) if compiled else tiny
     before = np.asarray(run(tokens))
     with nb.patch(tiny, {path: setting}):
@@ -34,30 +52,11 @@ def test_settings_agree_with_numpy(case, compiled, tiny, tokens, by_hand):
     np.testing.assert_array_equal(run(tokens), before)
 
 
-def test_returns_for_another_example_replace_those_of_the_run(tiny, tokens, others, by_hand, kept):
-    other = nb.from_example(others, head=1)
-    heads, mlp = "blocks.0.attention.heads", "blocks.1.mlp"
-    with nb.patch(tiny, {"blocks.0.attention": other, mlp: nb.freeze(others)}):
-        found = tiny(tokens)
-    put_head, put_mlp = put(heads, kept[heads][:, 1], (ALL, 1)), put(mlp, kept[mlp])
-    change = lambda name, value: put_mlp(name, put_head(name, value))
-    assert_close(found, by_hand(tiny, tokens, change))
-
-
-def test_the_mean_may_be_that_of_other_examples(tiny, tokens, others, by_hand, kept):
-    name = "blocks.0.attention.heads"
-    mean = kept[name].mean((0, 2))  # for each feature of each head
-    with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(others, head=[0, 1])}):
-        assert_close(tiny(tokens), by_hand(tiny, tokens, put(name, mean[None, :, None])))
-
-
 def test_a_skipped_block_leaves_its_shortcut(tiny, tokens, by_hand):
     given = {}
 
     def change(name, value):
-        if name == "embed":
-            given["x"] = value
-        return given["x"] if name == "blocks.0" else value
+        return given["embed"] if name == "blocks.0" else given.setdefault(name, value)
 
     with nb.patch(tiny, {"blocks.0": nb.skip()}):
         assert_close(tiny(tokens), by_hand(tiny, tokens, change))
