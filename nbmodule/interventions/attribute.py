@@ -20,7 +20,7 @@ from nbmodule.errors import ArgumentError, PathError, ShapeError
 from nbmodule.interventions.apply_settings import is_floating, numbers_of
 from nbmodule.interventions.patch import record_at
 from nbmodule.interventions.run import Metric, Run, RunPlan
-from nbmodule.interventions.targets import Target, heads_of, names_of, targets
+from nbmodule.interventions.targets import heads_of, names_of, targets
 from nbmodule.interventions.values import Setting
 
 if TYPE_CHECKING:
@@ -164,9 +164,8 @@ def _by_gradient(
 ) -> Attribution:
     named = names_of(run.model)
     once = [name for name in run.calls if name in named and name not in run.repeated]
-    modules = [Target(name, named[name]) for name in once]
     is_input = is_floating(run.arrays[0])
-    source = "" if is_input else _embedding(run, modules)
+    source = "" if is_input else _embedding(run, {name: named[name] for name in once})
     point = run.arrays[0] if is_input else run.before.returns[source]
     start = 0 if baseline is None else jnp.asarray(received(baseline, "baseline"), point.dtype)
     try:
@@ -175,7 +174,7 @@ def _by_gradient(
         raise ShapeError(
             f"baseline must fit the input {list(point.shape)}, got {describe(baseline)}."
         ) from None
-    names = [target.name for target in modules if target.name]
+    names = list(filter(None, once))
     left_out = f"called several times, and left out: {', '.join(run.repeated)}"
     notes = [left_out] if run.repeated else []
     along = point - start
@@ -224,14 +223,14 @@ def _completeness(result: float, expected: float, steps: int) -> list[str]:
     ]
 
 
-def _embedding(run: Run, modules: list[Target]) -> str:
+def _embedding(run: Run, modules: Mapping[str, Any]) -> str:
     """Return the path of the embedding: the first module without children that returns a vector for
     each entry of the input.
     """
-    for target in modules:
-        is_leaf = not any(True for _ in target.module.children())
-        if is_leaf and run.before.returns[target.name].ndim == run.arrays[0].ndim + 1:
-            return target.name
+    for name, module in modules.items():
+        is_leaf = not any(True for _ in module.children())
+        if is_leaf and run.before.returns[name].ndim == run.arrays[0].ndim + 1:
+            return name
     raise ArgumentError(
         f"the first input of {type(run.model).__name__} is {run.arrays[0].dtype}, which has no "
         "gradient, and no module makes a vector of each entry."
