@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,11 @@ import numpy as np
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import count_noun, format_bytes, format_count
 from nbmodule.base.interpreter import is_of_signal
-from nbmodule.base.kinds import Shaped
-from nbmodule.calls.calls import Calls
 from nbmodule.calls.track import track
 from nbmodule.core.compiled.call_record import recording, recording_paused, set_listener
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.numbers import random
-from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.recording.tracker import describe, untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError
@@ -177,7 +176,7 @@ class StepKeeper:
         changed = [(a, b) for a, b in pairs if np.shape(a) != np.shape(b)]
         if not changed:
             return ""
-        shapes = ", ".join(f"{_type_of(a)} → {list(np.shape(b))}" for a, b in changed[:3])
+        shapes = ", ".join(f"{describe(a)} → {list(np.shape(b))}" for a, b in changed[:3])
         is_shorter = all(np.shape(b)[:1] < np.shape(a)[:1] for a, b in changed)
         return f"new shapes, {shapes}" + ("; drop_last=True avoids it" if is_shorter else "")
 
@@ -278,10 +277,7 @@ class StepKeeper:
         gradients: dict[str, Any] = {}
         for number in sorted({call.step for call in calls}):  # one for each compiled call
             gradients |= calls.gradients_at(number)
-        recorded = Calls(
-            list(calls), name=calls.name, known=calls.known, notes=calls.notes, others=calls.others
-        )
-        return TrackedStep(recorded, gradients), logged
+        return TrackedStep(copy.copy(calls), gradients), logged
 
     def _nonfinite_variable(self, step: int) -> str:
         """Return a sentence on the first variable that is not finite now; '' if all are."""
@@ -305,8 +301,7 @@ class StepKeeper:
         if name not in history:
             return None
         steps, values = history[name].since(0)
-        matches = np.flatnonzero(steps == step)
-        return float(values[matches[-1]]) if len(matches) else None
+        return dict(zip(steps.tolist(), values.tolist())).get(step)
 
     def rewind(self, step: int) -> Iteration:
         """Restore all as it was before a step, so that the loop makes it and later ones again;
@@ -428,10 +423,6 @@ def _move_stream(by: int) -> None:
     making = random.default._making.count
     if type(making._count) is int:
         making._count += by
-
-
-def _type_of(x: Shaped) -> str:
-    return f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}"
 
 
 def _numbers(logged: dict[str, Any]) -> dict[str, float]:
