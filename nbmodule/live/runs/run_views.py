@@ -6,7 +6,6 @@ import math
 import platform
 import sys
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -99,8 +98,6 @@ def runs_table(runs: Runs) -> DataTable:
 
 LEAST_PLOTTED = 5
 """Runs from which on settings are plotted against a result."""
-_LONG_WORDS = 8
-"""Letters that all names begin with, from which on they are left out."""
 _MOST_SETTINGS = 6
 
 
@@ -115,7 +112,7 @@ def _plots(groups: Mapping[str, Mapping[str, Any]], columns: int) -> str:
 
 def comparison_table(comparison: RunComparison) -> DataTable:
     """A line per setting that differs, then per result; a column per run."""
-    runs, names = comparison.runs, _heads(comparison.names)
+    runs, names = comparison.runs, comparison.names
     rows = {n: [plain(str(v), 24) for v in values] for n, values in comparison.settings.items()}
     for name in comparison.best:
         for word, results in (("best", [r.best for r in runs]), ("last", [r.last for r in runs])):
@@ -137,22 +134,6 @@ def comparison_table(comparison: RunComparison) -> DataTable:
         label="setting",
         title=(f"{len(runs)} runs compared",),
     )
-
-
-def _heads(names: Sequence[str]) -> list[str]:
-    """Return the names of many runs without the words that all begin with, if these are long:
-    columns are narrow.
-
-    Example:
-        >>> _heads([f"resnet width {2**k}" for k in range(5)])
-        ['… 1', '… 2', '… 4', '… 8', '… 16']
-    """
-    words = [name.split(" ") for name in names]
-    columns = zip(*(row[:-1] for row in words), strict=False)
-    shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
-    if len(names) < LEAST_PLOTTED or len(" ".join(words[0][:shared])) < _LONG_WORDS:
-        return list(names)
-    return [" ".join(["…", *row[shared:]]) for row in words]
 
 
 def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -> str:
