@@ -16,6 +16,7 @@ from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown
 from nbmodule.core.recording.tracker import describe
+from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, PathError, ShapeError
 from nbmodule.interventions.apply_settings import is_floating, numbers_of
 from nbmodule.interventions.patch import record_at
@@ -95,11 +96,7 @@ def attribute(
     if method not in METHODS:
         raise ArgumentError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
     run = Run(model, x, kwargs, target=target, loss=loss, metric=metric)
-    if not run.noun:
-        raise ArgumentError(
-            "nb.attribute explains one number: give metric=, such as the index of a class, or "
-            "target=."
-        )
+    run.require_metric("an attribution")
     if not is_whole(steps) or steps < 1:
         raise ArgumentError(f"steps must be an integer of at least 1, got {steps!r}.")
     labels = tuple(map(str, labels))
@@ -308,14 +305,9 @@ def _direct(
             "components=['embed', 'blocks.*.attention', 'blocks.*.mlp']."
         )
     (reader,) = targets(run.model, stream)
-    entries = components if isinstance(components, (list, tuple)) else [components]
-    writers = {
-        target.name: target
-        for entry in entries
-        for target in targets(run.model, entry)
-        if target.name in run.before.returns
-    }
-    chosen = dict.fromkeys(name for name in run.calls if name in writers)
+    entries = entries_of("components", components)
+    writers = {t.name: t.module for entry in entries for t in targets(run.model, entry)}
+    chosen = [name for name in run.calls if name in writers]
     if not chosen or reader.name not in run.before.returns:
         raise PathError(
             "the stream, or all of its components, did not run: there is no component to attribute "
@@ -324,17 +316,11 @@ def _direct(
     source = "" if is_floating(run.arrays[0]) else reader.name
     point = run.before.returns[source] if source else run.arrays[0]
     (by_return,) = _gradients(run, [reader.name], source, point).by_return
-    projections = {name: heads_of(writers[name].module) for name in chosen if heads}
-    places = {reader.module, *(projection for _, projection in projections.values())} - {None}
+    joined = {name: heads_of(writers[name]) for name in chosen if heads}
+    places = {reader.module, *(projection for _, projection in joined.values())} - {None}
     met = record_at(run.model, None, run.args, {(place, True) for place in places}, run.kwargs)
-    r = met[reader.module, True][0][0]
-    through = _linear_part(reader.module, r)
-
-    def contribution(part: object) -> float:
-        return float((by_return * through(part)).sum())
-
-    results: dict[str, float] = {}
-    remaining = r
+    rest = r = met[reader.module, True][0][0]
+    parts: dict[str, Any] = {}
     for name in chosen:
         written = run.before.returns[name]
         if written.shape != r.shape:
@@ -342,18 +328,18 @@ def _direct(
                 f'"{name}" returns {list(written.shape)}, the stream is {list(r.shape)}: it '
                 f"does not write into it."
             )
-        remaining = remaining - written
-        count, projection = projections.get(name, (0, None))
+        rest = rest - written
+        count, projection = joined.get(name, (0, None))
         if projection is None:
-            results[name] = contribution(written)
+            parts[name] = written
             continue
-        parts = _by_head(met[projection, True][0][0], projection, count)
-        results |= {f"{name} head {h}": contribution(part) for h, part in enumerate(parts)}
-        if (left := contribution(written - sum(parts))) and getattr(
-            projection, "bias", None
-        ) is not None:
-            results[f"{name} bias"] = left
-    results["rest of the stream"] = contribution(remaining)
+        by_head = _by_head(met[projection, True][0][0], projection, count)
+        parts |= {f"{name} head {h}": part for h, part in enumerate(by_head)}
+        if getattr(projection, "bias", None) is not None:
+            parts[f"{name} bias"] = written - sum(by_head)
+    parts["rest of the stream"] = rest
+    through = _linear_part(reader.module, r)
+    results = {name: float((by_return * through(part)).sum()) for name, part in parts.items()}
     metric = float(run.before.metric)
     results["biases after it"] = metric - sum(results.values())
     return Attribution(type(run.model).__name__, "direct", metric, None, results, labels=labels)

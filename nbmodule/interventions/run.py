@@ -221,6 +221,14 @@ class Run:
             value() is not variable.settled() for value, variable in zip(self._seen, variables)
         )
 
+    def require_metric(self, what: str) -> None:
+        """Raise if the run computes no number."""
+        if not self.noun:
+            raise ArgumentError(
+                f"{what} needs one number of the output: give target= for the loss, or metric=, "
+                "such as the index of a class, or (0, -1, 5)."
+            )
+
     def renew(self) -> None:
         """Run the model with its present variables, without settings."""
         self.before: RunResult = self.call(clean)

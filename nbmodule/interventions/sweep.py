@@ -114,10 +114,6 @@ def trace_causes(
 
     Source: Meng et al. (2022), arXiv:2202.05262.
     """
-    if metric is None:
-        raise ArgumentError(
-            "nb.trace_causes needs one number of the output: give metric=, such as (0, -1, 5)."
-        )
     run = Run(model, corrupted, kwargs, metric=metric)
     whole = Run(model, clean, kwargs, metric=metric)
     result = run_sweep(
@@ -353,11 +349,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         )
     if setting.kind == "skip" and over != "layers":
         raise ArgumentError("nb.skip() skips whole layers: sweep over 'layers'.")
-    if not run.noun:
-        raise ArgumentError(
-            "a sweep needs one number: give target= for the loss, or metric=, such as the "
-            "index of a class."
-        )
+    run.require_metric("a sweep")
     for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):
         if not is_whole(value) or value < least:
             raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}.")

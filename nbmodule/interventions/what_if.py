@@ -300,26 +300,18 @@ class WhatIf(Shown):
 
     def sweep(self, over: str = "heads", setting: Setting = ZERO, **options: Any) -> Sweep:
         """Sweep over the model with its edits, without the settings; see `nb.sweep`."""
-        self.swept = run_sweep(self._run_with_metric(), over, setting, **options)
+        self.swept = run_sweep(self.current, over, setting, **options)
         return self.swept
 
     def attribute(self, method: str = "gradient", **options: object) -> Attribution:
         """Attribute the output of the model with its edits, without the settings; see
         `nb.attribute`.
         """
-        run = self._run_with_metric()
+        run = self.current
         self.attributed = attribute(
             run.model, run.args, method=method, **run.requested, **options, **run.kwargs
         )
         return self.attributed
-
-    def _run_with_metric(self) -> Run:
-        if not self.run.noun:
-            raise ArgumentError(
-                "no metric to display: give target= or metric= to nb.what_if, or call "
-                "look_at(index of a class)."
-            )
-        return self.current
 
     # -- undo and keep --
     def undo(self) -> WhatIf:

@@ -101,7 +101,7 @@ def test_wrong_requests_of_a_page_are_refused_and_nothing_changes(model, x):
         ("edit", {"method": "share", "path": "2", "by": "0"}, "x must have 3 features"),
         ("edit", {"method": "insert", "path": "", "by": "Tanh", "after": True}, "in no list"),
         ("edit", {"method": "set", "path": "0", "name": "in_features", "value": "x"}, "another"),
-        ("sweep", {"over": "layers"}, "no metric to display"),
+        ("sweep", {"over": "layers"}, "needs one number of the output"),
         ("unknown", {}, "'unknown', which is not known"),
     ):
         with pytest.raises(nb.NbModuleError, match=said):
