@@ -86,8 +86,8 @@ class Intervention:
         self.target, self.kind, self.dials = target, setting.kind, dials
         self.place, self.at_input, self.parts = patch_point(target, setting)
         self.largest = tuple(at[-1] for _, at in setting.parts)
-        self.sent: tuple[Any, Any] | None = None
-        """Of an edge: the return of the sender in this call, and the changed one."""
+        self.sent: Any = None
+        """Of an edge: the return of the sender in this call, and the changed one; else None."""
         if dials.met:  # a compiled program does not check again
             check_parts(self.target.name, self.parts, self.largest, max(dials.met))
 
@@ -143,7 +143,7 @@ class Intervention:
         """Return the new input of the receiver: the changed return, or the sum that contains it
         plus the change.
         """
-        old, new = self.sent or (None, None)
+        old, new = self.sent
         if supplied is old:
             return new
         if jnp.shape(supplied) != jnp.shape(old):

@@ -27,7 +27,7 @@ def both(tiny, tokens):
 
 
 @pytest.mark.parametrize("question", questions.ANSWERS)
-def test_one_call_gives_what_hooks_in_torch_give(question, both):
+def test_one_call_gives_the_numbers_of_hooks_in_pytorch(question, both):
     ours, theirs = both
     found, wanted = questions.ANSWERS[question](*ours), by_hand.ANSWERS[question](*theirs).numpy()
     assert found.shape == wanted.shape and np.ptp(wanted) > 1e-2

@@ -41,7 +41,7 @@ def test_all_edits_work_and_are_undone_exactly(model, x):
         edits.undo()
 
 
-def test_edits_give_what_the_model_written_so_gives(model, x):
+def test_an_edited_model_computes_as_one_written_that_way(model, x):
     first, last = model[0], model[4]
     nb.edit(model, x).replace("1", jnp.tanh).remove("2").remove("2")
     np.testing.assert_array_equal(model(x), last(jnp.tanh(first(x))))
@@ -67,7 +67,7 @@ def test_a_reset_draws_as_the_class_does(model):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (
             lambda e: e.replace("0", nb.Linear(5, 4)),
@@ -89,10 +89,10 @@ def test_a_reset_draws_as_the_class_does(model):
         (lambda e: nb.edit(e.replace), "Convert it first"),
     ],
 )
-def test_an_invalid_edit_is_refused_and_changes_nothing(change, said, model, x):
+def test_an_invalid_edit_is_refused_and_changes_nothing(change, message, model, x):
     text, before = repr(model), np.asarray(model(x))
     edits = nb.edit(model, x)
-    with pytest.raises(nb.NbModuleError, match=said):
+    with pytest.raises(nb.NbModuleError, match=message):
         change(edits)
     assert repr(model) == text and not edits.made
     np.testing.assert_array_equal(model(x), before)

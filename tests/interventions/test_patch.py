@@ -203,7 +203,7 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({("blocks.0.attention"): nb.zero(head=2)}, ('has 2 heads, counted from 0: there is no head 2')),
         ({("blocks.0.mlp"): nb.zero(head=0)}, r'"blocks.0.mlp" \(Sequential\) has no heads that are known'),
@@ -215,14 +215,14 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
         ({"head": nb.skip()}, r"returns float32\[3, 5, 11\], and is given float32\[3, 5, 8\]"),
     ],
 )  # fmt: skip
-def test_invalid_settings_are_refused_and_leave_no_change(settings, said, tiny, tokens):
+def test_invalid_settings_are_refused_and_leave_no_change(settings, message, tiny, tokens):
     before = np.asarray(tiny(tokens))
-    with pytest.raises(nb.NbModuleError, match=said), nb.patch(tiny, settings):
+    with pytest.raises(nb.NbModuleError, match=message), nb.patch(tiny, settings):
         tiny(tokens)
     np.testing.assert_array_equal(tiny(tokens), before)
 
 
-def test_a_head_that_is_not_there_is_noticed_by_what_is_compiled_already(tiny, tokens):
+def test_a_missing_head_is_refused_before_a_compiled_program_runs(tiny, tokens):
     run = nb.jit(lambda x: tiny(x))
     with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(head=1)}):
         run(tokens)
@@ -244,7 +244,7 @@ def test_targets_that_were_not_called_are_reported(tiny, tokens):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: nb.zero(head=-1), "head must be at least 0, got -1"),
         (lambda: nb.zero(unit="a"), "unit must be a number or several"),
@@ -253,8 +253,8 @@ def test_targets_that_were_not_called_are_reported(tiny, tokens):
         (lambda: nb.from_example(), "takes another input"),
     ],
 )
-def test_settings_are_checked_when_they_are_made(make, said):
-    with pytest.raises(nb.NbModuleError, match=said):
+def test_settings_are_checked_when_they_are_made(make, message):
+    with pytest.raises(nb.NbModuleError, match=message):
         make()
 
 
@@ -287,7 +287,7 @@ def test_returns_for_another_example_leave_functions_that_the_model_compiles(how
     assert np.abs(np.asarray(model(x) - wanted)).max() > 1e-3
 
 
-def test_a_patched_run_draws_what_the_clean_one_draws_and_writes_nothing():
+def test_a_patched_run_draws_the_keys_of_the_clean_run_and_writes_nothing():
     nb.seed(0)
     model = nb.Sequential(nb.Linear(3, 4), nb.Dropout(0.5), nb.BatchNorm1d(4))
     x = jnp.arange(12.0).reshape(4, 3)

@@ -242,7 +242,7 @@ def test_direct_attribution_adds_up_to_the_metric(tiny, tokens):
 
 
 @pytest.mark.parametrize(
-    ("run", "said"),
+    ("run", "message"),
     [
         (lambda m, x: nb.sweep(m, x), "give target= for the loss, or metric="),
         (lambda m, x: nb.sweep(m, x, "neurons", metric=0), "over must be one of heads, channels"),
@@ -260,8 +260,8 @@ def test_direct_attribution_adds_up_to_the_metric(tiny, tokens):
         (lambda m, x: nb.trace_causes(m, x, x, None), "needs one number of the output"),
     ],
 )
-def test_missing_and_unsuitable_arguments_are_refused(run, said, tiny, tokens):
-    with pytest.raises(nb.NbModuleError, match=said):
+def test_missing_and_unsuitable_arguments_are_refused(run, message, tiny, tokens):
+    with pytest.raises(nb.NbModuleError, match=message):
         run(tiny, tokens)
 
 
@@ -296,7 +296,7 @@ def test_edits_are_tried_on_a_copy_and_kept_with_the_settings_when_asked():
     assert not found.edited
 
 
-def test_keep_leaves_what_was_trained_since_the_edit_as_it_is():
+def test_keep_changes_no_value_that_was_trained_since_the_edit():
     model, x = nb.Sequential(nb.Linear(3, 4), nb.ReLU(), nb.Linear(4, 2)), jnp.ones((2, 3))
     found = nb.what_if(model, x).edit("reset", "0").edit("replace", "1", nb.Tanh())
     drawn = found.current.model[0].state_dict()
@@ -320,7 +320,7 @@ def test_a_change_by_rounding_alone_counts_as_none():
     assert 0 < relative(half, half.at[0].multiply(1.01)) < jnp.finfo(jnp.bfloat16).eps
 
 
-def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name():
+def test_a_module_that_is_called_twice_is_left_out_and_named():
     class Net(nb.Module):
         def __init__(self):
             self.first, self.second = nb.Linear(4, 4, key=0), nb.Linear(4, 3, key=1)
@@ -337,6 +337,6 @@ def test_a_shared_module_has_no_one_return_to_put_back_and_is_left_out_by_name()
     assert repr(found).splitlines()[0].endswith(found.notes[0])
     found = nb.sweep(model, clean, "layers", nb.freeze(corrupted), metric=(0, -1, 1))
     assert found.rows == ("first", "second")
-    said = '"act" runs 2 times .* give each call its own module'
-    with pytest.raises(nb.ArgumentError, match=said):
+    message = '"act" runs 2 times .* give each call its own module'
+    with pytest.raises(nb.ArgumentError, match=message):
         nb.trace_causes(model, clean, corrupted, (0, -1, 1), only="act")

@@ -304,7 +304,7 @@ def test_a_long_curve_is_judged_by_few_medians(monkeypatch):
     np.testing.assert_allclose(smoothed[5000], values[3001:5001].mean(), rtol=0.02)
 
 
-def test_a_diagnosis_shows_its_evidence_and_what_to_try():
+def test_a_diagnosis_shows_its_evidence_and_its_fixes():
     diagnosis = judge(Evidence(curves(loss=1 + STEPS / 20 + noise(0.1))))
     html = diagnosis._repr_mimebundle_()["text/html"]
     assert "data:image/svg+xml" in html and "live.what_if(50, rates=[0.1, 1])" in html

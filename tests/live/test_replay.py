@@ -385,37 +385,3 @@ def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
         assert live.at(number).is_exact
     rate[0] = 0.5
     assert float(optimizer.current_lr) == 0.5
-
-
-def test_a_repeated_step_of_several_models_has_the_gradients_of_all_and_branches_their_rates():
-    nb.seed(0)
-    models = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
-    optimizers = {"G": nb.SGD(0.1), "D": nb.SGD(0.2)}
-
-    @nb.jit
-    def step_d(x):
-        loss, grads = nb.value_and_grad(lambda d: (d(x) - d(models["G"](x))).mean())(models["D"])
-        optimizers["D"].update(models["D"], grads)
-        return loss, grads
-
-    @nb.jit
-    def step_g(x):
-        loss, grads = nb.value_and_grad(lambda g: models["D"](g(x)).mean())(models["G"])
-        optimizers["G"].update(models["G"], grads)
-        return loss, grads
-
-    computed, rates = [], []
-    with quiet(models, optimizers) as live:
-        for x in live.steps(X.reshape(4, 32, 8)):
-            computed.append({"D": step_d(x)[1], "G": step_g(x)[1]})
-            if live.step == 3:
-                live.what_if(1, rates=(0.5, 3))
-                live.take(1)
-            rates.append([float(optimizer.lr) for optimizer in optimizers.values()])
-    np.testing.assert_allclose(rates, [[0.1, 0.2]] * 3 + [[0.3, 0.6]], rtol=1e-6)
-    replay = live.at(3)
-    assert {call.path for call in replay.calls} == set(models)
-    assert sorted(replay.gradients) == ["D.bias", "D.weight", "G.bias", "G.weight"]
-    for path, gradient in replay.gradients.items():
-        name, parameter = path.split(".")
-        np.testing.assert_array_equal(gradient, computed[2][name][parameter[0]], err_msg=path)

@@ -88,6 +88,18 @@ class WithoutJit(Loop):
         return self.train(x, y)
 
 
+def learner(models, optimizers, name, loss_of):
+    """Return a compiled step of one of several models, which returns loss and gradients."""
+
+    @nb.jit
+    def learn(*batch):
+        loss, grads = nb.value_and_grad(lambda m: loss_of(m, *batch))(models[name])
+        optimizers[name].update(models[name], grads)
+        return loss, grads
+
+    return learn
+
+
 class TwoModels(Loop):
     """A GAN with noise of NumPy, whose generator learns at every other step."""
 
@@ -96,27 +108,15 @@ class TwoModels(Loop):
         self.model = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
         self.optimizer = {"G": nb.Adam(0.01), "D": nb.Adam(0.02)}
         self.noise = np.random.default_rng(1)
-        generator, critic = self.model.values()
-
-        @nb.jit
-        def learn_d(x, z):
-            def loss_of(d):
-                return (nb.softplus(-d(x)) + nb.softplus(d(generator(z)))).mean()
-
-            loss, grads = nb.value_and_grad(loss_of)(critic)
-            self.optimizer["D"].update(critic, grads)
-            return loss
-
-        @nb.jit
-        def learn_g(z):
-            loss, grads = nb.value_and_grad(lambda g: nb.softplus(-critic(g(z))).mean())(generator)
-            self.optimizer["G"].update(generator, grads)
-            return loss
-
-        self.learn_d, self.learn_g = learn_d, learn_g
+        made, judged = self.model.values()
+        both = self.model, self.optimizer
+        self.learn_d = learner(
+            *both, "D", lambda d, x, z: (nb.softplus(-d(x)) + nb.softplus(d(made(z)))).mean()
+        )
+        self.learn_g = learner(*both, "G", lambda g, z: nb.softplus(-judged(g(z))).mean())
 
     def turn(self, x, y):
-        loss = self.learn_d(x, self.noise.normal(size=(16, 8)).astype(np.float32))
+        loss, _ = self.learn_d(x, self.noise.normal(size=(16, 8)).astype(np.float32))
         if self.number % 2:
             self.learn_g(self.noise.normal(size=(16, 8)).astype(np.float32))
         return loss
@@ -506,6 +506,31 @@ def test_state_that_a_loop_carries_by_hand_is_kept_once_in_a_while_and_given_for
     of_state = sum(x.nbytes for x in loop.state().values())
     of_step = 1024 + X[:16].nbytes + Y[:16].nbytes
     assert live.kept.nbytes < STEPS * of_step + 4 * of_state
+
+
+def test_a_repeated_step_of_several_models_has_the_gradients_of_all_and_branches_their_rates():
+    nb.seed(0)
+    models = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
+    optimizers = {"G": nb.SGD(0.1), "D": nb.SGD(0.2)}
+
+    made, judged = models.values()
+    learn_d = learner(models, optimizers, "D", lambda d, x: (d(x) - d(made(x))).mean())
+    learn_g = learner(models, optimizers, "G", lambda g, x: judged(g(x)).mean())
+    computed, rates = [], []
+    with Live(models, optimizers, display=False) as live:
+        for x in live.steps(X.reshape(4, 16, 8)):
+            computed.append({"D": learn_d(x)[1], "G": learn_g(x)[1]})
+            if live.step == 3:
+                live.what_if(1, rates=(0.5, 3))
+                live.take(1)
+            rates.append([float(optimizer.lr) for optimizer in optimizers.values()])
+    np.testing.assert_allclose(rates, [[0.1, 0.2]] * 3 + [[0.3, 0.6]], rtol=1e-6)
+    replay = live.at(3)
+    assert {call.path for call in replay.calls} == set(models)
+    assert sorted(replay.gradients) == ["D.bias", "D.weight", "G.bias", "G.weight"]
+    for path, gradient in replay.gradients.items():
+        name, parameter = path.split(".")
+        np.testing.assert_array_equal(gradient, computed[2][name][parameter[0]], err_msg=path)
 
 
 def test_a_function_that_holds_a_model_of_pytorch_is_not_made_repeatable():

@@ -225,7 +225,7 @@ def test_settings_become_data_and_those_of_crafted_or_damaged_journals_are_ignor
     assert "1 cannot be read" in found._repr_mimebundle_()["text/html"]
 
 
-def test_a_comparison_shows_what_differs_first_and_curves_on_one_scale(folder):
+def test_a_comparison_shows_differing_settings_first_and_curves_on_one_scale(folder):
     comparison = nb.runs(folder).sort("lr").compare()
     assert comparison.settings == {"lr": [0.01, 0.1, 0.3]}
     assert comparison.names == ("demo lr=0.01", "demo lr=0.1", "demo lr=0.3")
@@ -362,12 +362,3 @@ def test_the_best_state_is_that_of_the_step_that_logged_it():
     assert (live.best.step, live.best.value, live.best.state["bias"][0]) == (4, 0.9, 3.0)
     model.load_state_dict(live.best.state)
     assert model.bias.value[0] == 3.0
-
-
-def test_a_run_stops_when_a_series_has_not_improved():
-    values = [5, 4, 3, 3.5, 3.2, 3.1, 3.05, 1]
-    with nb.Live(display=False) as live:
-        live.stop_when(nb.no_improvement("val_loss", patience=3))
-        for i in live.steps(range(8)):
-            live.log(val_loss=float(values[i]))
-    assert live.step == 6

@@ -177,8 +177,9 @@ def settings_plot(comparison: RunComparison) -> str:
 def _ranks(values: Sequence[Any]) -> list[float]:
     """Return the ranks of values from 0 to 1, texts in their order; NaN for a missing one."""
     by_text = {repr(value): value for value in values if value is not None}
-    levels = sorted(by_text, key=by_text.get if all(map(is_real, by_text.values())) else str)
-    ranks = dict(zip(levels, np.linspace(0, 1, len(levels)).tolist()))
+    are_numbers = all(map(is_real, by_text.values()))
+    levels = sorted(by_text.values(), key=float if are_numbers else str)
+    ranks = dict(zip(map(repr, levels), np.linspace(0, 1, len(levels)).tolist()))
     return [ranks.get(repr(value), math.nan) for value in values]
 
 
