@@ -331,8 +331,8 @@ def test_each_of_many_runs_is_drawn_across_the_ranks_of_its_settings(tmp_path):
     for lr in (0.5, 0.3, 0.2, 0.1, 0.05, 0.01):
         train(tmp_path, lr, kind="slow" if lr < 0.1 else "fast")
     html = nb.runs(tmp_path).compare()._repr_mimebundle_()["text/html"]
-    assert "settings against best val_loss" in html
-    assert "lr, kind, best val_loss; each from its lowest value to its highest" in html
+    title = "settings against best val_loss, each by rank: 1 lr, 2 kind, 3 best val_loss"
+    assert title in html
     assert '"name":"demo lr=0.5","steps":[1,2,3],"values":[1,0,0]' in html
     assert '"name":"demo lr=0.01","steps":[1,2,3],"values":[0,1,1]' in html
 

@@ -165,12 +165,12 @@ def settings_plot(comparison: RunComparison) -> str:
         return ""
     names, columns = zip(*settings, (f"best {result}", best[result]))
     lines = np.array([_ranks(values) for values in columns]).T.tolist()
-    unit = f"{', '.join(names)}; each from its lowest value to its highest"
     series = (
-        SeriesRecord(plain(name), tuple(range(1, len(line) + 1)), tuple(line), plain(unit, 200))
+        SeriesRecord(plain(name), tuple(range(1, len(line) + 1)), tuple(line), "rank")
         for name, line in zip(comparison.names, lines)
     )
-    title = plain(f"settings against best {result}")
+    axes = ", ".join(f"{number} {name}" for number, name in enumerate(names, 1))
+    title = plain(f"settings against best {result}, each by rank: {axes}", 300)
     return html_of(HistoryRecord(title, tuple(series), axis="column"))
 
 
