@@ -22,6 +22,7 @@ from nbmodule.live.diagnosis.evidence import (
 )
 from nbmodule.live.diagnosis.examine import Examiner, examine
 from nbmodule.live.diagnosis.rule import judge, rules
+from tests.live.loops import Loop
 
 RNG = np.random.default_rng(0)
 STEPS = np.arange(1, 201)
@@ -103,16 +104,8 @@ def test_a_rate_that_is_far_too_high_is_named_in_a_run_and_its_journal(
 
 # -- one step, observed --
 def make(*layers, lr=0.1):
-    nb.seed(0)
-    model, optimizer = nb.Sequential(*layers), nb.SGD(lr=lr)
-
-    @nb.jit
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
-        optimizer.update(model, grads)
-        return loss
-
-    return model, optimizer, step
+    loop = Loop(model=nb.Sequential(*layers), optimizer=nb.SGD(lr=lr))
+    return loop.model, loop.optimizer, loop.step
 
 
 X = RNG.normal(size=(64, 3)).astype(np.float32)

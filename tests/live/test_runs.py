@@ -16,6 +16,7 @@ from nbmodule.__main__ import main
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.reporting import journal
 from nbmodule.live.runs.cell_comparison import CellComparison
+from tests.live.loops import Loop, run
 
 
 def train(folder, lr, *, steps=40, name="demo", tags=(), **config):
@@ -83,23 +84,11 @@ def test_arguments_without_meaning_are_refused(folder, message):
 
 
 def trained_run(**options):
-    """A run of 12 steps that is rewound from step 8 to 5, and whose next steps are tried twice."""
-    model, optimizer = nb.Linear(3, 1), nb.SGD(0.1)
-
-    @nb.jit
-    def step(x):
-        loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
-        optimizer.update(model, grads)
-        return loss
-
-    batches = np.random.default_rng(0).normal(size=(12, 4, 3)).astype("float32")
-    with nb.Live(model, optimizer, display=False, **options) as live:
-        for number, batch in enumerate(live.steps(batches)):
-            live.log(loss=step(batch))
-            if number == 7:
-                live.rewind(5)
+    """A run that is rewound from step 8 to 5, and whose next steps are tried twice."""
+    loop = Loop()
+    live, _, _ = run(loop, lambda live, k: live.rewind(5) if k == 8 else None, **options)
     live.what_if(3, rates=[0.5, 1.0])
-    return weakref.ref(model)
+    return weakref.ref(loop.model)
 
 
 def in_memory(name):
@@ -128,17 +117,17 @@ def test_branches_and_the_part_cut_off_by_a_rewind_are_runs_with_a_parent(tmp_pa
     options = {"journal": tmp_path} if kept == "journal" else {}
     model = trained_run(name=f"branched {kept}", **options)
     found = nb.runs(tmp_path) if kept == "journal" else in_memory("branched memory")
-    run = next(run for run in found if not run.parent)
-    branches = {r.settings["branch"]: r for r in found if r.parent == run.run_id}
+    whole = next(each for each in found if not each.parent)
+    branches = {r.settings["branch"]: r for r in found if r.parent == whole.run_id}
     assert set(branches) == {"x 1", "x 0.5", "rewound 8 → 5"}
     assert branches["rewound 8 → 5"].history.loss.steps.tolist() == list(range(1, 9))
-    assert branches["x 1"].history.loss.steps.tolist() == [13, 14, 15]
-    assert run.history.loss.steps.tolist() == list(range(1, 13))
+    assert branches["x 1"].history.loss.steps.tolist() == [25, 26, 27]
+    assert whole.history.loss.steps.tolist() == list(range(1, 25))
     comparison = found.compare()
     assert comparison.settings == {"branch": [r.settings.get("branch") for r in found]}
-    assert found.parent_of(branches["x 1"]) == f"branched {kept} [{list(found).index(run)}]"
+    assert found.parent_of(branches["x 1"]) == f"branched {kept} [{list(found).index(whole)}]"
     if kept == "memory":
-        del run, branches, comparison, found
+        del whole, branches, comparison, found
         gc.collect()
         assert model() is None  # nothing in the list keeps it
 
