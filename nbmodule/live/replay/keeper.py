@@ -86,9 +86,8 @@ class StepKeeper:
         self, run: RunState, *, model: Any, room: int, every: int, settle: Callable[[], object]
     ) -> None:
         self._run, self._settle, self._model = run, settle, model
-        self._named_roots = list(stateful_roots(run))
-        roots = [root for _, root in self._named_roots]
-        self.tape = Tape(roots, room=room, every=every, cost=run.cost)
+        self._roots = [root for _, root in stateful_roots(run)]
+        self.tape = Tape(self._roots, room=room, every=every, cost=run.cost)
         self.outliers = Outliers(room)
         run.tape, run.outliers = self.tape, self.outliers
         self._coming: deque[Iteration] = deque()
@@ -208,10 +207,10 @@ class StepKeeper:
             raise _refusal(step, str(self.kept), hint=_MORE_ROOM)
         if self.tape.refusal:
             raise _refusal(step, self.tape.refusal)
-        if not recorded.calls and step == self._run.step and self.tape.functions:
-            raise _refusal(step, "it has called nothing yet. Call this after the step")
         if not recorded.calls:
-            raise _refusal(step, self._run.no_calls)
+            is_early = step == self._run.step and self.tape.functions
+            early = "it has called nothing yet. Call this after the step"
+            raise _refusal(step, early if is_early else self._run.no_calls)
         return recorded
 
     @contextlib.contextmanager
@@ -281,12 +280,10 @@ class StepKeeper:
 
     def _nonfinite_variable(self, step: int) -> str:
         """Return a sentence on the first variable that is not finite now; '' if all are."""
-        for prefix, root in self._named_roots:
-            for variable, name in names_of(root).items():
-                value = variable.value
-                if jnp.issubdtype(value.dtype, jnp.inexact) and not bool(jnp.isfinite(value).all()):
-                    path = f"{prefix}/{name}".partition("/")[2]
-                    return f"{path} before this step: see live.at({step - 1})"
+        for variable, name in (pair for root in self._roots for pair in names_of(root).items()):
+            value = variable.value
+            if jnp.issubdtype(value.dtype, jnp.inexact) and not bool(jnp.isfinite(value).all()):
+                return f"{name} before this step: see live.at({step - 1})"
         return ""
 
     def _model_of(self, iteration: Iteration) -> Any:
@@ -301,7 +298,8 @@ class StepKeeper:
         if name not in history:
             return None
         steps, values = history[name].since(0)
-        return dict(zip(steps.tolist(), values.tolist())).get(step)
+        logged = values[steps == step]
+        return float(logged[-1]) if len(logged) else None
 
     def rewind(self, step: int) -> Iteration:
         """Restore all as it was before a step, so that the loop makes it and later ones again;
