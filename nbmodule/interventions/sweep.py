@@ -183,14 +183,6 @@ class Sweep(Shown):
         """Return True if a module has such a part."""
         return not OVER[self.over] or int(self.columns[column]) < self.counts[row]
 
-    def _places(self) -> list[tuple[int, int]]:
-        return [
-            (r, c)
-            for r in range(len(self.rows))
-            for c in range(len(self.columns))
-            if self.has(r, c)
-        ]
-
     def most(self, count: int = 5) -> list[SweepCell]:
         """The largest changes first; numbers that are not finite come before all others.
 
@@ -200,9 +192,9 @@ class Sweep(Shown):
             >>> sorted(each.path for each in found.most())
             ['0', '1', '2']
         """
-        shown = np.nan_to_num(np.abs(self.shown_values), nan=np.inf)
-        places = sorted(self._places(), key=lambda location: -shown[location])
-        return [self.at(*place) for place in places[:count]]
+        cells = list(self)
+        sizes = np.nan_to_num(np.abs([cell.shown for cell in cells]), nan=np.inf)
+        return [cells[k] for k in np.argsort(-sizes, kind="stable")[:count]]
 
     def at(self, row: int, column: int) -> SweepCell:
         """Return one cell of the map, with its setting."""
@@ -218,10 +210,10 @@ class Sweep(Shown):
         )
 
     def __iter__(self) -> Iterator[SweepCell]:
-        return (self.at(*place) for place in self._places())
+        return (self.at(*place) for place in np.ndindex(self.values.shape) if self.has(*place))
 
     def __len__(self) -> int:
-        return len(self._places())
+        return sum(self.has(*place) for place in np.ndindex(self.values.shape))
 
     @property
     def facts(self) -> tuple[str, ...]:
