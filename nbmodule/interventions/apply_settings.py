@@ -6,6 +6,7 @@ compiled functions, so the same kind of setting with another number or head reus
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
@@ -85,6 +86,8 @@ class Intervention:
         self.target, self.kind, self.dials = target, setting.kind, dials
         self.place, self.at_input, self.parts = patch_point(target, setting)
         self.largest = tuple(at[-1] for _, at in setting.parts)
+        self.sent: Any = None
+        """Of an edge: the return of the sender in this call, and the changed one; else None."""
         if dials.met:  # a compiled program does not check again
             check_parts(self.target.name, self.parts, self.largest, max(dials.met))
 
@@ -136,6 +139,20 @@ class Intervention:
             "shapes do not match."
         )
 
+    def received(self, supplied: Any) -> Any:
+        """Return the new input of the receiver: the changed return, or the sum that contains it
+        plus the change.
+        """
+        old, new = self.sent
+        if supplied is old:
+            return new
+        if jnp.shape(supplied) != jnp.shape(old):
+            raise ShapeError(
+                f'"{self.target.name}": the sender returns {describe(old)}, the receiver is given '
+                f"{describe(supplied)}: an edge needs equal shapes."
+            )
+        return supplied + (new - old)
+
     def _mask(self, old: Any) -> Any:
         check_parts(self.target.name, self.parts, self.largest, old.shape)
         self.dials.met.add(tuple(old.shape))
@@ -169,63 +186,41 @@ class Interventions:
     """The interventions at one place: what a tracker calls before and after a module."""
 
     def __init__(self) -> None:
-        self.inputs: list[Intervention] = []
-        self.returns: list[Intervention] = []
-        self.sent: list[tuple[Intervention, dict[str, Any]]] = []
-        """Interventions on edges, each with the return before and after it."""
-        self.received: list[dict[str, Any]] = []
+        self.own: list[Intervention] = []
+        self.received: list[Intervention] = []
+        """Those on edges that end here."""
 
     @property
     def variables(self) -> list[Buffer]:
         """All variables of these interventions, in one order."""
-        sent = (intervention for intervention, _ in self.sent)
-        each = (*self.inputs, *self.returns, *sent)
-        return [variable for intervention in each for variable in intervention.dials.variables]
+        return [variable for each in self.own for variable in each.dials.variables]
 
     def before(self, args: Args, kwargs: Kwargs) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        for intervention in self.inputs:
-            args = (intervention.changed(args[0]), *args[1:])
-        for notes in self.received:
-            if notes and args:
-                args = (_received(args[0], notes), *args[1:])
+        for each in self.own:
+            if each.at_input:
+                args = (each.changed(args[0]), *args[1:])
+        for edge in self.received:
+            if edge.sent is not None and args:
+                args = (edge.received(args[0]), *args[1:])
         return args, kwargs
 
     def after(self, args: Args, outputs: object) -> Any:
-        for intervention, notes in self.sent:
-            notes.update(
-                old=outputs, new=intervention.changed(outputs, args), name=intervention.target.name
-            )
-        for intervention in self.returns:
-            outputs = intervention.changed(outputs, args)
+        returned = outputs
+        for each in self.own:
+            if each.target.receiver is not None:
+                each.sent = returned, each.changed(returned, args)
+            elif not each.at_input:
+                outputs = each.changed(outputs, args)
         return outputs
-
-
-def _received(supplied: Any, notes: dict[str, Any]) -> Any:
-    """Return the new input of the receiver: the changed return, or the sum that contains it plus
-    the change.
-    """
-    old, new = notes["old"], notes["new"]
-    if supplied is old:
-        return new
-    if jnp.shape(supplied) != jnp.shape(old):
-        raise ShapeError(
-            f'"{notes["name"]}": the sender returns {describe(old)}, the receiver is given '
-            f"{describe(supplied)}: an edge needs equal shapes."
-        )
-    return supplied + (new - old)
 
 
 def by_place(interventions: list[Intervention]) -> dict[Any, Interventions]:
     """Return the interventions of each place, for a tracker."""
-    results: dict[Any, Interventions] = {}
-    for intervention in interventions:
-        at = results.setdefault(intervention.place, Interventions())
-        if intervention.target.receiver is not None:
-            notes: dict[str, Any] = {}
-            at.sent.append((intervention, notes))
-            results.setdefault(intervention.target.receiver, Interventions()).received.append(notes)
-        else:
-            (at.inputs if intervention.at_input else at.returns).append(intervention)
+    results: dict[Any, Interventions] = defaultdict(Interventions)
+    for each in interventions:
+        results[each.place].own.append(each)
+        if each.target.receiver is not None:
+            results[each.target.receiver].received.append(each)
     return results
 
 

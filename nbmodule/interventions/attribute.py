@@ -16,11 +16,12 @@ from nbmodule.base.format import format_number, printable_repr
 from nbmodule.base.kinds import is_whole
 from nbmodule.base.sockets import Shown
 from nbmodule.core.recording.tracker import describe
+from nbmodule.core.structure.naming import entries_of
 from nbmodule.errors import ArgumentError, PathError, ShapeError
 from nbmodule.interventions.apply_settings import is_floating, numbers_of
 from nbmodule.interventions.patch import record_at
 from nbmodule.interventions.run import Metric, Run, RunPlan
-from nbmodule.interventions.targets import Target, heads_of, names_of, targets
+from nbmodule.interventions.targets import heads_of, names_of, targets
 from nbmodule.interventions.values import Setting
 
 if TYPE_CHECKING:
@@ -94,13 +95,8 @@ def attribute(
     """
     if method not in METHODS:
         raise ArgumentError(f"method must be one of {', '.join(METHODS)}, got {method!r}.")
-    args = x if isinstance(x, tuple) else (x,)
-    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
-    if not run.noun:
-        raise ArgumentError(
-            "nb.attribute explains one number: give metric=, such as the index of a class, or "
-            "target=."
-        )
+    run = Run(model, x, kwargs, target=target, loss=loss, metric=metric)
+    run.require_metric("an attribution")
     if not is_whole(steps) or steps < 1:
         raise ArgumentError(f"steps must be an integer of at least 1, got {steps!r}.")
     labels = tuple(map(str, labels))
@@ -165,9 +161,8 @@ def _by_gradient(
 ) -> Attribution:
     named = names_of(run.model)
     once = [name for name in run.calls if name in named and name not in run.repeated]
-    modules = [Target(name, named[name]) for name in once]
     is_input = is_floating(run.arrays[0])
-    source = "" if is_input else _embedding(run, modules)
+    source = "" if is_input else _embedding(run, {name: named[name] for name in once})
     point = run.arrays[0] if is_input else run.before.returns[source]
     start = 0 if baseline is None else jnp.asarray(received(baseline, "baseline"), point.dtype)
     try:
@@ -176,7 +171,7 @@ def _by_gradient(
         raise ShapeError(
             f"baseline must fit the input {list(point.shape)}, got {describe(baseline)}."
         ) from None
-    names = [target.name for target in modules if target.name]
+    names = list(filter(None, once))
     left_out = f"called several times, and left out: {', '.join(run.repeated)}"
     notes = [left_out] if run.repeated else []
     along = point - start
@@ -225,17 +220,14 @@ def _completeness(result: float, expected: float, steps: int) -> list[str]:
     ]
 
 
-def _embedding(run: Run, modules: list[Target]) -> str:
+def _embedding(run: Run, modules: Mapping[str, Any]) -> str:
     """Return the path of the embedding: the first module without children that returns a vector for
     each entry of the input.
     """
-    for target in modules:
-        is_leaf = not any(
-            module.name.startswith(f"{target.name}." if target.name else "") and module != target
-            for module in modules
-        )
-        if is_leaf and run.before.returns[target.name].ndim == run.arrays[0].ndim + 1:
-            return target.name
+    for name, module in modules.items():
+        is_leaf = not any(True for _ in module.children())
+        if is_leaf and run.before.returns[name].ndim == run.arrays[0].ndim + 1:
+            return name
     raise ArgumentError(
         f"the first input of {type(run.model).__name__} is {run.arrays[0].dtype}, which has no "
         "gradient, and no module makes a vector of each entry."
@@ -313,14 +305,9 @@ def _direct(
             "components=['embed', 'blocks.*.attention', 'blocks.*.mlp']."
         )
     (reader,) = targets(run.model, stream)
-    entries = components if isinstance(components, (list, tuple)) else [components]
-    writers = {
-        target.name: target
-        for entry in entries
-        for target in targets(run.model, entry)
-        if target.name in run.before.returns
-    }
-    chosen = dict.fromkeys(name for name in run.calls if name in writers)
+    entries = entries_of("components", components)
+    writers = {t.name: t.module for entry in entries for t in targets(run.model, entry)}
+    chosen = [name for name in run.calls if name in writers]
     if not chosen or reader.name not in run.before.returns:
         raise PathError(
             "the stream, or all of its components, did not run: there is no component to attribute "
@@ -329,15 +316,11 @@ def _direct(
     source = "" if is_floating(run.arrays[0]) else reader.name
     point = run.before.returns[source] if source else run.arrays[0]
     (by_return,) = _gradients(run, [reader.name], source, point).by_return
-    supplied = _inputs_at(run, reader, [writers[name] for name in chosen])
-    r = supplied[reader.name]
-    through = _linear_part(reader.module, r)
-
-    def contribution(part: object) -> float:
-        return float((by_return * through(part)).sum())
-
-    results: dict[str, float] = {}
-    remaining = r
+    joined = {name: heads_of(writers[name]) for name in chosen if heads}
+    places = {reader.module, *(projection for _, projection in joined.values())} - {None}
+    met = record_at(run.model, None, run.args, {(place, True) for place in places}, run.kwargs)
+    rest = r = met[reader.module, True][0][0]
+    parts: dict[str, Any] = {}
     for name in chosen:
         written = run.before.returns[name]
         if written.shape != r.shape:
@@ -345,40 +328,21 @@ def _direct(
                 f'"{name}" returns {list(written.shape)}, the stream is {list(r.shape)}: it '
                 f"does not write into it."
             )
-        remaining = remaining - written
-        count, projection = heads_of(writers[name].module) if heads else (0, None)
+        rest = rest - written
+        count, projection = joined.get(name, (0, None))
         if projection is None:
-            results[name] = contribution(written)
+            parts[name] = written
             continue
-        parts = _by_head(supplied[f"{name}.heads"], projection, count)
-        results |= {f"{name} head {h}": contribution(part) for h, part in enumerate(parts)}
-        if (left := contribution(written - sum(parts))) and getattr(
-            projection, "bias", None
-        ) is not None:
-            results[f"{name} bias"] = left
-    results["rest of the stream"] = contribution(remaining)
+        by_head = _by_head(met[projection, True][0][0], projection, count)
+        parts |= {f"{name} head {h}": part for h, part in enumerate(by_head)}
+        if getattr(projection, "bias", None) is not None:
+            parts[f"{name} bias"] = written - sum(by_head)
+    parts["rest of the stream"] = rest
+    through = _linear_part(reader.module, r)
+    results = {name: float((by_return * through(part)).sum()) for name, part in parts.items()}
     metric = float(run.before.metric)
     results["biases after it"] = metric - sum(results.values())
     return Attribution(type(run.model).__name__, "direct", metric, None, results, labels=labels)
-
-
-def _inputs_at(run: Run, reader: Target, writers: list[Target]) -> dict[str, Any]:
-    """Return the inputs of the reader of the stream and of the output projections of attention
-    layers, by name.
-    """
-    places = {reader.module: reader.name}
-    for target in writers:
-        _, projection = heads_of(target.module)
-        if projection is not None:
-            places[projection] = f"{target.name}.heads"
-    met = record_at(
-        run.model, None, run.args, {(location, True) for location in places}, run.kwargs
-    )
-    return {
-        name: met[location, True][0][0]
-        for location, name in places.items()
-        if (location, True) in met
-    }
 
 
 def _by_head(z: Array, projection: Any, count: int) -> list[Any]:

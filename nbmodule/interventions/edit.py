@@ -329,13 +329,11 @@ def _fresh(target: Target, make: Callable[[], Any] | None) -> list[tuple[Variabl
     path = target.name
     if make is not None:
         return _paired(path, target.module, make(), recursive=True)
-    results: list[tuple[Variable, Any]] = []
-    for module in target.module.modules():
-        if any(module.named_tensors(recursive=False)):
-            results += _paired(path, module, _made_anew(path, module), recursive=False)
-    if not results:
+    owners = [m for m in target.module.modules() if any(m.named_tensors(recursive=False))]
+    if not owners:
         raise ArgumentError(f'"{path}" has no variables to initialize again.')
-    return results
+    made = ((module, _made_anew(path, module)) for module in owners)
+    return [pair for each in made for pair in _paired(path, *each, recursive=False)]
 
 
 def _paired(

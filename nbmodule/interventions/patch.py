@@ -26,7 +26,7 @@ from nbmodule.core.recording.tracker import (
 from nbmodule.core.structure.copying import unchanged
 from nbmodule.core.structure.naming import entries_of
 from nbmodule.core.structure.walk import is_module
-from nbmodule.core.variables.call_log import CallInfo, Log
+from nbmodule.core.variables.call_log import Log
 from nbmodule.core.variables.frame import EAGER, framed, here, now, slot_of
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
 from nbmodule.interventions.apply_settings import (
@@ -129,8 +129,6 @@ class Patching(TrackedBlock):
         self.settings = settings
         if cls in ("flax_linen", "haiku"):
             expect(self.foreign, model, settings)
-        if self.foreign is None:
-            values_by_target(self.model, settings)
         self._span = threading.Lock()  # held while the returns are changed
         self._interventions: list[Intervention] = []
         self._seen = _PatchLog(None, [])
@@ -150,9 +148,7 @@ class Patching(TrackedBlock):
                 self._interventions.append(Intervention(target, setting, dials))
                 dials.is_taken = True
             changes = by_place(self._interventions)
-            self._seen = _PatchLog(
-                now.tracker, [notes for change in changes.values() for notes in change.received]
-            )
+            self._seen = _PatchLog(now.tracker, self._interventions)
             key = ("patch", *(intervention.key for intervention in self._interventions))
             Tracker(
                 wants_none, keeps_nothing, key, changes=changes, log=self._seen, span=self._span
@@ -210,30 +206,23 @@ class _PatchLog(Log):
     """A log that keeps only the modules, and (module, name) of taps, that were called, and passes
     the calls on to the tracker around it.
 
-    It clears the notes of edges when an outermost call ends.
+    When an outermost call ends, edges forget what was sent in it.
     """
 
-    __slots__ = ("met", "notes", "outer")
+    __slots__ = ("interventions", "met", "outer")
 
-    def __init__(self, outer: Any, notes: list[dict[str, Any]]) -> None:
+    def __init__(self, outer: Any, interventions: list[Intervention]) -> None:
         super().__init__()
-        self.notes = notes
+        self.interventions = interventions
         self.outer: Log | None = None if outer is None else outer.log
         self.met: set[Any] = set()
 
-    def end(
-        self,
-        index: int,
-        outputs: str,
-        values: dict[str, Any],
-        error: str = "",
-        captured: bool = True,
-    ) -> None:
-        super().end(index, outputs, values, error, captured)
+    def end(self, *args: Any, **kwargs: Any) -> None:
+        super().end(*args, **kwargs)
         self._let_go()
 
-    def merge(self, infos: tuple[CallInfo, ...], values: object, *, lifted: str = "") -> None:
-        super().merge(infos, values, lifted=lifted)
+    def merge(self, *args: Any, **kwargs: Any) -> None:
+        super().merge(*args, **kwargs)
         self._let_go()
 
     def _let_go(self) -> None:
@@ -245,8 +234,8 @@ class _PatchLog(Log):
         if self.outer is not None:
             self.outer.merge(tuple(self.infos), list(self.values))
         self.rewind((0, -1, 0))
-        for notes in self.notes:
-            notes.clear()
+        for intervention in self.interventions:
+            intervention.sent = None
 
 
 def with_values(

@@ -169,7 +169,7 @@ class Run:
 
     Args:
         model: A module, or a model of another framework that can be converted.
-        args: Its arguments.
+        x: Its input; a tuple is a list of arguments.
         kwargs: Its keyword arguments.
         target: The expected output; the loss is the metric then.
         loss: A function of (output, target); by default cross entropy for integer targets, else the
@@ -180,14 +180,14 @@ class Run:
     def __init__(
         self,
         model: object,
-        args: Args,
+        x: object,
         kwargs: Kwargs,
         *,
         target: object = None,
         loss: Callable[..., Any] | None = None,
         metric: Metric = None,
     ) -> None:
-        model, args, kwargs = as_module(model, args, kwargs)
+        model, args, kwargs = as_module(model, x if isinstance(x, tuple) else (x,), kwargs)
         if not model.built_:
             raise NotBuiltError(
                 f"{type(model).__name__} is not built yet, so there is nothing to change. Call it "
@@ -220,6 +220,14 @@ class Run:
         return len(variables) != len(self._seen) or any(
             value() is not variable.settled() for value, variable in zip(self._seen, variables)
         )
+
+    def require_metric(self, what: str) -> None:
+        """Raise if the run computes no number."""
+        if not self.noun:
+            raise ArgumentError(
+                f"{what} needs one number of the output: give target= for the loss, or metric=, "
+                "such as the index of a class, or (0, -1, 5)."
+            )
 
     def renew(self) -> None:
         """Run the model with its present variables, without settings."""

@@ -73,8 +73,7 @@ def sweep(
         >>> found.rows, found.values.shape
         (('0',), (1, 4))
     """
-    args = x if isinstance(x, tuple) else (x,)
-    run = Run(model, args, kwargs, target=target, loss=loss, metric=metric)
+    run = Run(model, x, kwargs, target=target, loss=loss, metric=metric)
     return run_sweep(run, over, setting, only=only, block=block, chunk=chunk)
 
 
@@ -115,11 +114,6 @@ def trace_causes(
 
     Source: Meng et al. (2022), arXiv:2202.05262.
     """
-    clean, corrupted = (x if isinstance(x, tuple) else (x,) for x in (clean, corrupted))
-    if metric is None:
-        raise ArgumentError(
-            "nb.trace_causes needs one number of the output: give metric=, such as (0, -1, 5)."
-        )
     run = Run(model, corrupted, kwargs, metric=metric)
     whole = Run(model, clean, kwargs, metric=metric)
     result = run_sweep(
@@ -189,14 +183,6 @@ class Sweep(Shown):
         """Return True if a module has such a part."""
         return not OVER[self.over] or int(self.columns[column]) < self.counts[row]
 
-    def _places(self) -> list[tuple[int, int]]:
-        return [
-            (r, c)
-            for r in range(len(self.rows))
-            for c in range(len(self.columns))
-            if self.has(r, c)
-        ]
-
     def most(self, count: int = 5) -> list[SweepCell]:
         """The largest changes first; numbers that are not finite come before all others.
 
@@ -206,9 +192,9 @@ class Sweep(Shown):
             >>> sorted(each.path for each in found.most())
             ['0', '1', '2']
         """
-        shown = np.nan_to_num(np.abs(self.shown_values), nan=np.inf)
-        places = sorted(self._places(), key=lambda location: -shown[location])
-        return [self.at(*place) for place in places[:count]]
+        cells = list(self)
+        sizes = np.nan_to_num(np.abs([cell.shown for cell in cells]), nan=np.inf)
+        return [cells[k] for k in np.argsort(-sizes, kind="stable")[:count]]
 
     def at(self, row: int, column: int) -> SweepCell:
         """Return one cell of the map, with its setting."""
@@ -224,10 +210,10 @@ class Sweep(Shown):
         )
 
     def __iter__(self) -> Iterator[SweepCell]:
-        return (self.at(*place) for place in self._places())
+        return (self.at(*place) for place in np.ndindex(self.values.shape) if self.has(*place))
 
     def __len__(self) -> int:
-        return len(self._places())
+        return sum(self.has(*place) for place in np.ndindex(self.values.shape))
 
     @property
     def facts(self) -> tuple[str, ...]:
@@ -355,11 +341,7 @@ def _check(run: Run, over: str, setting: Setting, block: int, chunk: int) -> Non
         )
     if setting.kind == "skip" and over != "layers":
         raise ArgumentError("nb.skip() skips whole layers: sweep over 'layers'.")
-    if not run.noun:
-        raise ArgumentError(
-            "a sweep needs one number: give target= for the loss, or metric=, such as the "
-            "index of a class."
-        )
+    run.require_metric("a sweep")
     for name, value, least in (("block", block, 1), ("chunk", chunk, 1)):
         if not is_whole(value) or value < least:
             raise ArgumentError(f"{name} must be an integer of at least {least}, got {value!r}.")

@@ -170,11 +170,12 @@ def _own(module: object, name: str) -> Any:
     return vars(module).get(name, getattr(type(module), name, None))
 
 
+_AXES = {"head": -3, "token": -2}
+
+
 def _axis(name: str, module: object, is_tap: bool) -> int:
-    if name == "head":
-        return -3
-    if name == "token":
-        return -2
+    if name in _AXES:
+        return _AXES[name]
     if name == "channel" and not is_tap:
         layout = getattr(module, "data_format", None) or "C"
         return layout.index("C") - len(layout)

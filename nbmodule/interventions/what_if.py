@@ -24,7 +24,7 @@ from nbmodule.interventions.apply_settings import Intervention, Interventions, b
 from nbmodule.interventions.attribute import Attribution, attribute
 from nbmodule.interventions.edit import Edits
 from nbmodule.interventions.patch import with_values
-from nbmodule.interventions.run import Metric, Run, RunResult, TargetSettings
+from nbmodule.interventions.run import Metric, Run, TargetSettings
 from nbmodule.interventions.sweep import ZERO, Sweep, run_sweep
 from nbmodule.interventions.targets import targets
 from nbmodule.interventions.values import Setting
@@ -105,12 +105,19 @@ def what_if(
         with nb.patch(model, {"1": nb.zero()}):
             y = model(x)
     """
-    args = x if isinstance(x, tuple) else (x,)
-    return WhatIf(Run(model, args, kwargs, target=target, loss=loss, metric=metric), settings)
+    return WhatIf(Run(model, x, kwargs, target=target, loss=loss, metric=metric), settings)
 
 
-_STATE = ("run", "current", "tried", "edited", "_edits", "_result", "_past")
+_STATE = ("run", "current", "tried", "edited", "_past")
 """Attributes of a `WhatIf` that `undo` restores."""
+
+
+class TriedEdit(NamedTuple):
+    """One edit: the name of a method of `nb.edit`, its arguments, and its line of code."""
+
+    method: str
+    args: tuple[Any, ...]
+    code: str
 
 
 class WhatIf(Shown):
@@ -121,8 +128,7 @@ class WhatIf(Shown):
         run: The model and its input.
         current: The run of the model with its edits.
         tried: The settings, in order.
-        edited: The edits, as names of methods of `nb.edit` with their arguments; they are made on a
-            copy of the model until `keep()`.
+        edited: The edits; they are made on a copy of the model until `keep()`.
         swept: The last sweep.
         attributed: The last attribution.
     """
@@ -130,13 +136,12 @@ class WhatIf(Shown):
     def __init__(self, run: Run, settings: Mapping[Any, Any] | None = None) -> None:
         self.run = self.current = run
         self.tried: list[Trial] = []
-        self.edited: list[tuple[str, tuple[Any, ...]]] = []
+        self.edited: list[TriedEdit] = []
         self.swept: Sweep | None = None
         self.attributed: Attribution | None = None
-        self._edits = Edits(run.model, run.args, run.kwargs)
         self._past: list[Callable[[], None]] = []
-        self._result: tuple[RunResult, WhatIfResult] | None = None
-        """The result, and the clean run with which it was computed."""
+        self._result: WhatIfResult | None = None
+        """The result; None where it is to be computed anew."""
         if settings:
             self.add(settings)
 
@@ -154,9 +159,9 @@ class WhatIf(Shown):
     def result(self) -> WhatIfResult:
         """The effect of the settings and edits, as data."""
         self._follow()
-        if self._result is None or (not self.edited and self._result[0] is not self.run.before):
+        if self._result is None:
             self._result = self._compute()
-        return self._result[1]
+        return self._result
 
     @property
     def can_undo(self) -> bool:
@@ -166,7 +171,7 @@ class WhatIf(Shown):
     @property
     def edit_code(self) -> str:
         """The edits as lines of code."""
-        return self._edits.code
+        return "\n".join(edit.code for edit in self.edited)
 
     @property
     def has_changed(self) -> bool:
@@ -178,14 +183,14 @@ class WhatIf(Shown):
     def _follow(self) -> None:
         if self.has_changed:
             self.run.renew()
+            self._result = None
 
-    def _compute(self) -> tuple[RunResult, WhatIfResult]:
-        self._follow()
+    def _compute(self) -> WhatIfResult:
         before, run = self.run.before, self.current
         on = [item.on for item in self.tried]
         after = run.changed(_chosen(run.model, self.tried), on, before)
         changes = jax.device_get(dict(after.returns))
-        return before, WhatIfResult(
+        return WhatIfResult(
             np.asarray(before.output),
             np.asarray(after.output),
             {path: float(changes[path]) for path in after.returns},
@@ -243,18 +248,15 @@ class WhatIf(Shown):
     @contextmanager
     def _step(self) -> Iterator[None]:
         """Change the state in the block and compute the result; `undo` or an error restores it."""
+        self._follow()
         state = {name: getattr(self, name) for name in _STATE}
-
-        def back() -> None:
-            vars(self).update(state)
-
         try:
             yield
             self._result = self._compute()
         except BaseException:
-            back()
+            vars(self).update(state)
             raise
-        self._past = [*self._past, back]
+        self._past = [*self._past, lambda: vars(self).update(state)]
 
     # -- edits --
     def edit(self, method: str, *args: object) -> WhatIf:
@@ -268,17 +270,15 @@ class WhatIf(Shown):
         """
         if method not in EDITS:
             raise ArgumentError(f"an edit must be one of {', '.join(EDITS)}, got {method!r}.")
-        self._follow()
         with self._step():
             with separate_keys():
                 edits = Edits(copy.deepcopy(self.current.model), self.run.args, self.run.kwargs)
-                edits.made += self._edits.made
                 getattr(edits, method)(*args)
-            self.current, self._edits = self.run.again(edits.model), edits
+            self.current = self.run.again(edits.model)
             if method == "reset":  # `keep` takes the values that were drawn for the trial
                 drawn = targets(edits.model, *args[:1] or ("",))[0]
                 args = drawn.name, lambda: drawn.module
-            self.edited = [*self.edited, (method, args)]
+            self.edited = [*self.edited, TriedEdit(method, args, edits.code)]
         return self
 
     # -- metrics --
@@ -300,26 +300,18 @@ class WhatIf(Shown):
 
     def sweep(self, over: str = "heads", setting: Setting = ZERO, **options: Any) -> Sweep:
         """Sweep over the model with its edits, without the settings; see `nb.sweep`."""
-        self.swept = run_sweep(self._run_with_metric(), over, setting, **options)
+        self.swept = run_sweep(self.current, over, setting, **options)
         return self.swept
 
     def attribute(self, method: str = "gradient", **options: object) -> Attribution:
         """Attribute the output of the model with its edits, without the settings; see
         `nb.attribute`.
         """
-        run = self._run_with_metric()
+        run = self.current
         self.attributed = attribute(
             run.model, run.args, method=method, **run.requested, **options, **run.kwargs
         )
         return self.attributed
-
-    def _run_with_metric(self) -> Run:
-        if not self.run.noun:
-            raise ArgumentError(
-                "no metric to display: give target= or metric= to nb.what_if, or call "
-                "look_at(index of a class)."
-            )
-        return self.current
 
     # -- undo and keep --
     def undo(self) -> WhatIf:
@@ -327,6 +319,7 @@ class WhatIf(Shown):
         if not self._past:
             raise ArgumentError("there is nothing to undo.")
         self._past[-1]()
+        self._result = None
         return self
 
     def keep(self) -> WhatIf:
@@ -350,8 +343,8 @@ class WhatIf(Shown):
         try:
             undone.callback(vars(self).update, {name: getattr(self, name) for name in _STATE})
             edits = Edits(self.run.model, self.run.args, self.run.kwargs)
-            for method, args in self.edited:
-                getattr(edits, method)(*args)
+            for edit in self.edited:
+                getattr(edits, edit.method)(*edit.args)
                 undone.callback(edits.undo)
             for handle in register_hooks(self.run.model, _chosen(self.run.model, on)):
                 undone.callback(handle.remove)
@@ -360,7 +353,6 @@ class WhatIf(Shown):
             undone.close()
             raise
         self.tried, self.edited, self._result = [], [], None
-        self._edits = Edits(self.run.model, self.run.args, self.run.kwargs)
         self._past = [undone.close]
         return self
 

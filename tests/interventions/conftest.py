@@ -6,38 +6,9 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
+from benchmarks.cases.questions import Reader
 
 from jax_settings import stop_listening
-
-
-class Block(nb.Module):
-    def __init__(self, features, heads):
-        self.norm1, self.attention = nb.LayerNorm(features), nb.MultiHeadAttention(features, heads)
-        self.norm2, self.mlp = (
-            nb.LayerNorm(features),
-            nb.Sequential(
-                nb.Linear(features, 2 * features), nb.ReLU(), nb.Linear(2 * features, features)
-            ),
-        )
-
-    def forward(self, x):
-        x = x + self.attention(self.norm1(x), is_causal=True)
-        return x + self.mlp(self.norm2(x))
-
-
-class Tiny(nb.Module):
-    """Two blocks over eleven tokens."""
-
-    def __init__(self):
-        self.embed = nb.Embedding(11, 8)
-        self.blocks = [Block(8, 2), Block(8, 2)]
-        self.norm, self.head = nb.LayerNorm(8), nb.Linear(8, 11)
-
-    def forward(self, tokens):
-        x = self.embed(tokens)
-        for block in self.blocks:
-            x = block(x)
-        return self.head(self.norm(x))
 
 
 def tiny_by_hand(model, tokens, change=lambda name, value: value):
@@ -80,8 +51,9 @@ def tiny_by_hand(model, tokens, change=lambda name, value: value):
 
 @pytest.fixture(scope="session")
 def tiny():
+    """Two blocks over eleven tokens."""
     nb.seed(0)
-    return Tiny().eval()
+    return Reader(vocabulary=11, width=8, heads=2, layers=2).eval()
 
 
 @pytest.fixture(scope="session")

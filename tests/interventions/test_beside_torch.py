@@ -27,18 +27,8 @@ def both(tiny, tokens):
 
 
 @pytest.mark.parametrize("question", questions.ANSWERS)
-def test_one_call_gives_what_hooks_in_torch_give(question, both):
+def test_one_call_gives_the_numbers_of_hooks_in_pytorch(question, both):
     ours, theirs = both
     found, wanted = questions.ANSWERS[question](*ours), by_hand.ANSWERS[question](*theirs).numpy()
     assert found.shape == wanted.shape and np.ptp(wanted) > 1e-2
     np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=2e-5)
-
-
-def test_both_ways_ask_the_same_questions_and_one_call_is_shorter():
-    assert list(questions.ANSWERS) == list(by_hand.ANSWERS)
-    for question, answer in questions.ANSWERS.items():
-        assert (
-            questions.statements_of(answer)
-            <= 3
-            <= questions.statements_of(by_hand.ANSWERS[question])
-        )

@@ -11,6 +11,7 @@ import nbmodule as nb
 from tests.interventions.conftest import assert_close, put
 
 ALL = slice(None)
+HEADS = "blocks.0.attention.heads"
 CASES = {
     "module": ("blocks.0.mlp", nb.zero(), 0),
     "head": ("blocks.1.attention", nb.zero(head=1), 0, (ALL, 1)),
@@ -20,13 +21,30 @@ CASES = {
     "head and token": ("blocks.0.attention", nb.zero(head=0, token=4), 0, (ALL, 0, 4)),
     "mean": ("blocks.0.mlp", nb.to_mean(), lambda v: v.mean((0, 1))),
 }
+WITH_EXAMPLE = {
+    "example": ("blocks.1.mlp", nb.from_example, lambda kept: kept["blocks.1.mlp"]),
+    "frozen": ("blocks.1.mlp", nb.freeze, lambda kept: kept["blocks.1.mlp"]),
+    "head of an example": (
+        "blocks.0.attention",
+        lambda x: nb.from_example(x, head=1),
+        lambda kept: kept[HEADS][:, 1],
+        (ALL, 1),
+    ),
+    "mean of examples": (
+        "blocks.0.attention",
+        lambda x: nb.to_mean(x, head=[0, 1]),
+        lambda kept: kept[HEADS].mean((0, 2))[None, :, None],  # of each feature of each head
+    ),
+}
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "jit"])
-@pytest.mark.parametrize("case", CASES)
-def test_settings_agree_with_numpy(case, compiled, tiny, tokens, by_hand):
-    path, setting, *expected = CASES[case]
-    change = put(f"{path}.heads" if "head" in case else path, *expected)
+@pytest.mark.parametrize("case", [*CASES, *WITH_EXAMPLE])
+def test_settings_agree_with_numpy(case, compiled, tiny, tokens, others, by_hand, kept):
+    path, setting, new, *index = CASES.get(case) or WITH_EXAMPLE[case]
+    if case in WITH_EXAMPLE:
+        setting, new = setting(others), new(kept)
+    change = put(f"{path}.heads" if "attention" in path else path, new, *index)
     run = nb.jit(lambda x: tiny(x)) if compiled else tiny
     before = np.asarray(run(tokens))
     with nb.patch(tiny, {path: setting}):
@@ -34,30 +52,11 @@ def test_settings_agree_with_numpy(case, compiled, tiny, tokens, by_hand):
     np.testing.assert_array_equal(run(tokens), before)
 
 
-def test_returns_for_another_example_replace_those_of_the_run(tiny, tokens, others, by_hand, kept):
-    other = nb.from_example(others, head=1)
-    heads, mlp = "blocks.0.attention.heads", "blocks.1.mlp"
-    with nb.patch(tiny, {"blocks.0.attention": other, mlp: nb.freeze(others)}):
-        found = tiny(tokens)
-    put_head, put_mlp = put(heads, kept[heads][:, 1], (ALL, 1)), put(mlp, kept[mlp])
-    change = lambda name, value: put_mlp(name, put_head(name, value))
-    assert_close(found, by_hand(tiny, tokens, change))
-
-
-def test_the_mean_may_be_that_of_other_examples(tiny, tokens, others, by_hand, kept):
-    name = "blocks.0.attention.heads"
-    mean = kept[name].mean((0, 2))  # for each feature of each head
-    with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(others, head=[0, 1])}):
-        assert_close(tiny(tokens), by_hand(tiny, tokens, put(name, mean[None, :, None])))
-
-
 def test_a_skipped_block_leaves_its_shortcut(tiny, tokens, by_hand):
     given = {}
 
     def change(name, value):
-        if name == "embed":
-            given["x"] = value
-        return given["x"] if name == "blocks.0" else value
+        return given["embed"] if name == "blocks.0" else given.setdefault(name, value)
 
     with nb.patch(tiny, {"blocks.0": nb.skip()}):
         assert_close(tiny(tokens), by_hand(tiny, tokens, change))
@@ -171,26 +170,19 @@ def test_calls_are_tracked_through_a_patch(tiny, tokens):
     assert float(abs(calls["embed"].returns).max()) == 0
 
 
-def test_an_unconverted_model_takes_returns_for_another_example():
-    equinox = pytest.importorskip("equinox")
+def test_settings_are_tried_on_unconverted_models():
+    equinox, linen = pytest.importorskip("equinox"), pytest.importorskip("flax.linen")
     model, x = equinox.nn.MLP(3, 2, 4, 1, key=jax.random.key(0)), jnp.ones(3)
-    with nb.patch(model, {"layers.0": nb.from_example(x * 3)}):
-        np.testing.assert_allclose(model(x), model(x * 3), rtol=1e-6)
     found = nb.what_if(model, x, {"layers.0": nb.zero()}, metric=0)
     np.testing.assert_allclose(found.result.after, model.layers[1].bias, rtol=1e-6)
-
-
-def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
-    linen, hk = pytest.importorskip("flax.linen"), pytest.importorskip("haiku")
     model = linen.Sequential([linen.Dense(4), linen.Dense(2)])
-    x, other = jnp.ones((1, 3)), jnp.full((1, 3), 2.0)
     variables = model.init(jax.random.key(0), x)
-    apply = jax.jit(model.apply)
-    with nb.patch(model, {"layers_0": nb.from_example(variables, other)}):
-        np.testing.assert_allclose(apply(variables, x), apply(variables, other), rtol=1e-6)
     found = nb.what_if(model, (variables, x), {"layers_0": nb.zero()}, metric=0)
-    bias = variables["params"]["layers_1"]["bias"]
-    np.testing.assert_allclose(found.result.after[0], bias, atol=1e-7)
+    np.testing.assert_allclose(found.result.after, variables["params"]["layers_1"]["bias"])
+
+
+def test_paths_of_haiku_that_are_not_called_are_reported_and_globs_refused():
+    hk, x = pytest.importorskip("haiku"), jnp.ones((1, 3))
     net = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([4, 2], name="mlp")(x)))
     params = net.init(jax.random.key(0), x)
     with pytest.raises(nb.ArgumentTypeError, match="so a glob matches none of them before"):
@@ -204,7 +196,7 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({("blocks.0.attention"): nb.zero(head=2)}, ('has 2 heads, counted from 0: there is no head 2')),
         ({("blocks.0.mlp"): nb.zero(head=0)}, r'"blocks.0.mlp" \(Sequential\) has no heads that are known'),
@@ -216,14 +208,14 @@ def test_parts_of_linen_and_haiku_models_are_set_by_their_paths():
         ({"head": nb.skip()}, r"returns float32\[3, 5, 11\], and is given float32\[3, 5, 8\]"),
     ],
 )  # fmt: skip
-def test_invalid_settings_are_refused_and_leave_no_change(settings, said, tiny, tokens):
+def test_invalid_settings_are_refused_and_leave_no_change(settings, message, tiny, tokens):
     before = np.asarray(tiny(tokens))
-    with pytest.raises(nb.NbModuleError, match=said), nb.patch(tiny, settings):
+    with pytest.raises(nb.NbModuleError, match=message), nb.patch(tiny, settings):
         tiny(tokens)
     np.testing.assert_array_equal(tiny(tokens), before)
 
 
-def test_a_head_that_is_not_there_is_noticed_by_what_is_compiled_already(tiny, tokens):
+def test_a_missing_head_is_refused_before_a_compiled_program_runs(tiny, tokens):
     run = nb.jit(lambda x: tiny(x))
     with nb.patch(tiny, {"blocks.0.attention": nb.to_mean(head=1)}):
         run(tokens)
@@ -245,7 +237,7 @@ def test_targets_that_were_not_called_are_reported(tiny, tokens):
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: nb.zero(head=-1), "head must be at least 0, got -1"),
         (lambda: nb.zero(unit="a"), "unit must be a number or several"),
@@ -254,8 +246,8 @@ def test_targets_that_were_not_called_are_reported(tiny, tokens):
         (lambda: nb.from_example(), "takes another input"),
     ],
 )
-def test_settings_are_checked_when_they_are_made(make, said):
-    with pytest.raises(nb.NbModuleError, match=said):
+def test_settings_are_checked_when_they_are_made(make, message):
+    with pytest.raises(nb.NbModuleError, match=message):
         make()
 
 
@@ -288,7 +280,7 @@ def test_returns_for_another_example_leave_functions_that_the_model_compiles(how
     assert np.abs(np.asarray(model(x) - wanted)).max() > 1e-3
 
 
-def test_a_patched_run_draws_what_the_clean_one_draws_and_writes_nothing():
+def test_a_patched_run_draws_the_keys_of_the_clean_run_and_writes_nothing():
     nb.seed(0)
     model = nb.Sequential(nb.Linear(3, 4), nb.Dropout(0.5), nb.BatchNorm1d(4))
     x = jnp.arange(12.0).reshape(4, 3)

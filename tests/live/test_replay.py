@@ -14,125 +14,79 @@ from nbmodule.errors import ArgumentError
 from nbmodule.live.live import Live
 from nbmodule.live.run_data.history import History
 from nbmodule.live.run_data.series import Outliers
-
-RNG = np.random.default_rng(0)
-X, Y = RNG.random((128, 8), np.float32), RNG.integers(0, 4, 128)
-
-
-class Net(nb.Module):
-    def __init__(self):
-        self.first = nb.Linear(8, 16)
-        self.norm = nb.BatchNorm1d(16)
-        self.drop = nb.Dropout(0.3)
-        self.last = nb.Linear(16, 4)
-
-    def forward(self, x):
-        return self.last(self.drop(nb.relu(self.norm(self.first(x)))))
+from tests.live.loops import Loop, X, Y, run
 
 
 def quiet(*args, **options) -> Live:
-    return Live(*args, display=False, **options)
-
-
-def make(donate=False, optimizer=None, model=None):
-    nb.seed(0)
-    model, optimizer = model or Net(), optimizer or nb.Adam(1e-2)
-
-    @nb.jit(donate=donate)
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda m: nb.cross_entropy(m(x), y))(model)
-        optimizer.update(model, grads)
-        return loss
-
-    return model, optimizer, step
-
-
-def train(model, optimizer, step, steps=60, each=None, **options):
-    """A run over shuffled batches, and the value of each loss as the loop saw it."""
-    losses: list[float] = []
-    with quiet(model, optimizer, **{"returns": None, "keep_every": 16} | options) as live:
-        for x, y in live.steps(nb.batches((X, Y), 32), epochs=-(-steps // 4)):
-            loss = step(x, y)
-            live.log(loss=loss)
-            losses.append(float(loss))
-            if each is not None:
-                each(live, len(losses))
-    return live, losses
+    return Live(*args, **{"display": False, "returns": None} | options)
 
 
 def over(items, y, *, nonfinite="stop", **made):
     """A run with a step on each item and the same labels."""
-    model, optimizer, step = make(**made)
-    with quiet(model, optimizer, returns=None, nonfinite=nonfinite) as live:
+    loop = Loop(**made)
+    with quiet(loop.model, loop.optimizer, nonfinite=nonfinite) as live:
         for x in live.steps(list(items)):
-            live.log(loss=step(x, y))
+            live.log(loss=loop.step(x, y))
     return live
 
 
 def test_a_repeated_step_has_its_batch_returns_gradients_and_the_step_before():
-    model, optimizer, step = make()
-    states, batches = [], []
-    with quiet(model, optimizer, returns=None) as live:
-        for x, y in live.steps(nb.batches((X, Y), 32), epochs=3):
+    loop, states, batches = Loop(), [], []
+    with quiet(loop.model, loop.optimizer) as live:
+        for x, y in live.steps(nb.batches((X, Y), 16), epochs=3):
             batches.append(x)
-            live.log(loss=step(x, y))
-            states.append(model.last.state_dict())
+            live.log(loss=loop.step(x, y))
+            states.append(loop.model.layers[3].state_dict())
     replay, before = live.at(7), states[5]
     np.testing.assert_array_equal(replay.batch[0], batches[6])
-    assert replay.calls["last"].return_shapes == "float32[32, 4]"
-    given = np.asarray(replay.calls["drop"].returns)
+    assert replay.calls["layers.3"].return_shapes == "float32[16, 4]"
+    given = np.asarray(replay.calls["layers.2"].returns)
     np.testing.assert_allclose(
-        replay.calls["last"].returns, given @ before["weight"].T + before["bias"], atol=1e-5
+        replay.calls["layers.3"].returns, given @ before["weight"].T + before["bias"], atol=1e-5
     )
-    assert set(replay.gradients) == {name for name, _ in model.named_parameters()}
+    assert set(replay.gradients) == {name for name, _ in loop.model.named_parameters()}
     assert [call.path for call in replay.before] == [call.path for call in replay.calls]
     assert "replay of step 7" in repr(replay) and "repeated bit for bit" in repr(replay)
 
 
 def test_repeating_a_step_does_not_change_the_run():
-    _, undisturbed = train(*make())
+    _, undisturbed, _ = run(Loop())
     seen = []
 
-    def each(live, done):
-        if done in (20, 41):
-            seen.append(live.at(done - 3).is_exact)
+    def each(live, number):
+        if number in (10, 21):
+            seen.append(live.at(number - 3).is_exact)
 
-    _, disturbed = train(*make(), each=each)
+    _, disturbed, _ = run(Loop(), each)
     assert seen == [True, True]
     assert disturbed == undisturbed
 
 
 def test_a_rewound_run_repeats_its_steps_and_ends_like_a_run_without_a_rewind():
-    _, straight = train(*make())
-
-    def each(live, done):
-        if done == 39:
-            live.rewind(22)
-
-    live, losses = train(*make(), each=each)
-    assert live.step == 60
-    assert losses == [*straight[:39], *straight[21:]]
+    _, straight, _ = run(Loop())
+    live, losses, _ = run(Loop(), lambda live, number: live.rewind(11) if number == 18 else None)
+    assert live.step == 24
+    assert losses == [*straight[:18], *straight[10:]]
     np.testing.assert_array_equal(live.history.loss.values, np.float32(straight))
-    assert live.history.loss.steps.tolist() == list(range(1, 61))
+    assert live.history.loss.steps.tolist() == list(range(1, 25))
     behind = live._state.earlier[-1]
-    assert behind.curves["loss"].steps.tolist() == list(range(22, 40))
-    assert any(m.mark == "rewound" and m.step == 22 for m in live._state.messages)
-    assert all(live.at(number).is_exact for number in (21, 22, 39, 40, 60))
+    assert behind.curves["loss"].steps.tolist() == list(range(11, 19))
+    assert any(m.mark == "rewound" and m.step == 11 for m in live._state.messages)
+    assert all(live.at(number).is_exact for number in (10, 11, 18, 19, 24))
 
 
 def test_a_branch_that_is_taken_predicts_the_next_steps_of_the_run():
-    model, optimizer, step = make()
-    branches = []
+    loop, branches = Loop(), []
 
-    def each(live, done):
-        if done == 17:
+    def each(live, number):
+        if number == 17:
             branches.extend(live.what_if(3, rates=(0.3, 1, 3)))
-            assert optimizer.lr == pytest.approx(0.01)
+            assert loop.optimizer.lr == pytest.approx(0.1)
             live.take(2)
 
-    live, losses = train(model, optimizer, step, each=each)
+    live, losses, _ = run(loop, each)
     assert [branch.label for branch in branches] == ["x 0.3", "x 1", "x 3"]
-    _, straight = train(*make())
+    _, straight, _ = run(Loop())
     assert branches[1].curves["loss"].values.tolist() == straight[17:20]
     assert branches[1].curves["loss"].steps.tolist() == [18, 19, 20]
     assert losses[17:20] == branches[2].curves["loss"].values.tolist() != straight[17:20]
@@ -142,7 +96,7 @@ def test_a_branch_that_is_taken_predicts_the_next_steps_of_the_run():
 def test_a_repeat_whose_tracked_form_differs_reports_the_difference():
     scale, model = [1.0], nb.Linear(8, 4)
     step = nb.jit(lambda x: scale[0] * (model(x) ** 2).mean())
-    with quiet(model, returns=None) as live:
+    with quiet(model) as live:
         for k in live.steps(range(4)):
             live.log(loss=step(X[k : k + 8]))
     scale[0] = 10.0
@@ -155,7 +109,7 @@ def test_samples_of_a_regression_are_sorted_by_their_squared_error():
     model, targets = nb.Linear(8, 2), X[32:48, :2].copy()
     targets[7] += 3.0
     step = nb.jit(lambda x, y: ((model(x) - y) ** 2).mean())
-    with quiet(model, returns=None) as live:
+    with quiet(model) as live:
         for k in live.steps(range(3)):
             live.log(loss=step(X[k : k + 16], targets))
     columns = live.at(2).samples.columns
@@ -186,34 +140,33 @@ def test_samples_and_pictures_of_a_repeated_step_begin_at_the_extreme_sample():
 
 
 def test_a_rewind_restores_the_epoch_and_reports_the_steps_that_it_forgets():
-    model, optimizer, step = make()
     epochs = []
 
-    def each(live, done):
-        if done == 30 and not epochs:
+    def each(live, number):
+        if number == 18:
             live.rewind(3)
-        elif done >= 30 and len(epochs) < 2:
+        elif number > 18 and len(epochs) < 2:
             epochs.append(live.progress.epoch)
 
-    live, _ = train(model, optimizer, step, each=each, steps=32)
+    live, _, _ = run(Loop(), each)
     assert epochs == [1, 1]
     live.rewind(20)
-    assert "steps 20 to 32 can no longer be repeated" in list(live._state.messages)[-1].text
+    assert "steps 20 to 24 can no longer be repeated" in list(live._state.messages)[-1].text
 
 
 def test_a_run_inside_a_step_of_another_run_refuses_to_repeat_steps():
-    model, optimizer, step = make()
+    loop = Loop()
 
     def inside():
-        with quiet(model, optimizer, None) as inner:
+        with quiet(loop.model, loop.optimizer) as inner:
             for _ in inner.steps(range(2)):
-                inner.log(loss=step(X[:32], Y[:32]))
+                inner.log(loss=loop.step(X, Y))
         return inner
 
-    with quiet(model, optimizer, None) as outer:
+    with quiet(loop.model, loop.optimizer) as outer:
         for _ in outer.steps(range(3)):
             inner = inside()
-            outer.log(loss=step(X[:32], Y[:32]))
+            outer.log(loss=loop.step(X, Y))
             with pytest.raises(
                 ArgumentError, match="inside a run that keeps its own steps.*keep=False"
             ):
@@ -226,38 +179,36 @@ def test_a_run_inside_a_step_of_another_run_refuses_to_repeat_steps():
 
 
 def test_branches_of_a_function_end_with_the_epoch_as_their_note_says():
-    model, optimizer, step = make()
-    branches = []
+    loop, branches = Loop(), []
 
-    def each(live, done):
-        if done == 17:
-            stopped = {"no rate": lambda: setattr(optimizer, "lr", 0.0)}
+    def each(live, number):
+        if number == 17:
+            stopped = {"no rate": lambda: setattr(loop.optimizer, "lr", 0.0)}
             branches.extend(live.what_if(10, rates=(1,), changes=stopped))
 
-    train(model, optimizer, step, each=each)
+    run(loop, each)
     assert {branch.note for branch in branches} == {"3 steps to the end of the epoch"}
     still, usual = (branch.curves["loss"].values for branch in branches)
     assert len(still) == len(usual) == 3 and still[0] == usual[0] and still[1] != usual[1]
-    assert optimizer.lr == pytest.approx(0.01)
+    assert loop.optimizer.lr == pytest.approx(0.1)
 
 
 def test_a_step_that_is_not_kept_is_refused_with_the_list_of_kept_steps():
-    model, optimizer, step = make()
-    live, _ = train(model, optimizer, step, keep=1)
+    live, _, _ = run(Loop(), keep=1)
     first = live.kept.spans[0][0]
     assert first > 1 and live.kept.snapshots == 1
     with pytest.raises(
         ArgumentError,
-        match=rf"step 1 cannot be repeated: steps {first} to 60 are kept \(1 snapshot.*keep='1GB'",
+        match=rf"step 1 cannot be repeated: steps {first} to 24 are kept \(1 snapshot.*keep='1GB'",
     ):
         live.at(1)
-    with pytest.raises(ArgumentError, match="step 61 cannot be repeated"):
-        live.rewind(61)
-    assert live.at(60).is_exact
+    with pytest.raises(ArgumentError, match="step 25 cannot be repeated"):
+        live.rewind(25)
+    assert live.at(24).is_exact
 
 
 def test_without_kept_steps_the_refusal_names_the_argument():
-    live, _ = train(*make(), keep=False)
+    live, _, _ = run(Loop(), keep=False)
     with pytest.raises(
         ArgumentError, match="live.at needs what the run keeps of its steps: keep=False was given"
     ):
@@ -265,8 +216,9 @@ def test_without_kept_steps_the_refusal_names_the_argument():
 
 
 def test_the_batch_that_makes_the_loss_jump_is_kept_and_the_parts_that_grew_are_named():
+    nb.seed(3)
     layers = nb.Linear(8, 16), nb.ReLU(), nb.Linear(16, 4)
-    x = np.stack([X[k : k + 32] for k in range(60)])
+    x = np.random.default_rng(0).random((60, 32, 8), np.float32)
     x[40, 5] = 1e4
     live = over(x, Y[:32], optimizer=nb.SGD(1e-2), model=nb.Sequential(*layers))
     assert 41 in [each.step for each in live.outliers]
@@ -288,13 +240,12 @@ def test_the_first_value_that_is_not_finite_is_named():
 
 
 def test_a_donated_run_with_large_batches_keeps_bounded_memory_and_copies_no_more_often():
-    model, optimizer, step = make(donate=True)
-    batches = []
-    with quiet(model, optimizer, returns=None, keep=20_000, keep_every=10) as live:
+    loop, batches = Loop(donate=True), []
+    with quiet(loop.model, loop.optimizer, keep=20_000, keep_every=10) as live:
         for k in live.steps(range(40)):
             # 3,200 bytes: six of them are more than half of the room
             x = np.zeros((100, 8), np.float32) + k
-            live.log(loss=step(x, np.zeros(100, np.int64)))
+            live.log(loss=loop.step(x, np.zeros(100, np.int64)))
             batches.append(sum(s.batches for s in live._keeper.tape.segments))
     assert max(batches) <= 20_000 + 2 * 5_024
     # a copy of all variables once in ten steps, however large the batches are
@@ -307,12 +258,11 @@ def test_a_donated_run_with_large_batches_keeps_bounded_memory_and_copies_no_mor
 
 
 def test_a_rewind_reports_how_many_later_batches_are_no_longer_kept():
-    model, optimizer, step = make(donate=True)
-    seen, spans = [], []
-    with quiet(model, optimizer, returns=None, keep=60_000, keep_every=10) as live:
+    loop, seen, spans = Loop(donate=True), [], []
+    with quiet(loop.model, loop.optimizer, keep=60_000, keep_every=10) as live:
         for k in live.steps([np.full((400, 8), k, np.float32) for k in range(20)]):
             seen.append(int(k[0, 0]))
-            live.log(loss=step(k, np.zeros(400, np.int64)))
+            live.log(loss=loop.step(k, np.zeros(400, np.int64)))
             if live.step == 15 and not spans:
                 spans += live.kept.spans
                 with pytest.raises(ArgumentError, match="its batch was too large to be kept"):
@@ -357,65 +307,30 @@ def test_batches_of_outliers_are_counted_and_bounded():
 
 @pytest.mark.parametrize("donate", [False, True])
 def test_everything_that_a_run_keeps_is_freed_with_it(donate):
-    model, optimizer, step = make(donate)
-    live, _ = train(model, optimizer, step, steps=24)
+    loop = Loop(donate=donate)
+    live, _, _ = run(loop)
     assert recording.listener is None
     replay = live.at(13)
     values = [value for s in live._keeper.tape.segments for value in s.values.values()]
     counted = sum(value.nbytes for value in {id(value): value for value in values}.values())
-    kept = (*values, live, model, optimizer, model.first.weight.value, replay)
+    kept = (*values, live, loop, loop.model, loop.model.layers[0].weight.value, replay)
     held = list(map(weakref.ref, kept))
     assert live.kept.nbytes >= counted
-    del live, model, optimizer, step, replay, values, kept
+    del live, loop, replay, values, kept
     gc.collect()
     assert [ref() for ref in held if ref() is not None] == []
 
 
 def test_a_rate_that_a_function_gives_is_that_of_the_step_when_it_is_repeated():
     rate, rates = [0.01], iter(np.linspace(0.01, 0.2, 40))
-    model, optimizer, step = make(optimizer=nb.SGD(lambda: rate[0]))
+    loop = Loop(optimizer=nb.SGD(lambda: rate[0]))
 
-    def each(live, done):
+    def each(live, number):
         rate[0] = float(next(rates))
-        if done == 24:
-            live.rewind(21)
+        if number == 20:
+            live.rewind(17)
 
-    live, _ = train(model, optimizer, step, steps=28, each=each, keep_every=16)
-    for number in (2, 9, 17, 23):
-        assert live.at(number).is_exact
+    live, _, _ = run(loop, each, keep_every=16)
+    assert all(live.at(number).is_exact for number in (2, 9, 17, 19))
     rate[0] = 0.5
-    assert float(optimizer.current_lr) == 0.5
-
-
-def test_a_repeated_step_of_several_models_has_the_gradients_of_all_and_branches_their_rates():
-    nb.seed(0)
-    models = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
-    optimizers = {"G": nb.SGD(0.1), "D": nb.SGD(0.2)}
-
-    @nb.jit
-    def step_d(x):
-        loss, grads = nb.value_and_grad(lambda d: (d(x) - d(models["G"](x))).mean())(models["D"])
-        optimizers["D"].update(models["D"], grads)
-        return loss, grads
-
-    @nb.jit
-    def step_g(x):
-        loss, grads = nb.value_and_grad(lambda g: models["D"](g(x)).mean())(models["G"])
-        optimizers["G"].update(models["G"], grads)
-        return loss, grads
-
-    computed, rates = [], []
-    with quiet(models, optimizers) as live:
-        for x in live.steps(X.reshape(4, 32, 8)):
-            computed.append({"D": step_d(x)[1], "G": step_g(x)[1]})
-            if live.step == 3:
-                live.what_if(1, rates=(0.5, 3))
-                live.take(1)
-            rates.append([float(optimizer.lr) for optimizer in optimizers.values()])
-    np.testing.assert_allclose(rates, [[0.1, 0.2]] * 3 + [[0.3, 0.6]], rtol=1e-6)
-    replay = live.at(3)
-    assert {call.path for call in replay.calls} == set(models)
-    assert sorted(replay.gradients) == ["D.bias", "D.weight", "G.bias", "G.weight"]
-    for path, gradient in replay.gradients.items():
-        name, parameter = path.split(".")
-        np.testing.assert_array_equal(gradient, computed[2][name][parameter[0]], err_msg=path)
+    assert float(loop.optimizer.current_lr) == 0.5

@@ -16,64 +16,12 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError
 from nbmodule.live.live import Live
-
-RNG = np.random.default_rng(0)
-X, Y = RNG.random((64, 8), np.float32), RNG.integers(0, 4, 64)
-STEPS, AHEAD, BACK = 24, 18, 15
-CHANGES = 11
-"""The step before which a loop changes something, in the middle of what is kept."""
-
-
-class Net(nb.Module):
-    def __init__(self):
-        self.layers = [nb.Linear(8, 8), nb.BatchNorm1d(8), nb.Dropout(0.3), nb.Linear(8, 4)]
-
-    def forward(self, x):
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-
-class Loop:
-    """A loop that does all in one compiled step; `change` is called before one of the steps."""
-
-    scale = 1.0
-
-    def __init__(self, change=lambda loop: None):
-        nb.seed(0)
-        self.model, self.optimizer, self.change = Net(), nb.SGD(0.1, momentum=0.9), change
-        self.number = 0
-        self.step, self.gradients = nb.jit(self.train), nb.jit(self.differentiate)
-
-    def differentiate(self, x, y):
-        return nb.value_and_grad(lambda m: self.scale * nb.cross_entropy(m(x), y))(self.model)
-
-    def train(self, x, y):
-        loss, grads = self.differentiate(x, y)
-        self.optimizer.update(self.model, grads)
-        return loss
-
-    def turn(self, x, y):
-        return self.step(x, y)
-
-    def state(self):
-        parts = enumerate(jax.tree.leaves((self.model, self.optimizer), is_leaf=has_state))
-        arrays = {f"{i}/{n}": np.array(x) for i, p in parts for n, x in p.state_dict().items()}
-        return arrays | self.rates()
-
-    def rates(self):
-        dropout = self.model.layers[2].rate
-        return {"rate": np.array(self.optimizer.current_lr), "dropout": np.array(dropout)}
-
-
-def has_state(part):
-    return hasattr(part, "state_dict")
+from tests.live.loops import AHEAD, BACK, CHANGES, STEPS, Loop, X, Y, learner, run
 
 
 class Donated(Loop):
     def __init__(self):
-        super().__init__()
-        self.step = nb.jit(self.train, donate=True)
+        super().__init__(donate=True)
 
 
 class HostLoss(Loop):
@@ -96,27 +44,15 @@ class TwoModels(Loop):
         self.model = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
         self.optimizer = {"G": nb.Adam(0.01), "D": nb.Adam(0.02)}
         self.noise = np.random.default_rng(1)
-        generator, critic = self.model.values()
-
-        @nb.jit
-        def learn_d(x, z):
-            def loss_of(d):
-                return (nb.softplus(-d(x)) + nb.softplus(d(generator(z)))).mean()
-
-            loss, grads = nb.value_and_grad(loss_of)(critic)
-            self.optimizer["D"].update(critic, grads)
-            return loss
-
-        @nb.jit
-        def learn_g(z):
-            loss, grads = nb.value_and_grad(lambda g: nb.softplus(-critic(g(z))).mean())(generator)
-            self.optimizer["G"].update(generator, grads)
-            return loss
-
-        self.learn_d, self.learn_g = learn_d, learn_g
+        made, judged = self.model.values()
+        both = self.model, self.optimizer
+        self.learn_d = learner(
+            *both, "D", lambda d, x, z: (nb.softplus(-d(x)) + nb.softplus(d(made(z)))).mean()
+        )
+        self.learn_g = learner(*both, "G", lambda g, z: nb.softplus(-judged(g(z))).mean())
 
     def turn(self, x, y):
-        loss = self.learn_d(x, self.noise.normal(size=(16, 8)).astype(np.float32))
+        loss, _ = self.learn_d(x, self.noise.normal(size=(16, 8)).astype(np.float32))
         if self.number % 2:
             self.learn_g(self.noise.normal(size=(16, 8)).astype(np.float32))
         return loss
@@ -365,25 +301,6 @@ def made(kind):
     return Loop(kind) if kind in CHANGED else kind()
 
 
-def run(loop, each=lambda live, number: None, *, given=True, **options):
-    """Return a run, its losses, and copies of all state before each step."""
-    losses: list[float] = []
-    before = {}
-    objects = (loop.model, loop.optimizer) if given else ()
-    options = {"keep_every": 8} | options
-    with Live(*objects, display=False, returns=None, **options) as loop.live:
-        for x, y in loop.live.steps(nb.batches((X, Y), 16), epochs=STEPS // 4):
-            before.setdefault(loop.live.step, loop.state())
-            loop.number += 1
-            if loop.number == CHANGES:
-                loop.change(loop)
-            loss = loop.turn(x, y)
-            loop.live.log(loss=loss)
-            losses.append(float(loss))
-            each(loop.live, loop.number)
-    return loop.live, losses, before
-
-
 def attempt(verb, loop, kind, name):
     """Return the answer of a verb; None where it is refused, which must change nothing."""
     before, (refused, cause) = loop.state(), REFUSED.get(kind, ((), ""))
@@ -506,6 +423,31 @@ def test_state_that_a_loop_carries_by_hand_is_kept_once_in_a_while_and_given_for
     of_state = sum(x.nbytes for x in loop.state().values())
     of_step = 1024 + X[:16].nbytes + Y[:16].nbytes
     assert live.kept.nbytes < STEPS * of_step + 4 * of_state
+
+
+def test_a_repeated_step_of_several_models_has_the_gradients_of_all_and_branches_their_rates():
+    nb.seed(0)
+    models = {"G": nb.Linear(8, 8), "D": nb.Linear(8, 1)}
+    optimizers = {"G": nb.SGD(0.1), "D": nb.SGD(0.2)}
+
+    made, judged = models.values()
+    learn_d = learner(models, optimizers, "D", lambda d, x: (d(x) - d(made(x))).mean())
+    learn_g = learner(models, optimizers, "G", lambda g, x: judged(g(x)).mean())
+    computed, rates = [], []
+    with Live(models, optimizers, display=False) as live:
+        for x in live.steps(X.reshape(4, 16, 8)):
+            computed.append({"D": learn_d(x)[1], "G": learn_g(x)[1]})
+            if live.step == 3:
+                live.what_if(1, rates=(0.5, 3))
+                live.take(1)
+            rates.append([float(optimizer.lr) for optimizer in optimizers.values()])
+    np.testing.assert_allclose(rates, [[0.1, 0.2]] * 3 + [[0.3, 0.6]], rtol=1e-6)
+    replay = live.at(3)
+    assert {call.path for call in replay.calls} == set(models)
+    assert sorted(replay.gradients) == ["D.bias", "D.weight", "G.bias", "G.weight"]
+    for path, gradient in replay.gradients.items():
+        name, parameter = path.split(".")
+        np.testing.assert_array_equal(gradient, computed[2][name][parameter[0]], err_msg=path)
 
 
 def test_a_function_that_holds_a_model_of_pytorch_is_not_made_repeatable():

@@ -82,9 +82,9 @@ def test_a_killed_run_that_is_resumed_equals_one_that_was_never_killed(tmp_path)
     assert 1 <= dead.snapshot["step"] <= dead.step < 60
     assert dead.history.loss.steps[-1] >= dead.snapshot["step"]
     with run_program(tmp_path / "killed", "resumed", tmp_path / "resumed.npz") as child:
-        said, _ = child.communicate(timeout=120)
-    assert f"resumed from step {dead.snapshot['step']} of the run of" in said
-    assert "another batch" not in said
+        printed, _ = child.communicate(timeout=120)
+    assert f"resumed from step {dead.snapshot['step']} of the run of" in printed
+    assert "another batch" not in printed
     plain, resumed = np.load(tmp_path / "plain.npz"), np.load(tmp_path / "resumed.npz")
     assert len(plain["loss"]) == 60 and len(plain["val"]) == 12
     assert sorted(plain) == sorted(resumed)
@@ -167,7 +167,7 @@ def test_a_loop_without_live_steps_continues_the_curve(tmp_path):
     assert live.history.loss.steps.tolist() == list(range(7))
 
 
-def test_what_cannot_be_resumed_is_refused(tmp_path):
+def test_a_run_without_a_saved_state_is_not_resumed(tmp_path):
     with pytest.raises(ArgumentTypeError, match="resume must be a run of nb.last_run"):
         nb.Live(resume=str(tmp_path))
     with nb.Live(display=False, journal=tmp_path) as live:

@@ -112,7 +112,7 @@ REFUSED = [
     ("add", {"path": "0", "what": "explode"}, "not known"),
     ("add", {"path": "9", "what": "zero"}, "did not run"),
     ("add", {"path": "0", "what": "example", "number": 2}, "there is no row 2"),
-    ("sweep", {"over": "layers"}, "no metric to display"),
+    ("sweep", {"over": "layers"}, "needs one number of the output"),
     ("unknown", {}, "'unknown', which is not known"),
     ("__init__", {"path": "0"}, "not known"),
     ("replace", {"path": "0", "by": "os"}, "no module .os. to put there"),

@@ -36,6 +36,14 @@ def number_or_none(value: object) -> float | None:
     return float(value) if is_real(value) else None
 
 
+def cross_entropies(logits: Array, labels: Array) -> Array:
+    """Return the cross entropy of each label, an index into the last axis of the logits."""
+    values = logits.astype(np.float64)
+    values = values - values.max(axis=-1, keepdims=True)
+    logs = values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
+    return -np.take_along_axis(logs, labels[..., None].astype(int), axis=-1)[..., 0]
+
+
 @dataclass(frozen=True)
 class LoggedCurve:
     """One logged series: `steps` and `values` of one length, in the order of logging."""

@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from nbmodule.calls.call import Call
 from nbmodule.calls.track import track
 from nbmodule.core.call.module import CoreModule
-from nbmodule.core.structure.walk import is_module
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.transforms.differentiate import value_and_grad
 from nbmodule.core.transforms.options import argument_names
@@ -51,6 +50,10 @@ StepCall = functools.partial[Any]  # a training step with its arguments
 MOST_ELEMENTS = 2**20
 """Elements of an array that rules read; of larger ones the first rows."""
 MOST_BATCHES = 200
+_SMALL = 2**16
+"""Bytes of an array that is copied at once."""
+_SAMPLE = 1024
+"""Elements of a large array that its digest is made of."""
 AT_ONCE = 2.0
 """Seconds that an observation may take without waiting."""
 SHARE = 0.02
@@ -94,7 +97,7 @@ def examine(call: StepCall, model: CoreModule, number: int) -> Snapshot:
     snapshot = Snapshot(
         number,
         _loss_of(result),
-        _batch(dict(_named_arrays(call)), root.inputs if root else NOTHING),
+        _batch(_named_arrays(call), root.inputs if root else NOTHING),
         root,
         tuple(_call_evidence(each, modules[each.path]) for each in leaves),
         tuple(measured),
@@ -111,12 +114,36 @@ def _rows(x: Any) -> Array:
     """
     if not hasattr(x, "dtype") or not hasattr(x, "shape"):
         return NOTHING
-    if jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key) or not x.size:
+    if not x.size or x.dtype == object or jax.numpy.issubdtype(x.dtype, jax.dtypes.prng_key):
         return NOTHING
     if x.size > MOST_ELEMENTS and x.ndim:
         x = x[: max(1, MOST_ELEMENTS // max(x.size // x.shape[0], 1))]
     host = np.asarray(x)
     return host.astype(np.float32) if host.dtype.name == "bfloat16" else host
+
+
+def is_small(array: Any) -> bool:
+    """Return True if a copy takes a few microseconds."""
+    return array.nbytes <= _SMALL
+
+
+def digest_of(array: Any) -> int:
+    """Return a digest of an array: of all of a small one, of a strided sample of a large one."""
+    header = repr((array.shape, array.dtype.str)).encode()
+    stride = (array.size // _SAMPLE) | 1 if not is_small(array) else 1
+    sample = array.reshape(-1)[::stride] if array.flags.c_contiguous else array.flat[::stride]
+    data: Any = np.ascontiguousarray(sample).view(np.uint8)
+    return zlib.crc32(data, zlib.crc32(header))
+
+
+def digest_of_item(item: object) -> int:
+    """Return a digest of the arrays of a batch, the same in every process; 0 without arrays."""
+    digest = 0
+    for leaf in jax.tree.leaves(item):
+        is_array = isinstance(leaf, jax.Array) and not leaf.is_deleted()
+        if is_array or isinstance(leaf, (np.ndarray, np.generic, int, float)):
+            digest = digest_of(np.asarray(leaf)) ^ (digest * 31 % 2**32)
+    return digest
 
 
 def _first(tree: object) -> Array:
@@ -202,14 +229,20 @@ def named_arguments(function: Callable[..., Any], args: Sequence[Any]) -> dict[s
     return dict(zip(texts, args))
 
 
-def _named_arrays(call: StepCall) -> Iterator[tuple[str, Array]]:
-    for name, arg in (named_arguments(call.func, call.args) | call.keywords).items():
-        if is_stateful(arg) or is_module(arg):
-            continue
-        for path, leaf in jax.tree_util.tree_leaves_with_path(arg):
-            host = NOTHING if is_stateful(leaf) else _rows(leaf)
-            if host.size:
-                yield name + jax.tree_util.keystr(path), host
+def named_leaves(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the arrays in values by name and path, such as `batch['rows']`; not the arrays of
+    stateful objects.
+    """
+    for name, value in values.items():
+        for path, leaf in jax.tree_util.tree_leaves_with_path(value, is_leaf=is_stateful):
+            if hasattr(leaf, "dtype") and not is_stateful(leaf):
+                yield name + jax.tree_util.keystr(path), leaf
+
+
+def _named_arrays(call: StepCall) -> dict[str, Array]:
+    leaves = named_leaves(named_arguments(call.func, call.args) | call.keywords)
+    arrays = ((name, _rows(leaf)) for name, leaf in leaves)
+    return {name: host for name, host in arrays if host.size}
 
 
 def _same(x: Array, y: Array) -> bool:
@@ -318,9 +351,9 @@ class Examiner:
         """Note the labels and a digest of a batch; cheap enough for each of the first steps."""
         if len(self.digests) >= MOST_BATCHES:
             return
-        arrays = dict(_named_arrays(call))
-        self.digests.append(_digest(arrays))
-        self._items.add(_digest(self.item()))
+        arrays = _named_arrays(call)
+        self.digests.append(digest_of_item(arrays))
+        self._items.add(digest_of_item(list(map(_rows, jax.tree.leaves(self.item())))))
         names = self.snapshots[0].batch.targets if self.snapshots else ()
         labels = [arrays[n] for n in names if n in arrays and arrays[n].dtype.kind in "iu"]
         self.labels += labels[:1]
@@ -339,16 +372,6 @@ class Examiner:
         """Everything collected so far, with the logged series."""
         seen = tuple(self.snapshots), tuple(self.labels), tuple(self.digests)
         return Evidence(curves, *seen, len(self._items) > 1)
-
-
-def _digest(batch: object) -> int:
-    """Return a digest of the arrays of a batch, of a large one of a sample."""
-    digest = 0
-    for host in map(_rows, jax.tree.leaves(batch)):
-        if host.size:
-            sample = host.reshape(-1)[:: max(1, host.size // 4096)]
-            digest = zlib.crc32(sample.tobytes(), zlib.crc32(str(host.shape).encode(), digest))
-    return digest
 
 
 def check_setup(

@@ -22,6 +22,7 @@ from nbmodule.live.diagnosis.evidence import (
     CallEvidence,
     Evidence,
     Snapshot,
+    cross_entropies,
 )
 from nbmodule.live.diagnosis.rule import (
     Fix,
@@ -365,13 +366,6 @@ def _sums_to_one(x: Array, axis: int) -> bool:
     return bool(inside and np.allclose(values.sum(axis=axis), 1, atol=1e-3))
 
 
-def _cross_entropy(logits: Array, labels: Array) -> float:
-    values = logits.astype(np.float64)
-    values = values - values.max(axis=-1, keepdims=True)
-    logs = values - np.log(np.exp(values).sum(axis=-1, keepdims=True))
-    return float(-np.take_along_axis(logs, labels[..., None].astype(int), axis=-1).mean())
-
-
 @of_snapshot("double-softmax")
 def double_softmax(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     """The model returns probabilities and the loss applies softmax (or sigmoid) to them again, so
@@ -389,7 +383,7 @@ def double_softmax(snapshot: Snapshot) -> Iterator[RuleVerdict]:
     elif labels.min() < 0 or labels.max() >= snapshot.classes:
         return
     elif is_double is None and snapshot.loss is not None:
-        expected = _cross_entropy(x, labels)
+        expected = float(cross_entropies(x, labels).mean())
         is_double = abs(snapshot.loss - expected) < CLOSE * abs(expected)
     if is_double:
         where = f"{name} ({path or 'its return'})"

@@ -5,7 +5,6 @@ loop fills again.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -13,31 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 import jax
 import numpy as np
 
-from nbmodule.base.paths import entry_text
-from nbmodule.calls.nonfinite import InputFault
 from nbmodule.core.structure.copying import ObjectState
-from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.variable import Variable
-from nbmodule.live.diagnosis.examine import named_arguments
-
-_SMALL = 2**16
-"""Bytes of an array that is copied at once."""
-_SAMPLE = 1024
-"""Elements of a large array that its digest is made of."""
-
-
-def digest_of(array: Any) -> int:
-    """Return a digest of an array: of all of a small one, of a strided sample of a large one."""
-    header = repr((array.shape, array.dtype.str)).encode()
-    stride = (array.size // _SAMPLE) | 1 if not is_small(array) else 1
-    sample = array.reshape(-1)[::stride] if array.flags.c_contiguous else array.flat[::stride]
-    data: Any = np.ascontiguousarray(sample).view(np.uint8)
-    return zlib.crc32(data, zlib.crc32(header))
-
-
-def is_small(array: Any) -> bool:
-    """Return True if a copy takes a few microseconds."""
-    return array.nbytes <= _SMALL
+from nbmodule.live.diagnosis.examine import digest_of, named_arguments, named_leaves
 
 
 def is_refillable(leaf: object) -> bool:
@@ -171,15 +148,10 @@ class Iteration:
         """
         seen: set[int] = set()
         given = [call.named_arguments(call.leaves) for call in self.calls] or [{"item": self.item}]
-        for name, leaf in (pair for values in given for pair in _leaves_below(values)):
-            if type(leaf) is not Output and hasattr(leaf, "dtype") and id(leaf) not in seen:
+        for name, leaf in (pair for values in given for pair in named_leaves(values)):
+            if id(leaf) not in seen:
                 seen.add(id(leaf))
                 yield name, leaf
-
-    def input_fault(self) -> InputFault | None:
-        """Return the first number among the inputs that is not finite; None if all are."""
-        faults = (InputFault.of(name, value) for name, value in self.named_inputs())
-        return next((fault for fault in faults if fault is not None), None)
 
 
 @dataclass(eq=False)
@@ -203,12 +175,3 @@ class Segment:
         """Return the iteration of this number."""
         index = number - self.first
         return self.iterations[index] if 0 <= index < len(self.iterations) else None
-
-
-def _leaves_below(values: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    def is_leaf(x: Any) -> bool:
-        return type(x) is Output or is_stateful(x)
-
-    for name, value in values.items():
-        for path, leaf in jax.tree_util.tree_flatten_with_path(value, is_leaf=is_leaf)[0]:
-            yield name + "".join(f"[{entry_text(key)}]" for key in path), leaf

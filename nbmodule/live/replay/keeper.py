@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,11 @@ import numpy as np
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.format import count_noun, format_bytes, format_count
 from nbmodule.base.interpreter import is_of_signal
-from nbmodule.base.kinds import Shaped
-from nbmodule.calls.calls import Calls
 from nbmodule.calls.track import track
 from nbmodule.core.compiled.call_record import recording, recording_paused, set_listener
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.numbers import random
-from nbmodule.core.recording.tracker import untracked
+from nbmodule.core.recording.tracker import describe, untracked
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.errors import ArgumentError
@@ -87,9 +86,8 @@ class StepKeeper:
         self, run: RunState, *, model: Any, room: int, every: int, settle: Callable[[], object]
     ) -> None:
         self._run, self._settle, self._model = run, settle, model
-        self._named_roots = list(stateful_roots(run))
-        roots = [root for _, root in self._named_roots]
-        self.tape = Tape(roots, room=room, every=every, cost=run.cost)
+        self._roots = [root for _, root in stateful_roots(run)]
+        self.tape = Tape(self._roots, room=room, every=every, cost=run.cost)
         self.outliers = Outliers(room)
         run.tape, run.outliers = self.tape, self.outliers
         self._coming: deque[Iteration] = deque()
@@ -177,7 +175,7 @@ class StepKeeper:
         changed = [(a, b) for a, b in pairs if np.shape(a) != np.shape(b)]
         if not changed:
             return ""
-        shapes = ", ".join(f"{_type_of(a)} → {list(np.shape(b))}" for a, b in changed[:3])
+        shapes = ", ".join(f"{describe(a)} → {list(np.shape(b))}" for a, b in changed[:3])
         is_shorter = all(np.shape(b)[:1] < np.shape(a)[:1] for a, b in changed)
         return f"new shapes, {shapes}" + ("; drop_last=True avoids it" if is_shorter else "")
 
@@ -209,10 +207,10 @@ class StepKeeper:
             raise _refusal(step, str(self.kept), hint=_MORE_ROOM)
         if self.tape.refusal:
             raise _refusal(step, self.tape.refusal)
-        if not recorded.calls and step == self._run.step and self.tape.functions:
-            raise _refusal(step, "it has called nothing yet. Call this after the step")
         if not recorded.calls:
-            raise _refusal(step, self._run.no_calls)
+            is_early = step == self._run.step and self.tape.functions
+            early = "it has called nothing yet. Call this after the step"
+            raise _refusal(step, early if is_early else self._run.no_calls)
         return recorded
 
     @contextlib.contextmanager
@@ -278,19 +276,14 @@ class StepKeeper:
         gradients: dict[str, Any] = {}
         for number in sorted({call.step for call in calls}):  # one for each compiled call
             gradients |= calls.gradients_at(number)
-        recorded = Calls(
-            list(calls), name=calls.name, known=calls.known, notes=calls.notes, others=calls.others
-        )
-        return TrackedStep(recorded, gradients), logged
+        return TrackedStep(copy.copy(calls), gradients), logged
 
     def _nonfinite_variable(self, step: int) -> str:
         """Return a sentence on the first variable that is not finite now; '' if all are."""
-        for prefix, root in self._named_roots:
-            for variable, name in names_of(root).items():
-                value = variable.value
-                if jnp.issubdtype(value.dtype, jnp.inexact) and not bool(jnp.isfinite(value).all()):
-                    path = f"{prefix}/{name}".partition("/")[2]
-                    return f"{path} before this step: see live.at({step - 1})"
+        for variable, name in (pair for root in self._roots for pair in names_of(root).items()):
+            value = variable.value
+            if jnp.issubdtype(value.dtype, jnp.inexact) and not bool(jnp.isfinite(value).all()):
+                return f"{name} before this step: see live.at({step - 1})"
         return ""
 
     def _model_of(self, iteration: Iteration) -> Any:
@@ -305,8 +298,8 @@ class StepKeeper:
         if name not in history:
             return None
         steps, values = history[name].since(0)
-        matches = np.flatnonzero(steps == step)
-        return float(values[matches[-1]]) if len(matches) else None
+        logged = values[steps == step]
+        return float(logged[-1]) if len(logged) else None
 
     def rewind(self, step: int) -> Iteration:
         """Restore all as it was before a step, so that the loop makes it and later ones again;
@@ -428,10 +421,6 @@ def _move_stream(by: int) -> None:
     making = random.default._making.count
     if type(making._count) is int:
         making._count += by
-
-
-def _type_of(x: Shaped) -> str:
-    return f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}"
 
 
 def _numbers(logged: dict[str, Any]) -> dict[str, float]:

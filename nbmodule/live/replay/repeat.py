@@ -54,41 +54,28 @@ def check_inputs(iteration: Iteration) -> None:
         )
 
 
+def differs(before: Iteration, after: Iteration) -> bool:
+    """Return True if two recordings of one iteration returned different numbers."""
+    calls, again = before.calls, after.calls
+    return len(calls) != len(again) or any(
+        number in b.small and not is_same(value, b.small[number])
+        for a, b in zip(calls, again, strict=True)
+        for number, value in a.small.items()
+    )
+
+
 def is_same(recorded: Any, repeated: Any) -> bool:
-    """Return True if two arrays agree: on a CPU to the bit, elsewhere up to rounding."""
+    """Return True if two arrays agree, on a CPU to the bit, elsewhere up to rounding; or if one is
+    deleted and cannot be compared.
+    """
+    if not isinstance(repeated, jax.Array) or recorded.is_deleted() or repeated.is_deleted():
+        return recorded.is_deleted() or isinstance(repeated, jax.Array)
     a, b = np.asarray(recorded), np.asarray(repeated)
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if jax.default_backend() == "cpu":
         return a.tobytes() == b.tobytes()
     return bool(np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-4, equal_nan=True))
-
-
-def differs(before: Iteration, after: Iteration) -> bool:
-    """Return True if two recordings of one iteration returned different numbers."""
-    calls, again = before.calls, after.calls
-    return len(calls) != len(again) or any(
-        number in b.small and not _is_kept(value, b.small[number])
-        for a, b in zip(calls, again, strict=True)
-        for number, value in a.small.items()
-    )
-
-
-def _is_kept(recorded: Any, repeated: Any) -> bool:
-    """Return True if two arrays agree, or if they are deleted and cannot be compared."""
-    if recorded.is_deleted():
-        return True
-    is_array = isinstance(repeated, jax.Array)
-    return is_array and (repeated.is_deleted() or is_same(recorded, repeated))
-
-
-def _cause_of(call: RecordedCall) -> str:
-    """Return possible causes of a difference from the recorded call."""
-    name = getattr(call.function, "__name__", "the step")
-    return (
-        f"{name} returned something else than then: a value, a function, a model or an optimizer "
-        "that it uses is another one now, or it keeps state outside of variables"
-    )
 
 
 Outputs: TypeAlias = dict[RecordedCall, list[Any]]
@@ -137,28 +124,30 @@ class Repeat:
         if verify:
             check_inputs(iteration)
         self._apply_settings()
-        logged = self.make(iteration)
-        if verify:
-            self._check_outputs(iteration)
-        return logged
+        return self.make(iteration, verify=verify)
 
-    def _check_outputs(self, iteration: Iteration) -> None:
-        """Compare what an iteration returned and wrote with what was recorded."""
-        for call in iteration.calls:
-            outputs = dict(enumerate(self._outputs[call]))
-            if not all(_is_kept(old, outputs.get(n)) for n, old in call.small.items()):
-                raise NotReproducedError(iteration.number, _cause_of(call))
-        last = iteration.actions[-1] if iteration.actions else None
-        if isinstance(last, RecordedCall) and last.witness is not None:
-            variable, before = last.witness
-            if not _is_kept(before, variable.value):
-                raise NotReproducedError(iteration.number, _cause_of(last))
+    def _check(self, call: RecordedCall, number: int) -> None:
+        """Compare what a call has returned and written with what was recorded."""
+        outputs = dict(enumerate(self._outputs[call]))
+        pairs = [(recorded, outputs.get(n)) for n, recorded in call.small.items()]
+        if call.witness is not None:
+            variable, recorded = call.witness
+            pairs.append((recorded, variable.value))
+        if not all(is_same(*pair) for pair in pairs):
+            name = getattr(call.function, "__name__", "the step")
+            raise NotReproducedError(
+                number,
+                f"{name} returned something else than then: a value, a function, a model or an "
+                "optimizer that it uses is another one now, or it keeps state outside of variables",
+            )
 
     def _apply_settings(self) -> None:
         for setting in self._settings.values():
             setting.put_back()
 
-    def make(self, iteration: Iteration, tried: Mapping[int, Any] | None = None) -> dict[str, Any]:
+    def make(
+        self, iteration: Iteration, tried: Mapping[int, Any] | None = None, *, verify: bool = False
+    ) -> dict[str, Any]:
         """Make an iteration, whatever its number; return what it logged, by name.
 
         Args:
@@ -166,6 +155,7 @@ class Repeat:
             tried: After a change that is tried: the arguments to take in place of recorded ones, by
                 their `id`. Writes of the loop, and settings other than modes, would undo the change
                 and are left out.
+            verify: If True, each call must reproduce its record.
         """
         self._before, self._outputs = self._outputs, {}
         self._given = tried or {}
@@ -177,6 +167,8 @@ class Repeat:
         for action in iteration.actions:
             if isinstance(action, RecordedCall):
                 self.call(action)
+                if verify:
+                    self._check(action, iteration.number)
             elif tried is not None:
                 if isinstance(action, ObjectState) and is_module(action.obj):
                     action.obj.training = action.training

@@ -15,6 +15,7 @@ from nbmodule.base.statistics import Statistics
 from nbmodule.calls.call import Call
 from nbmodule.calls.calls import Calls
 from nbmodule.calls.reduction import read_statistics, reduce_tree
+from nbmodule.live.diagnosis.evidence import cross_entropies
 from nbmodule.live.replay.iterations import Iteration
 from nbmodule.live.run_data.media import Media, samples
 from nbmodule.live.run_data.strips import norm
@@ -318,8 +319,7 @@ def _losses(target: Any, predictions: Any) -> np.ndarray | None:
             return None
         if target.min() < 0 or target.max() >= predictions.shape[1]:
             return None
-        logs = np.asarray(jax.nn.log_softmax(predictions))
-        return -logs[np.arange(len(target)), target]
+        return cross_entropies(predictions, target)
 
 
 def _extreme(arrays: dict[str, np.ndarray]) -> tuple[int | None, str]:

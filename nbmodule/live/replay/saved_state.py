@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.transforms.carried import is_stateful
-from nbmodule.live.replay.iterations import copies_of, digest_of
+from nbmodule.live.diagnosis.examine import digest_of_item
+from nbmodule.live.replay.iterations import copies_of
 from nbmodule.live.run_data.sources import named_objects
 from nbmodule.live.run_data.state import RunState
 
@@ -105,13 +105,3 @@ def names_of(root: object) -> dict[Any, str]:
     if names_of_variables is not None:
         return names_of_variables()
     return {variable: place.name for variable, place in plan_of(root).places.items()}
-
-
-def digest_of_item(item: object) -> int:
-    """Return a digest of the arrays of a batch, the same in every process; 0 without arrays."""
-    digest = 0
-    for leaf in jax.tree.leaves(item):
-        is_array = isinstance(leaf, jax.Array) and not leaf.is_deleted()
-        if is_array or isinstance(leaf, (np.ndarray, np.generic, int, float)):
-            digest = digest_of(np.asarray(leaf)) ^ (digest * 31 % 2**32)
-    return digest

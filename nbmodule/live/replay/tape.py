@@ -31,6 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from nbmodule.base.interpreter import is_of_signal
+from nbmodule.calls.nonfinite import InputFault
 from nbmodule.core.compiled.call_record import (
     RecordedMethod,
     call_recorded,
@@ -47,6 +48,7 @@ from nbmodule.core.transforms.carried import Packed, extract_objects, is_statefu
 from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.core.variables.variable import Variable
+from nbmodule.live.diagnosis.examine import digest_of, is_small
 from nbmodule.live.replay.iterations import (
     Freezing,
     Iteration,
@@ -56,9 +58,7 @@ from nbmodule.live.replay.iterations import (
     Setting,
     Write,
     copies_of,
-    digest_of,
     is_refillable,
-    is_small,
 )
 from nbmodule.live.run_data.progress import CostMeter
 
@@ -240,7 +240,8 @@ class Tape:
         recorded = self.iteration(number)
         if recorded is None or recorded.refilled() is not None:
             return ""
-        return str(recorded.input_fault() or "")
+        faults = (InputFault.of(name, value) for name, value in recorded.named_inputs())
+        return str(next(filter(None, faults), ""))
 
     def spans(self) -> list[tuple[int, int]]:
         """Return first and last number of recorded iterations, contiguous ones joined."""

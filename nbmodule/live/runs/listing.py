@@ -28,18 +28,6 @@ from nbmodule.views import mimebundle, register_record
 from nbmodule.views.renderers.plain_text import text_of
 
 
-def varying_settings(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the settings that differ among runs."""
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    return [n for n in names if len({repr(run.settings.get(n)) for run in runs}) > 1]
-
-
-def series_names(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the names of the series of some runs, those that most runs have first."""
-    counts = Counter(series.name for run in runs for series in run.history)
-    return [name for name, _ in counts.most_common()]
-
-
 class RunComparison:
     """Several runs compared: settings that differ, results, curves over one another.
 
@@ -49,19 +37,18 @@ class RunComparison:
     """
 
     def __init__(self, runs: Sequence[RunRecord]) -> None:
-        self.runs = tuple(runs)
+        self.runs = Runs(runs)
         self.names = _distinct_names(self.runs)
 
     @property
     def settings(self) -> dict[str, list[Any]]:
         """For each setting that differs its value in each run."""
-        names = varying_settings(self.runs)
-        return {name: [run.settings.get(name) for run in self.runs] for name in names}
+        return {n: [run.settings.get(n) for run in self.runs] for n in self.runs.varying}
 
     @property
     def best(self) -> dict[str, list[float | None]]:
         """For each series its best value in each run."""
-        return {name: [run.best.get(name) for run in self.runs] for name in series_names(self.runs)}
+        return {name: [run.best.get(name) for run in self.runs] for name in self.runs.series}
 
     @property
     def findings(self) -> dict[str, list[str]]:
@@ -118,9 +105,7 @@ class RunComparison:
                 values = _running_mean(curve.values.astype(np.float64), smooth)
                 curves[name] = _axis(run, curve.steps, by), values
         if not curves:
-            raise PathError(
-                f"no run has logged {series!r}; logged: {', '.join(series_names(self.runs))}."
-            )
+            raise PathError(f"no run has logged {series!r}; logged: {', '.join(self.runs.series)}.")
         return curves
 
     def drawn_curves(
@@ -203,7 +188,7 @@ def _distinct_names(runs: Sequence[RunRecord]) -> tuple[str, ...]:
         began = [time.strftime(" %H:%M:%S", time.localtime(runs[k].began)) for k in alike]
         endings = [
             [f" {setting}={plain(str(runs[k].settings.get(setting)), 16)}" for k in alike]
-            for setting in varying_settings([runs[k] for k in alike])
+            for setting in Runs(runs[k] for k in alike).varying
         ]
         numbers = [f" ({number})" for number in range(1, len(alike) + 1)]
         for column in (*endings, began, numbers):
@@ -295,12 +280,14 @@ class Runs(Sequence[RunRecord]):
     @property
     def varying(self) -> list[str]:
         """Settings that differ among the runs."""
-        return varying_settings(self._runs)
+        names = dict.fromkeys(name for run in self for name in run.settings)
+        return [n for n in names if len({repr(run.settings.get(n)) for run in self}) > 1]
 
     @property
     def series(self) -> list[str]:
         """Names of the series, those that most runs have first."""
-        return series_names(self._runs)
+        counts = Counter(series.name for run in self for series in run.history)
+        return [name for name, _ in counts.most_common()]
 
     def to_records(self) -> list[dict[str, Any]]:
         """Return a dict per run: name, times, state, settings, best and last of each series."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import os
+import sys
 import time
 import warnings
 import weakref
@@ -20,6 +20,7 @@ from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.notebook import running_cell_id, running_execution
 from nbmodule.base.trees import flat
 from nbmodule.base.whole_file import is_held, whole_file
+from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.errors import (
     ArgumentTypeError,
     FileFormatError,
@@ -33,7 +34,7 @@ from nbmodule.live.reporting.journal import (
     read_records,
     unpack_state,
 )
-from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
+from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of, when
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.media import Media
 from nbmodule.live.run_data.state import Branch, RunState, notebook_cell, reduced_curves
@@ -149,17 +150,10 @@ class RunRecord:
         branch.settings["branch"] = f"rewound {ends}"
         return branch
 
-    @property
-    def when(self) -> str:
-        """The local time at which it was last alive, with the date if that is not today."""
-        seen = time.localtime(self.seen)
-        is_today = seen[:3] == time.localtime()[:3]
-        return time.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M:%S", seen)
-
     @printable_repr
     def __repr__(self) -> str:
         how = f"{self.state} at step {format_count(self.step)}"
-        how += "" if self.state == "running" else f", {self.when}"
+        how += "" if self.state == "running" else f", {when(self.seen)}"
         reason = f" ({self.reason})" if self.reason else ""
         cut = "" if self.is_whole else "; the last record was cut off"
         return f"{self.name}: {how}{reason}{cut}\n{self.history!r}"
@@ -369,10 +363,8 @@ def current_cell() -> str:
     """Return the identifier of the running notebook cell, otherwise the line of the caller."""
     if (cell := running_cell_id()) is not None:
         return cell
-    frame = inspect.currentframe()
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("nbmodule."):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    frame = sys._getframe(level_of_user_code() - 1)
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 # -- runs of journals --

@@ -12,7 +12,9 @@ from nbmodule.core.numbers import random
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.log_queue import logged_values
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.replay.saved_state import digest_of_item, restore_controls, stateful_roots
+from nbmodule.live.diagnosis.examine import digest_of_item
+from nbmodule.live.replay.saved_state import restore_controls, stateful_roots
+from nbmodule.live.run_data.epochs import when
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.runs.record import RunRecord
 
@@ -70,7 +72,7 @@ class Resumed:
         else:  # a loop without live.steps begins its items itself
             self._put_stream_back()
             run.count.done = self._items + 1
-        text = f"resumed from step {format_count(self.step)} of the run of {before.when}"
+        text = f"resumed from step {format_count(self.step)} of the run of {when(before.seen)}"
         run.messages.add(self.step, "note", text)
 
     def unlogged(self, values: Mapping[str, Any]) -> dict[str, Any]:
