@@ -13,13 +13,12 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import as_read_or_left, read_foreign, reader_of
-from nbmodule.base.kinds import KeyLike
+from nbmodule.base.kinds import KeyLike, as_flag
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.promotion import asked_for
 from nbmodule.core.numbers import random
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.checks import flag
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from nbmodule.nn.checks import size as whole
 
 
@@ -71,6 +70,7 @@ def _ahead(source: Batches, count: int) -> Batches:
     return Batches(make, lambda: len(source), f"{source!r}, {count} ahead")
 
 
+@naming("nb.batches")
 @accepts_aliases
 def batches(
     arrays: object,
@@ -130,12 +130,12 @@ def batches(
             "64); got a second one in place of the number of rows."
         )
     else:
-        batch = whole("nb.batches", "size", size)
-        shuffle = flag("nb.batches", "shuffle", shuffle)
-        drop_last = flag("nb.batches", "drop_last", drop_last)
+        batch = whole("size", size)
+        shuffle = as_flag("shuffle", shuffle)
+        drop_last = as_flag("drop_last", drop_last)
         table = _of_one_length(source) if is_arrays else None
         selected = _cut(source, table, batch, shuffle, drop_last, key)
-    return _ahead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
+    return _ahead(selected, whole("prefetch", prefetch)) if prefetch else selected
 
 
 def _cut(

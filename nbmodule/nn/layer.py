@@ -144,7 +144,7 @@ class FunctionLayer(Layer):
 
     def _store(self, **options: Any) -> None:
         """Check the options and keep them as attributes; others have their defaults."""
-        check_arguments(type(self).__name__, annotated_checks(self._function), options)
+        check_arguments(annotated_checks(self._function), options)
         for name, parameter in self._options.items():
             setattr(self, name, options.get(name, parameter.default))
         super().__init__()
@@ -198,12 +198,11 @@ class WeightedLayer(Layer):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        where = type(self).__name__
 
         def create(name: str, shape: Any, passed: object, default: Initializer, key: Any) -> Any:
             if shape is None:
                 return None
-            draw = initializer(where, f"{name}_initializer", passed, default)
+            draw = initializer(f"{name}_initializer", passed, default)
             return draw.create_variables(shape, device, *fans, dtype, key=key)
 
         if "bias_initializer" in self._without:
@@ -244,16 +243,16 @@ def value_of(variable: Variable | None) -> Any:
     return None if variable is None else variable.value
 
 
-def data_format_of(where: str, axes: int, passed: str | None) -> str:
+def data_format_of(axes: int, passed: str | None) -> str:
     """Return the layout of images, also for a name of Keras; channels are last by default."""
     last, first = DATA_FORMATS[axes]
     names = {None: last, "channels_last": last, "channels_first": first}
     data_format = names.get(passed) or str(passed)
-    check_choice(where, "data_format", data_format, DATA_FORMATS[axes])
+    check_choice("data_format", data_format, DATA_FORMATS[axes])
     return data_format
 
 
-def padding_of(where: str, padding: object, axes: int) -> Any:
+def padding_of(padding: object, axes: int) -> Any:
     """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for
     each axis, or pairs.
     """
@@ -261,7 +260,7 @@ def padding_of(where: str, padding: object, axes: int) -> Any:
         padding = tuple(
             tuple(part) if isinstance(part, (tuple, list)) else part for part in padding
         )
-    pairs(where, padding, axes)
+    pairs(padding, axes)
     return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
 
 
@@ -277,8 +276,8 @@ def keys(key: KeyLike | Variable | None, count: int) -> list[Any]:
     return list(threefry.split(threefry.key_data(key), count))
 
 
-def initializer(where: str, name: str, passed: object, default: Initializer) -> Initializer:
+def initializer(name: str, passed: object, default: Initializer) -> Initializer:
     """Return the initializer that a user passed in any form that `as_initializer` takes, or the
     default.
     """
-    return default if passed is None else as_initializer(f"{where}: {name}", passed)
+    return default if passed is None else as_initializer(name, passed)

@@ -7,7 +7,8 @@ from typing import Any
 from jax import Array
 from jaxtyping import Float, Real
 
-from nbmodule.nn.checks import check_number, flag, for_each_axis, size, sizes
+from nbmodule.base.kinds import as_flag
+from nbmodule.nn.checks import check_number, for_each_axis, size, sizes
 from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.resize import check_resize, interpolate
 from nbmodule.nn.functional.windows import Padding, Sizes
@@ -26,14 +27,11 @@ class _Pool(Layer):
         ceil_mode: bool = False,
         data_format: str | None = None,
     ) -> None:
-        name = type(self).__name__
-        self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
-        self.stride = (
-            self.kernel_size if stride is None else sizes(name, "stride", stride, self._axes)
-        )
-        self.padding = padding_of(name, padding, self._axes)
-        self.ceil_mode = flag(name, "ceil_mode", ceil_mode)
-        self.data_format = data_format_of(name, self._axes, data_format)
+        self.kernel_size = sizes("kernel_size", kernel_size, self._axes)
+        self.stride = self.kernel_size if stride is None else sizes("stride", stride, self._axes)
+        self.padding = padding_of(padding, self._axes)
+        self.ceil_mode = as_flag("ceil_mode", ceil_mode)
+        self.data_format = data_format_of(self._axes, data_format)
         super().__init__()
 
     def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
@@ -59,7 +57,7 @@ class _MaxPool(_Pool):
     """
 
     def __init__(self, kernel_size: Sizes, *, dilation: Sizes = 1, **options: Any) -> None:
-        self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
+        self.dilation = sizes("dilation", dilation, self._axes)
         super().__init__(kernel_size, **options)
 
 
@@ -90,11 +88,10 @@ class _AvgPool(_Pool):
         divisor_override: float | None = None,
         **options: Any,
     ) -> None:
-        name = type(self).__name__
-        self.count_include_pad = flag(name, "count_include_pad", count_include_pad)
+        self.count_include_pad = as_flag("count_include_pad", count_include_pad)
         self.divisor_override = divisor_override
         if divisor_override is not None:
-            check_number(name, "divisor_override", divisor_override, above=0)
+            check_number("divisor_override", divisor_override, above=0)
         super().__init__(kernel_size, **options)
 
 
@@ -141,12 +138,11 @@ class _AdaptivePool(Layer):
     _shown, _brief = "output_size=", "→ {output_size}"
 
     def __init__(self, output_size: object, *, data_format: str | None = None) -> None:
-        name = type(self).__name__
         self.output_size = tuple(
-            None if part is None else size(name, "output_size", part)
-            for part in for_each_axis(name, "output_size", output_size, self._axes)
+            None if part is None else size("output_size", part)
+            for part in for_each_axis("output_size", output_size, self._axes)
         )
-        self.data_format = data_format_of(name, self._axes, data_format)
+        self.data_format = data_format_of(self._axes, data_format)
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -200,15 +196,15 @@ class Upsample(Layer):
         align_corners: bool = False,
         data_format: str = "NHWC",
     ) -> None:
-        self.align_corners = flag("Upsample", "align_corners", align_corners)
-        check_resize("Upsample", size, scale_factor, mode, align_corners, data_format)
+        self.align_corners = as_flag("align_corners", align_corners)
+        check_resize(size, scale_factor, mode, align_corners, data_format)
         self.mode, self.data_format = mode, data_format
         axes = len(data_format) - 2
-        self.size = None if size is None else sizes("Upsample", "size", size, axes)
+        self.size = None if size is None else sizes("size", size, axes)
         self.scale_factor = scale_factor
         if scale_factor is not None:
-            for factor in for_each_axis("Upsample", "scale_factor", scale_factor, axes):
-                check_number("Upsample", "scale_factor", factor, above=0)
+            for factor in for_each_axis("scale_factor", scale_factor, axes):
+                check_number("scale_factor", factor, above=0)
         super().__init__()
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:

@@ -19,17 +19,15 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Integer
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.base.promotion import common_dtype
+from nbmodule.base.kinds import DeviceLike, KeyLike, as_flag
 from nbmodule.core.numbers.random import folded
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, naming
 from nbmodule.nn.checks import (
     check_arrays,
     check_choice,
     check_floating,
     check_rank,
     check_shape,
-    flag,
     rate,
     size,
 )
@@ -103,10 +101,10 @@ class _Gated(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the variables of each group: its suffix, and the number of its inputs."""
-        name, hidden = type(self).__name__, self.hidden_features
-        self.with_bias = flag(name, "with_bias", with_bias)
-        weights = initializer(name, "weight_initializer", weight_initializer, _SPREAD)
-        biases = initializer(name, "bias_initializer", bias_initializer, _SPREAD)
+        hidden = self.hidden_features
+        self.with_bias = as_flag("with_bias", with_bias)
+        weights = initializer("weight_initializer", weight_initializer, _SPREAD)
+        biases = initializer("bias_initializer", bias_initializer, _SPREAD)
         subkeys = iter(keys(key, len(_NAMES) * len(groups)))
         for suffix, inputs in groups.items():
             for kind, columns, subkey in zip(_NAMES, (inputs, hidden, None, None), subkeys):
@@ -194,16 +192,15 @@ class _Recurrent(_Gated):
         return_state: bool = True,
         **options: Unpack[VariableOptions],
     ) -> None:
-        name = type(self).__name__
-        self.in_features = size(name, "in_features", in_features)
-        self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
-        self.num_layers = size(name, "num_layers", num_layers)
-        self.bidirectional = flag(name, "bidirectional", bidirectional)
-        self.return_sequence = flag(name, "return_sequence", return_sequence)
-        self.return_state = flag(name, "return_state", return_state)
-        if rate(name, "dropout_rate", dropout_rate) and num_layers == 1:
+        self.in_features = size("in_features", in_features)
+        self.hidden_features = hidden = size("hidden_features", hidden_features)
+        self.num_layers = size("num_layers", num_layers)
+        self.bidirectional = as_flag("bidirectional", bidirectional)
+        self.return_sequence = as_flag("return_sequence", return_sequence)
+        self.return_state = as_flag("return_state", return_state)
+        if rate("dropout_rate", dropout_rate) and num_layers == 1:
             raise ArgumentError(
-                f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one layer."
+                f"dropout_rate={dropout_rate} acts between layers, and there is one layer."
             )
         self.dropout = Dropout(dropout_rate) if num_layers > 1 else None
         groups = {
@@ -257,7 +254,7 @@ class _Elman(Layer):
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
     ) -> None:
-        check_choice(type(self).__name__, "nonlinearity", nonlinearity, ("tanh", "relu"))
+        check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
         # of the layer or the cell
         super().__init__(in_features, hidden_features, **options)  # type: ignore[call-arg]
@@ -314,20 +311,13 @@ class _Cell(_Gated):
     def __init__(
         self, in_features: int, hidden_features: int, **options: Unpack[CellOptions]
     ) -> None:
-        name = type(self).__name__
-        self.in_features = size(name, "in_features", in_features)
-        self.hidden_features = size(name, "hidden_features", hidden_features)
+        self.in_features = size("in_features", in_features)
+        self.hidden_features = size("hidden_features", hidden_features)
         super().__init__({"": in_features}, **options)
 
     def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
-        if state is None:
-            x = plain(x)
-            check_arrays(type(self).__name__, x=x)
-            shape = (*x.shape[:-1], self.hidden_features)
-            zeros = jnp.zeros(shape, common_dtype(x, self.weight_ih.dtype))
-            states = (zeros,) * len(self._states)
-        else:
-            states = jax.tree.leaves(self._check_state(state))
+        none = (None,) * len(self._states)
+        states = none if state is None else jax.tree.leaves(self._check_state(state))
         return self._call_function(x, *states, *self._values())
 
 
@@ -360,15 +350,16 @@ def _run(
     return_sequence: bool,
 ) -> Any:
     """Run all layers and directions; states have both along their first axis."""
-    check_floating(layer_type, x=x)
-    check_rank(layer_type, "x", x, "(*batch, time, features)", 2)
     columns, hidden = weights[0][0][0].shape[1], weights[0][0][1].shape[1]
-    check_shape(layer_type, "x", x, (*x.shape[:-1], columns), "as many features as in_features")
     directions = len(weights[0])
-    shape = (len(weights) * directions, *x.shape[:-2], hidden)
-    for name, part in zip("hc", jax.tree.leaves(state)):
-        check_arrays(layer_type, **{name: part})
-        check_shape(layer_type, name, part, shape, "(layers * directions, *batch, hidden_features)")
+    with naming(layer_type):
+        check_floating(x=x)
+        check_rank("x", x, "(*batch, time, features)", 2)
+        check_shape("x", x, (*x.shape[:-1], columns), "as many features as in_features")
+        shape = (len(weights) * directions, *x.shape[:-2], hidden)
+        for name, part in zip("hc", jax.tree.leaves(state)):
+            check_arrays(**{name: part})
+            check_shape(name, part, shape, "(layers * directions, *batch, hidden_features)")
     run: Any = getattr(recurrent, layer_type.lower())
     options = {"nonlinearity": nonlinearity} if layer_type == "RNN" else {}
     finals = []

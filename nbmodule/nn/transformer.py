@@ -11,10 +11,10 @@ from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
+from nbmodule.base.kinds import DeviceLike, KeyLike, as_flag
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
-from nbmodule.nn.checks import flag, rate, size
+from nbmodule.nn.checks import rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.activations import relu
 from nbmodule.nn.kernel import kernel, plain
@@ -106,17 +106,17 @@ class _TransformerLayer(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
-        self.features = size(name, "features", features)
-        self.num_heads = size(name, "num_heads", num_heads)
+        self.features = size("features", features)
+        self.num_heads = size("num_heads", num_heads)
         self.hidden_features = hidden = size(
-            name, "hidden_features", hidden_features, default=4 * features
+            "hidden_features", hidden_features, default=4 * features
         )
         if not callable(activation):
             raise ArgumentTypeError(
-                f"{name}: activation must be a function or a module, got {activation!r}."
+                f"activation must be a function or a module, got {activation!r}."
             )
-        self.activation, self.norm_first = activation, flag(name, "norm_first", norm_first)
-        rate(name, "dropout_rate", dropout_rate)
+        self.activation, self.norm_first = activation, as_flag("norm_first", norm_first)
+        rate("dropout_rate", dropout_rate)
         *for_attention, first, second = keys(key, len(self._attentions) + 2)
         common: dict[str, Any] = {"with_bias": with_bias, "device": device, "dtype": dtype}
         for name, subkey in zip(self._attentions, for_attention):
@@ -233,14 +233,13 @@ class _Stack(Layer):
         v: Mapping[str, Any] | None = None,
         **layer_options: Any,
     ) -> None:
-        name = type(self).__name__
         common: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = [
             self._kind(features, num_heads, hidden_features, key=subkey, **common, **layer_options)
-            for subkey in keys(key, size(name, "num_layers", num_layers))
+            for subkey in keys(key, size("num_layers", num_layers))
         ]
         layer = self.layers[0]
-        has_norm = layer.norm_first if final_norm is None else flag(name, "final_norm", final_norm)
+        has_norm = layer.norm_first if final_norm is None else as_flag("final_norm", final_norm)
         common |= {"eps": layer.norm1.eps, "with_bias": layer.norm1.with_bias}
         self.norm = LayerNorm(features, **common) if has_norm else None
         super().__init__(device=device, dtype=dtype, v=v)

@@ -40,24 +40,19 @@ class _Around(Layer):
 
     def _take(self, layer: Module, name: str, axis: int) -> Parameter:
         """Hold the layer, and find the weight in it."""
-        where = type(self).__name__
         if not is_module(layer):
-            raise ArgumentTypeError(
-                f"{where}: expected a layer with a weight, got {type(layer).__name__}."
-            )
+            raise ArgumentTypeError(f"expected a layer with a weight, got {type(layer).__name__}.")
         weight = getattr(layer, name, None)
         if not isinstance(weight, Parameter):
             names = ", ".join(name for name, _ in layer.named_parameters(recursive=False)) or "none"
             raise ArgumentError(
-                f"{where}: {type(layer).__name__} has no parameter {name!r}; its own "
+                f"{type(layer).__name__} has no parameter {name!r}; its own "
                 f"parameters are: {names}."
             )
         if weight.ndim == 0 or not jnp.issubdtype(weight.dtype, jnp.floating):
-            raise ArgumentError(
-                f"{where}: expected a floating weight with axes, got {weight.describe()}."
-            )
+            raise ArgumentError(f"expected a floating weight with axes, got {weight.describe()}.")
         self.layer, self.name = layer, name
-        self.axis = check_axis(where, axis, weight.ndim)
+        self.axis = check_axis(axis, weight.ndim)
         return weight
 
     def _weight(self) -> Variable:
@@ -114,8 +109,8 @@ class SpectralNorm(_Around):
         key: KeyLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
-        self.eps = check_number("SpectralNorm", "eps", eps, above=0)
+        self.num_iterations = size("num_iterations", num_iterations)
+        self.eps = check_number("eps", eps, above=0)
         weight = self._take(layer, name, axis)
         subkeys = keys(next_key() if key is None else as_key(key), 2)
         draw = functools.cache(functools.partial(_first_vectors, weight, self.axis, subkeys))

@@ -36,18 +36,18 @@ def check(kind, x):
     def f(x): ...
 
     f.__annotations__ = {"x": f"{kind}[Array, '...']"}
-    check_arguments("f", annotated_checks(f), {"x": x})
+    check_arguments(annotated_checks(f), {"x": x})
 
 
 @pytest.mark.parametrize(
     ("number", "spelled", "kinds"), NUMBERS, ids=[f"{type(n).__name__}-{s}" for n, s, _ in NUMBERS]
 )
 def test_a_number_is_accepted_or_refused_by_its_kind(number, spelled, kinds):
-    assert check_arrays("f", x=number) == {"x": number}
+    assert check_arrays(x=number) == {"x": number}
     for kind, wanted in KINDS.items():
         if kind in kinds:
             check(kind, number)
             continue
         with pytest.raises(DtypeError) as caught:
             check(kind, number)
-        assert str(caught.value).startswith(f"f: x must hold {wanted}, got {spelled}.")
+        assert str(caught.value).startswith(f"x must hold {wanted}, got {spelled}.")

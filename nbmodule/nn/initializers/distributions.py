@@ -91,19 +91,18 @@ class _Random(Initializer):
     _fixed_mode: ClassVar[str | None] = None  # the fan that counts, if it is no parameter
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
         if self._mode is not None and self._mode not in FAN_MODES:
             modes = ", ".join(map(repr, FAN_MODES))
-            raise ArgumentError(f"{name}: fan_mode must be one of {modes}, got {self._mode!r}.")
+            raise ArgumentError(f"fan_mode must be one of {modes}, got {self._mode!r}.")
         for parameter, value in vars(self).items():
             least = self._least.get(parameter, -math.inf)
             if parameter == "fan_mode":
                 continue
             if not is_real(value):
-                raise ArgumentTypeError(f"{name}: {parameter} must be a number, got {value!r}.")
+                raise ArgumentTypeError(f"{parameter} must be a number, got {value!r}.")
             if not least <= value < math.inf:
                 range_ = "finite" if least == -math.inf else f"at least {least:g}"
-                raise ArgumentError(f"{name}: {parameter} must be {range_}, got {value}.")
+                raise ArgumentError(f"{parameter} must be {range_}, got {value}.")
 
     @property
     def _mode(self) -> str | None:
@@ -180,9 +179,7 @@ class TruncatedNormal(_Random):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.lower < self.upper:
-            raise ArgumentError(
-                f"TruncatedNormal: lower must be less than upper, got {self.lower}, {self.upper}."
-            )
+            raise ArgumentError(f"lower must be less than upper, got {self.lower}, {self.upper}.")
 
     def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         value = draw_truncated_normal(key, self.lower, self.upper, shape, dtype)
@@ -337,7 +334,7 @@ class Siren(_FanUniform):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.w0 == 0:
-            raise ArgumentError("Siren: w0 must be above zero.")
+            raise ArgumentError("w0 must be above zero.")
 
     def limit(self, fan: float) -> float:
         """`sqrt(6 / fan) / w0`."""
