@@ -174,9 +174,8 @@ def _streamed(source: object, size: int | None) -> Batches:
         )
     if size is not None:
         raise ArgumentError(
-            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} "
-            "has no place. Leave it out, or give the dataset: "
-            "nb.batches(loader.dataset, 64)."
+            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} has "
+            "no place. Leave it out, or give the dataset: nb.batches(loader.dataset, 64)."
         )
 
     def make() -> Iterator[Any]:

@@ -21,9 +21,8 @@ def equal_pair(prediction: Array, target: Array) -> tuple[Array, Array]:
     """Prediction and target, of one shape; the target in the dtype of both."""
     if prediction.shape != target.shape:
         raise ShapeError(
-            f"prediction and target must have the same shape, got "
-            f"{describe_shape(prediction)} and {describe_shape(target)}; they are not "
-            f"broadcast.{_one_column(prediction, target)}"
+            f"prediction and target must have the same shape, got {describe_shape(prediction)} and "
+            f"{describe_shape(target)}; they are not broadcast.{_one_column(prediction, target)}"
         )
     dtype = common_dtype(prediction, target)
     return lax.convert_element_type(prediction, dtype), lax.convert_element_type(target, dtype)
