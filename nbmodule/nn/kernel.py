@@ -217,7 +217,7 @@ def _converted(static: Sequence[str], bound: dict[str, Any]) -> dict[str, Any]:
     """
     changed = {}
     for name, value in bound.items():
-        new = _tuples(value) if name in static else _array_of(name, value)
+        new = tuples(value) if name in static else _array_of(name, value)
         if new is not value:
             changed[name] = new
     return changed
@@ -257,8 +257,13 @@ def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
         raise ArgumentTypeError(" ".join([f"{error}.", *(f"{cure}." for cure in cures)])) from None
 
 
-def _tuples(value: object) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def tuples(value: object) -> Any:
+    """Return nested lists as tuples; anything else as it is."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    parts = tuple(map(tuples, value))
+    is_same = isinstance(value, tuple) and all(map(operator.is_, parts, value))
+    return value if is_same else parts
 
 
 def _explained(error: Exception, static: Sequence[str], passed: dict[str, Any]) -> Exception:

@@ -20,7 +20,7 @@ from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.numbers import threefry
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.nn.checks import annotated_checks, check_arguments, check_choice
+from nbmodule.nn.checks import annotated_checks, check_arguments, check_choice, sizes
 from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
 from nbmodule.nn.initializers import (
     GlorotUniform,
@@ -30,7 +30,7 @@ from nbmodule.nn.initializers import (
     as_initializer,
 )
 from nbmodule.nn.kernel import ArrayLike as ArrayLike
-from nbmodule.nn.kernel import plain
+from nbmodule.nn.kernel import plain, tuples
 
 
 class _LayerSignature(ConstructorSignature):
@@ -101,10 +101,12 @@ class Layer(Module):
         kind = inspect.Parameter.KEYWORD_ONLY
         return [inspect.Parameter(n, kind, default=None) for n in cls._passed_on.__annotations__]
 
+    def _kept(self) -> dict[str, Any]:
+        """Return the options of the function, which are attributes of the same names."""
+        return {name: getattr(self, name) for name in self._options}
+
     def _call_function(self, *arrays: object) -> Any:
-        """Call the function of the layer, with its attributes as options of the same names."""
-        options = {name: getattr(self, name) for name in self._options}
-        return type(self)._function(*arrays, **options)
+        return type(self)._function(*arrays, **self._kept())
 
     def extra_repr(self) -> str:
         """Return the arguments of `_shown`, and those others that are not as usual."""
@@ -143,10 +145,17 @@ class FunctionLayer(Layer):
         self._store(**options)
 
     def _store(self, **options: Any) -> None:
-        """Check the options and keep them as attributes; others have their defaults."""
+        """Check options of the function and keep all as attributes, the others with defaults."""
         check_arguments(annotated_checks(self._function), options)
         for name, parameter in self._options.items():
-            setattr(self, name, options.get(name, parameter.default))
+            value = options.get(name, parameter.default)
+            if name == "data_format" and self._axes:
+                value = data_format_of(self._axes, value)
+            elif name == "padding":
+                value = padding_of(value, self._axes)
+            elif "Sizes" in str(parameter.annotation) and value is not None:
+                value = sizes(name, value, self._axes)
+            setattr(self, name, value)
         super().__init__()
 
     @classmethod
@@ -253,15 +262,9 @@ def data_format_of(axes: int, passed: str | None) -> str:
 
 
 def padding_of(padding: object, axes: int) -> Any:
-    """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for
-    each axis, or pairs.
-    """
-    if isinstance(padding, (tuple, list)):
-        padding = tuple(
-            tuple(part) if isinstance(part, (tuple, list)) else part for part in padding
-        )
-    pairs(padding, axes)
-    return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
+    """Return padding as it was given, in tuples, once it is checked."""
+    pairs(tuples(padding), axes)
+    return jax.tree.map(lambda part: int(part) if is_whole(part) else part, tuples(padding))
 
 
 def keys(key: KeyLike | Variable | None, count: int) -> list[Any]:

@@ -11,9 +11,9 @@ from jaxtyping import Float, Inexact, Integer, Shaped
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import as_flag
-from nbmodule.errors import ArgumentError, ShapeError, naming
+from nbmodule.errors import ShapeError, naming
 from nbmodule.nn import functional as F
-from nbmodule.nn.checks import check_choice, check_index, check_number, integer, size
+from nbmodule.nn.checks import check_index, check_number, integer, size
 from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import (
@@ -231,9 +231,6 @@ def _joined(x: Array, *, start: int, end: int) -> Array:
     )
 
 
-_NORMS = ("backward", "ortho", "forward")
-
-
 class _Transform(FunctionLayer):
     """$title.
 
@@ -250,12 +247,6 @@ class _Transform(FunctionLayer):
 
     Source: ${source}
     """
-
-    def _store(self, **options: Any) -> None:
-        check_choice("norm", options.get("norm", "backward"), _NORMS)
-        if options.get("n") is not None:
-            size("n", options["n"])
-        super()._store(**options)
 
 
 def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
@@ -293,8 +284,6 @@ class IRFFT(_Transform):
 
 class _Cosine(_Transform):
     def __init__(self, type: int = 2, **options: Any) -> None:
-        if isinstance(type, bool) or type not in (1, 2, 3, 4):
-            raise ArgumentError(f"type must be 1, 2, 3 or 4, got {type!r}.")
         self._store(type=type, **options)
 
 

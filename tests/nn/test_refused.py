@@ -43,7 +43,7 @@ GroupNorm(2, 4)(ones((2, 6)))
     -> ShapeError: GroupNorm: x must have axes \(\*batch, 4\), got float32\[2, 6\]
 GroupNorm(2, 5) -> ArgumentError: 5 channels cannot be divided into 2 groups
 LayerNorm((3, 0)) -> ArgumentError: normalized_shape must be at least 1, got 0
-AvgPool2d(2, divisor_override=0) -> ArgumentError: divisor_override must be above 0, got 0
+AvgPool2d(2, divisor_override=0)(ones((4, 4, 1))) -> ArgumentError: must not be zero
 AdaptiveAvgPool2d((1, 2, 3))
     -> ArgumentError: output_size must be a number or 2 of them, got \[1, 2, 3\]
 Upsample() -> ArgumentError: give size or scale_factor
@@ -110,8 +110,8 @@ Lambda(3) -> ArgumentTypeError: got int
 RNN(3, 4, nonlinearity="sin")
     -> ArgumentError: nonlinearity must be one of 'tanh', 'relu', got 'sin'
 LSTM(3, 4, dropout_rate=0.5) -> ArgumentError: acts between layers, and there is one layer
-FFT(norm="none") -> ArgumentError: norm must be one of 'backward', 'ortho', 'forward', got 'none'
-DCT(5) -> ArgumentError: type must be 1, 2, 3 or 4, got 5
+FFT(norm="none")(ones(4)) -> ArgumentError: norm must be one of 'backward', 'ortho', 'forward', got
+DCT(5)(ones(4)) -> ArgumentError: type must be 1, 2, 3 or 4, got 5
 TransformerEncoderLayer(8, 2, 0) -> ArgumentError: hidden_features must be at least 1
 TransformerEncoderLayer(8, 2, activation="relu")
     -> ArgumentTypeError: activation must be a function or a module, got 'relu'

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.checks import check_choice, check_number, for_each_axis, sizes
-from nbmodule.nn.functional.windows import FORMATS, Sizes, mix, spatial_axes
+from nbmodule.nn.functional.windows import FORMATS, mix, spatial_axes
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 _MODES = {
@@ -69,7 +69,7 @@ def interpolate(
 
     Source: Keys (1981), Cubic convolution interpolation for digital image processing.
     """
-    check_resize(size, scale_factor, mode, align_corners, data_format)
+    size = check_resize(size, scale_factor, mode, align_corners, data_format)
     axes = spatial_axes(x, data_format, len(data_format) - 2)
     for axis, new, scale in _targets(x, axes, size, scale_factor):
         x = _resize(x, axis, new, scale, mode, align_corners)
@@ -78,8 +78,8 @@ def interpolate(
 
 def check_resize(
     size: object, scale_factor: object, mode: str, align_corners: bool, data_format: str
-) -> None:
-    """Refuse options that do not fit together."""
+) -> tuple[int, ...] | None:
+    """Refuse options that do not fit together; return the size for each axis, if it is given."""
     check_choice("mode", mode, tuple(_MODES))
     check_choice("data_format", data_format, FORMATS[1:])
     n = len(data_format) - 2
@@ -91,21 +91,23 @@ def check_resize(
         raise ArgumentError(
             f"give size or scale_factor, got size={size!r} and scale_factor={scale_factor!r}."
         )
+    if size is not None:
+        return sizes("size", size, n)
+    for factor in for_each_axis("scale_factor", scale_factor, n):
+        check_number("scale_factor", factor, above=0)
+    return None
 
 
 def _targets(
-    x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: Any
+    x: Array, axes: tuple[int, ...], size: tuple[int, ...] | None, scale_factor: Any
 ) -> list[tuple[int, int, float]]:
     """For each axis the new size and how many old pixels one new pixel covers."""
     old = [x.shape[axis] for axis in axes]
     if 0 in old:
         raise ShapeError(f"x must have pixels, got {describe_shape(x)}.")
     if size is not None:
-        new = sizes("size", size, len(axes))
-        return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
+        return [(axis, m, n / m) for axis, n, m in zip(axes, old, size, strict=True)]
     factors = for_each_axis("scale_factor", scale_factor, len(axes))
-    for factor in factors:
-        check_number("scale_factor", factor, above=0)
     result = [
         (axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)
     ]
