@@ -27,7 +27,7 @@ from nbmodule.nn.functional.attention import (
 )
 from nbmodule.nn.initializers import RandomNormal, Zeros
 from nbmodule.nn.kernel import kernel, nan_where, plain, promoted
-from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, keys
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, VariableOptions, WeightedLayer, keys
 from nbmodule.nn.linear import Linear
 
 
@@ -347,10 +347,6 @@ class TimeEmbedding(Layer):
 
     def __init__(self, features: int, *, base: float = 10000.0) -> None:
         self.features = size("features", features)
-        if self.features % 2:
-            raise ArgumentError(
-                f"features must be even, a sine and a cosine for each wave, got {features}."
-            )
         self.base = check_number("base", base, above=0)
         super().__init__()
 
@@ -408,7 +404,7 @@ def _add_rows(x: Array, weight: Array) -> Any:
     return x + weight[: x.shape[-2]]
 
 
-class RotaryPositionalEncoding(Layer):
+class RotaryPositionalEncoding(FunctionLayer):
     """Turns pairs of features by angles that grow with the position, so that queries and keys see
     distances only.
 
@@ -428,14 +424,11 @@ class RotaryPositionalEncoding(Layer):
     """
 
     _shown = "base="
-
-    def __init__(self, *, base: float = 10000.0) -> None:
-        self.base = check_number("base", base, above=0)
-        super().__init__()
+    _function = staticmethod(rotary_embedding)
 
     def forward(
         self,
         x: Float[ArrayLike, "*batch length features"],
         positions: Real[ArrayLike, "*_some length"] | None = None,
     ) -> Float[Array, "*batch length features"]:
-        return rotary_embedding(x, positions, base=self.base)
+        return self._call_function(x, positions)

@@ -19,7 +19,10 @@ from nbmodule.base import migration
 from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.numbers import threefry
+from nbmodule.core.structure.functional import StateKey, update_state
+from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Parameter, Variable
+from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.checks import annotated_checks, check_arguments, check_choice, sizes
 from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
 from nbmodule.nn.initializers import (
@@ -69,6 +72,7 @@ class Layer(Module):
     _without: ClassVar[tuple[str, ...]] = ()  # options of the base class that this one lacks
     _function: ClassVar[Callable[..., Any]]  # what a forward calls, see `_call_function`
     _options: ClassVar[dict[str, inspect.Parameter]] = {}  # of the function, by keyword only
+    _state_names: ClassVar[tuple[str, ...]] = ()  # of the buffers that a call writes
     _passed_on: ClassVar[Any] = None  # the TypedDict of options that go to the parts of the layer
     __signature__ = _LayerSignature()
 
@@ -107,6 +111,26 @@ class Layer(Module):
 
     def _call_function(self, *arrays: object) -> Any:
         return type(self)._function(*arrays, **self._kept())
+
+    def _read_state(self, state: Mapping[StateKey, Any] | None) -> list[Any]:
+        """Return the values of the buffers in `_state_names`; an exported layer reads the state."""
+        buffers = [getattr(self, name) for name in self._state_names]
+        is_exported = isinstance(buffers[0], StateKey)
+        if is_exported and state is None:
+            fix = "its state was exported; call it as y, state = layer(x, state)"
+            raise ArgumentTypeError(f"{type(self).__name__}: {fix}.")
+        if not is_exported and state is not None:
+            fix = "it was given a state, and keeps its own; call nb.export_state first"
+            raise ArgumentTypeError(f"{type(self).__name__}: {fix}.")
+        return [buffer.value if state is None else state[buffer] for buffer in buffers]
+
+    def _write_state(self, state: Any, values: Iterable[Any]) -> Any:
+        """Write the buffers in place, or return the exported state with the new values."""
+        buffers = [getattr(self, name) for name in self._state_names]
+        if state is not None:
+            return update_state(state, dict(zip(buffers, values)))
+        write_all(buffers, [buffer.admitted(value) for buffer, value in zip(buffers, values)])
+        return None
 
     def extra_repr(self) -> str:
         """Return the arguments of `_shown`, and those others that are not as usual."""

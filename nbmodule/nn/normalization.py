@@ -13,8 +13,6 @@ from jaxtyping import Float
 
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import DeviceLike, as_flag
-from nbmodule.core.structure.functional import StateKey, update_state
-from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
@@ -330,28 +328,15 @@ class _BatchNorm(_Norm):
         axis = _channel_axis(name, x, data_format, self.num_features)
         affine = value_of(self.weight), value_of(self.bias)
         options = {"eps": self.eps, "axis": axis}
-        moving = options | {"momentum": self.momentum, "axis_name": self.axis_name}
-        if not self.track_running_stats:
-            y, _, _ = functions.batch_norm_train(x, None, None, *affine, **moving)
-            return y if state is None else (y, state)
-        keys = self.running_mean, self.running_var
-        exported = isinstance(self.running_mean, StateKey)
-        if exported != (state is not None):
-            fix = (
-                "its state was exported; call it as y, state = layer(x, state)"
-                if exported
-                else "it was given a state, and keeps its own; call nb.export_state first"
-            )
-            raise ArgumentTypeError(f"{fix}.")
-        mean, var = (state[key] if exported else key.value for key in keys)
-        if not self.training:
+        mean, var = self._read_state(state) if self.track_running_stats else (None, None)
+        if not self.training and mean is not None:
             y = functions.batch_norm(x, mean, var, *affine, **options)
-            return (y, state) if exported else y
-        y, *moments = functions.batch_norm_train(x, mean, var, *affine, **moving)
-        if exported:
-            return y, update_state(state, dict(zip(keys, moments)))
-        write_all(keys, [buffer.admitted(value) for buffer, value in zip(keys, moments)])
-        return y
+            return y if state is None else (y, state)
+        moving = {"momentum": self.momentum, "axis_name": self.axis_name}
+        y, *moments = functions.batch_norm_train(x, mean, var, *affine, **options, **moving)
+        if mean is not None:
+            state = self._write_state(state, moments)
+        return y if state is None else (y, state)
 
 
 class BatchNorm1d(_BatchNorm):

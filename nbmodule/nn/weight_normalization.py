@@ -17,9 +17,8 @@ from jax import Array, lax
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.host_random import draw_normal
 from nbmodule.core.numbers.random import as_key, next_key
-from nbmodule.core.structure.functional import StateKey, update_state
+from nbmodule.core.structure.functional import StateKey
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.checks import check_axis, check_number, size
@@ -123,29 +122,22 @@ class SpectralNorm(_Around):
         super().__init__(v=v)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        exported, vectors = isinstance(self.left, StateKey), (self.left, self.right)
         state: Any = None
-        if exported:
+        if isinstance(self.left, StateKey):
             args, kwargs, state = split_state(args, kwargs)
-        if exported and state is None:
-            raise ArgumentTypeError(
-                "SpectralNorm: its state was exported; call it as y, state = layer(x, state)."
-            )
-        weight, *new = _divided_by_singular_value(
+        weight, *vectors = _divided_by_singular_value(
             self._weight().value,
-            *(state[key] if exported else key.value for key in vectors),
+            *self._read_state(state),
             axis=self.axis,
             turns=self.num_iterations if self.training else 0,
             eps=self.eps,
         )
-        if self.training and exported:
-            state = update_state(state, dict(zip(vectors, new)))
-        elif self.training:
-            write_all(vectors, [buffer.admitted(value) for buffer, value in zip(vectors, new)])
-        if exported and takes_state(self.layer):
+        if self.training:
+            state = self._write_state(state, vectors)
+        if state is not None and takes_state(self.layer):
             return self._called(weight, (*args, state), kwargs)
         y = self._called(weight, args, kwargs)
-        return (y, state) if exported else y
+        return y if state is None else (y, state)
 
 
 @kernel(static=("axis", "turns", "eps"))

@@ -53,7 +53,7 @@ SinusoidalPositionalEncoding(4)(ones((5, 3)))
     -> ShapeError: x must have shape \[5, 4\] .*got float32\[5, 3\]
 LearnedPositionalEncoding(4, 3)(ones((5, 3)))
     -> ShapeError: length of at most 4, 3\), got float32\[5, 3\]
-RotaryPositionalEncoding(base=0) -> ArgumentError: base must be above 0, got 0
+RotaryPositionalEncoding(base=0)(ones((2, 2))) -> ArgumentError: base must be above 0, got 0
 SinusoidalPositionalEncoding(4, base="a") -> ArgumentTypeError: base must be a number
 LSTM(3, 4)(ones((2, 5, 2)))
     -> ShapeError: LSTM: x must have shape \[2, 5, 3\] .*got float32\[2, 5, 2\]
