@@ -15,8 +15,6 @@ import pytest
 
 import nbmodule as nb
 
-from jax_settings import spelled
-
 
 def close(found: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6, **options: Any) -> None:
     """Assert that numbers agree to the rounding of float32."""
@@ -141,26 +139,3 @@ def layers_agree(
     found = [*found, *by_inputs, *(by_name[name] for name in parameters)]
     wanted = [*wanted, *gradients, *(parameter.grad for parameter in parameters.values())]
     agree(found, wanted, rtol=rtol, atol=atol)
-
-
-def refused_rows(text: str, names: Mapping[str, Any]) -> list[Any]:
-    """A call, the error that it must raise, and the names of the calls, for each row of a table.
-
-    A row is `call -> Error: pattern of its message`; other lines name arrays for the rows below.
-    """
-    known, rows = dict(names), []
-    for line in text.strip().replace("\n    ->", " ->").splitlines():
-        if " -> " in line:
-            call, wanted = line.split(" -> ")
-            rows.append(pytest.param(call, wanted, dict(known), id=call))
-        elif not line.startswith("#"):
-            exec(line, known)
-    return rows
-
-
-def assert_refused(call: str, wanted: str, names: dict[str, Any]) -> None:
-    """Assert that a call raises an error of ours of one line."""
-    kind, message = wanted.split(": ", 1)
-    with pytest.raises(getattr(nb.errors, kind), match=spelled(message)) as caught:
-        eval(call, names)
-    assert "\n" not in str(caught.value)
