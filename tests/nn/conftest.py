@@ -5,7 +5,7 @@ values and gradients.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -139,3 +139,29 @@ def layers_agree(
     found = [*found, *by_inputs, *(by_name[name] for name in parameters)]
     wanted = [*wanted, *gradients, *(parameter.grad for parameter in parameters.values())]
     agree(found, wanted, rtol=rtol, atol=atol)
+
+
+def steps_agree(
+    way: str, layer: Any, theirs: Any, buffers: Mapping[str, Any], inputs: Iterable[Any]
+) -> None:
+    """Compare the outputs and buffers of a layer in training, step by step, with torch.
+
+    Args:
+        way: eager, compiled or exported.
+        layer: the layer.
+        theirs: a function of torch.
+        buffers: by name in the layer the tensor in torch.
+        inputs: an array for each step.
+    """
+    torch = pytest.importorskip("torch")
+    exported, state = nb.export_state(layer)
+    call = nb.jit(layer) if way == "compiled" else layer
+    functional = jax.jit(lambda model, x, state: model(x, state))
+    for x in inputs:
+        wanted = theirs(torch.tensor(x))
+        if way == "exported":
+            found, state = functional(exported, x, state)
+            values = [state[nb.StateKey(f".{name}")] for name in buffers]
+        else:
+            found, values = call(x), [getattr(layer, name)() for name in buffers]
+        agree([found, *values], [wanted, *buffers.values()], rtol=1e-4, atol=1e-5)
