@@ -162,7 +162,7 @@ def rate(name: str, value: object) -> float:
     return check_number(name, value, least=0, most=1)
 
 
-def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     """Refuse a word that is not among the choices."""
     if value not in choices:
         raise ArgumentError(

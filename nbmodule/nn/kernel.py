@@ -136,7 +136,12 @@ def kernel(
         with mixed_ranks():  # a user's own are told apart by the checks
             bound = dict(signature.bind(*args, **kwargs).arguments)
             if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-                bound = _as_compiled(bound, static, numbers)  # JAX hands on what it was given
+                # JAX hands on what it was given: static values are refused and arrays made here
+                hash(tuple(bound.get(name) for name in static))
+                bound = {
+                    name: value if name in constant else jax.tree.map(jnp.asarray, value)
+                    for name, value in bound.items()
+                }
             check_arguments(checks, bound)
             return fn(**bound)
 
@@ -177,24 +182,6 @@ def kernel(
     public: Any = functools.update_wrapper(call, fn)
     public.compiled = compiled
     return public
-
-
-def _as_compiled(
-    passed: dict[str, Any], static: Sequence[str], numbers: Sequence[str]
-) -> dict[str, Any]:
-    """The arguments as a compiled function would see them: arrays for what is not static, and for
-    that no arrays.
-    """
-    for name in static:
-        if isinstance(passed.get(name), _ARRAYS) or not _is_hashable(passed.get(name)):
-            raise TypeError(f"{name} is static")  # `_explained` says it in full
-    kinds = (np.ndarray, np.generic, bool, int, float, complex)
-    return {
-        name: jnp.asarray(value)
-        if isinstance(value, kinds) and name not in (*static, *numbers)
-        else value
-        for name, value in passed.items()
-    }
 
 
 def plain(x: object) -> Any:

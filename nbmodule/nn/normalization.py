@@ -197,7 +197,8 @@ class GroupNorm(_Norm):
             raise ArgumentError(
                 f"{num_channels} channels cannot be divided into {num_groups} groups."
             )
-        self.data_format = _checked_format(data_format)
+        check_choice("data_format", data_format, (None, *FORMATS))
+        self.data_format = data_format
         super().__init__((num_channels,), **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -245,7 +246,8 @@ class InstanceNorm(_Norm):
         **options: Unpack[VariableOptions],
     ) -> None:
         self.num_features = whole_number("num_features", num_features)
-        self.data_format = _checked_format(data_format)
+        check_choice("data_format", data_format, (None, *FORMATS))
+        self.data_format = data_format
         super().__init__((num_features,), eps=eps, affine=affine, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -383,12 +385,6 @@ class LocalResponseNorm(FunctionLayer):
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
-
-
-def _checked_format(data_format: str | None) -> str | None:
-    if data_format is not None:
-        check_choice("data_format", data_format, FORMATS)
-    return data_format
 
 
 def _channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:

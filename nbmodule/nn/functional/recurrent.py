@@ -54,8 +54,7 @@ def rnn_cell(
 
     Source: Elman (1990), Finding structure in time.
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
-    return _cell(1, _rnn_step(nonlinearity), x, (h,), weights)[0]
+    return _cell(1, _rnn_step(nonlinearity), x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)[0]
 
 
 @kernel
@@ -95,8 +94,7 @@ def lstm_cell(
     Source: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins
     (2000).
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
-    h, c = _cell(4, _lstm_step, x, (h, c), weights)
+    h, c = _cell(4, _lstm_step, x, (h, c), weight_ih, weight_hh, bias_ih, bias_hh)
     return h, c
 
 
@@ -133,8 +131,7 @@ def gru_cell(
     Source: Cho et al. (2014), arXiv:1406.1078, in the form that multiplies by r after the product,
     as PyTorch and cuDNN have it.
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
-    return _cell(3, _gru_step, x, (h,), weights)[0]
+    return _cell(3, _gru_step, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)[0]
 
 
 @kernel(static=("nonlinearity", "reverse"))
@@ -172,9 +169,9 @@ def rnn(
         >>> ys.shape, h
         ((3, 1), Array([0.7615942], dtype=float32))
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
     step = _rnn_step(nonlinearity)
-    ys, (h,) = _scan(1, step, x, (h,), weights, lengths, reverse)
+    weights = weight_ih, weight_hh, bias_ih, bias_hh
+    ys, (h,) = _scan(1, step, x, (h,), lengths, reverse, *weights)
     return ys, h
 
 
@@ -219,7 +216,7 @@ def lstm(
     if not isinstance(state, (tuple, list)) or len(state) != 2:
         raise ShapeError("state must be a pair (h, c) of hidden state and cell state, or None.")
     weights, pair = (weight_ih, weight_hh, bias_ih, bias_hh), tuple(map(plain, state))
-    ys, (h, c) = _scan(4, _lstm_step, x, pair, weights, lengths, reverse)
+    ys, (h, c) = _scan(4, _lstm_step, x, pair, lengths, reverse, *weights)
     return ys, (h, c)
 
 
@@ -257,13 +254,12 @@ def gru(
         ((5, 2), (2,))
     """
     weights = weight_ih, weight_hh, bias_ih, bias_hh
-    ys, (h,) = _scan(3, _gru_step, x, (h,), weights, lengths, reverse)
+    ys, (h,) = _scan(3, _gru_step, x, (h,), lengths, reverse, *weights)
     return ys, h
 
 
 State = tuple[Array, ...]
 Step = Callable[[Array, State, Array, "Array | None"], State]
-Weights = tuple[Array, Array, "Array | None", "Array | None"]
 
 
 def _rnn_step(nonlinearity: str) -> Step:
@@ -297,12 +293,17 @@ def _parts(x: Array, count: int) -> list[Array]:
 
 
 def _projected(
-    gates: int, x: Array, states: tuple[Array | None, ...], weights: Weights, batch: tuple[int, ...]
+    gates: int,
+    x: Array,
+    states: tuple[Array | None, ...],
+    batch: tuple[int, ...],
+    weight_ih: Array,
+    weight_hh: Array,
+    *biases: Array | None,
 ) -> tuple[Array, State, Array, Array | None]:
     """Check the arguments of a cell, and return those of its step: the projected inputs, the
     states (zeros for None), and the weight and bias of the state's part.
     """
-    weight_ih, weight_hh, *biases = weights
     axes = "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)"
     check_rank("weight_hh", weight_hh, axes, 2, 2)
     hidden = weight_hh.shape[1]
@@ -319,16 +320,16 @@ def _projected(
         if state is not None:
             check_floating(**{which: state})
             check_shape(which, state, (*batch, hidden), reason)
-    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(
+        x, weight_ih, weight_hh, *biases, *states
+    )
     shape = *batch, hidden
     state = tuple(jnp.zeros(shape, x.dtype) if each is None else each for each in states_)
     return linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh
 
 
-def _cell(
-    gates: int, step: Step, x: Array, states: tuple[Array | None, ...], weights: Weights
-) -> State:
-    return step(*_projected(gates, x, states, weights, x.shape[:-1]))
+def _cell(gates: int, step: Step, x: Array, states: tuple[Any, ...], *weights: Any) -> State:
+    return step(*_projected(gates, x, states, x.shape[:-1], *weights))
 
 
 def _scan(
@@ -336,13 +337,13 @@ def _scan(
     step: Step,
     x: Array,
     states: tuple[Any, ...],
-    weights: Weights,
     lengths: Array | None,
     reverse: bool,
+    *weights: Any,
 ) -> tuple[Array, State]:
     check_rank("x", x, "(*batch, time, in_features)", 2)
     batch, time = x.shape[:-2], x.shape[-2]
-    projected, state, weight_hh, bias_hh = _projected(gates, x, states, weights, batch)
+    projected, state, weight_hh, bias_hh = _projected(gates, x, states, batch, *weights)
     if not time:  # which `lax.scan` refuses under `jax_disable_jit`
         return jnp.zeros((*batch, 0, weight_hh.shape[1]), projected.dtype), state
     times = lax.transpose(projected, (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))

@@ -14,6 +14,7 @@ P = DRAWS.uniform(0.01, 0.99, (5, 3)).astype("f")
 SHARES = DRAWS.dirichlet(np.ones(4), 7).astype("f")
 LABELS = np.array([0, 2, 3, 1, 2, 3, 0])
 WEIGHT = DRAWS.uniform(0.5, 2, 4).astype("f")
+TABLE = (DRAWS.normal(size=(5, 3)) * [[1], [1], [1], [1e-3], [1]]).astype("f")
 
 
 def row(name, *arrays, **options):
@@ -92,6 +93,10 @@ CASES = [
     row("logit", np.array([0.0, 0.05, 0.5, 1.0], "f"), eps=0.1),
     row("geglu", X),
     row("geglu", X, axis=0, approximate=True),
+    *(
+        row("embedding", np.array([0, 2, 2, 3]), TABLE, max_norm=0.9, norm_type=norm_type)
+        for norm_type in (2.0, 1.0, np.inf)
+    ),
     *(row("cosine_similarity", (5, 3, 4), (5, 3, 4), axis=axis) for axis in (-1, 0, 1)),
     convolve("conv1d", 3, 4),
     convolve("conv1d", 4, 6, stride=2, padding=1, dilation=2, groups=2),

@@ -11,7 +11,7 @@ from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ShapeError
 from nbmodule.nn import functional as ours
 from nbmodule.nn.kernel import nan_where
-from tests.nn.conftest import close, functions_agree
+from tests.nn.conftest import close
 
 from jax_settings import COMPLEX, FLOAT, INT
 
@@ -44,18 +44,6 @@ def test_linear_promotes_mixed_precision_and_keeps_half():
 def test_an_error_inside_a_transform_is_the_same_one_line():
     with pytest.raises(ShapeError, match=rf"linear: x must have 5 features .* got {FLOAT}\[3\]"):
         jax.jit(jax.vmap(lambda x: ours.linear(x, jnp.ones((4, 5)))))(jnp.ones((2, 3)))
-
-
-@pytest.mark.parametrize("norm_type", [2.0, 1.0, np.inf])
-def test_embedding_with_a_largest_norm_agrees_with_torch(norm_type, draws):
-    table, indices = draws.normal(size=(5, 3)).astype("f"), np.array([0, 2, 2, 3])
-    table[3] *= 1e-3
-    options = {"max_norm": 0.9, "norm_type": norm_type}
-    functions_agree(
-        lambda w: ours.embedding(indices, w, **options),
-        lambda w: F.embedding(torch.tensor(indices), w.clone(), **options),
-        table,
-    )
 
 
 @pytest.mark.parametrize("index", [-3, -1, 4, 100])
