@@ -59,8 +59,8 @@ class _LayerSignature(ConstructorSignature):
 class Layer(Module):
     """A module of the library. In `v`, its `weight` and `bias` are `w` and `b`.
 
-    The docstring of a base of several layers is a template, see `documented`: each layer without
-    a docstring gets it, with its name and its `_words`.
+    The docstring of a base of several layers is a template, see `documented`: each layer whose
+    docstring has no example gets it, with its name, its `_words`, and its title, body and source.
     """
 
     _short_names = {"weight": "w", "bias": "b"}
@@ -82,11 +82,13 @@ class Layer(Module):
             parameters = inspect.signature(cls._function).parameters
             cls._options = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
         migration.accept_aliases(cls)
-        if "$name" in (cls.__doc__ or ""):
-            cls._template, cls.__doc__ = cls.__doc__ or "", None
-        elif cls.__doc__ is None and hasattr(cls, "_template") and migration.is_ours(cls):
-            if not cls.__name__.startswith("_"):
-                cls.__doc__ = documented(cls._template, cls.__name__, cls._axes, **cls._words)
+        doc, is_public = cls.__doc__ or "", not cls.__name__.startswith("_")
+        if "$name" in doc:
+            cls._template, cls.__doc__ = doc, None
+        elif is_public and "Example:" not in doc and hasattr(cls, "_template"):
+            if migration.is_ours(cls):
+                words = _parts_of(doc) | cls._words
+                cls.__doc__ = documented(cls._template, cls.__name__, cls._axes, **words)
 
     def __init__(
         self,
@@ -160,6 +162,13 @@ class Layer(Module):
             return self.extra_repr()
         names = re.findall(r"{(\w+)}", self._brief)
         return self._brief.format(**{name: _joined(getattr(self, name)) for name in names})
+
+
+def _parts_of(doc: str) -> dict[str, str]:
+    about, _, source = inspect.cleandoc(doc).partition("\n\nSource: ")
+    title, _, body = about.partition("\n\n")
+    parts = {"title": title.removesuffix("."), "body": body, "source": source}
+    return {name: part.replace("\n", "\n    ") for name, part in parts.items()}
 
 
 class FunctionLayer(Layer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from jax import Array, lax
@@ -234,7 +234,7 @@ def _joined(x: Array, *, start: int, end: int) -> Array:
 class _Transform(FunctionLayer):
     """$title.
 
-    Args:${type}
+    Args:
         axis: Axis along which is transformed.
         n: Number of values that are taken, or made; by default as many as the axis holds.
         norm: `backward`, `ortho` or `forward`, as in the function.
@@ -243,59 +243,79 @@ class _Transform(FunctionLayer):
         >>> import jax.numpy as jnp
         >>> from nbmodule.nn.linear import $name
         >>> $name()(jnp.ones((5, 6))).shape
-        ${shape}
+        $shape
 
-    Source: ${source}
+    Source: $source
     """
 
-
-def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
-    return {"title": title, "shape": shape, "source": source, "type": type}
-
-
-_FOURIER = "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1."
-_COSINE = "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784."
-_TYPE = "\n        type: 1, 2, 3 or 4."
+    _words: ClassVar[dict[str, str]] = {"shape": "(5, 6)"}
 
 
 class FFT(_Transform):
+    """The discrete Fourier transform along an axis.
+
+    Source: Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1.
+    """
+
     _function = staticmethod(F.fft)
-    _words = _about("The discrete Fourier transform along an axis", "(5, 6)", _FOURIER)
 
 
 class IFFT(_Transform):
+    """The inverse of the discrete Fourier transform.
+
+    Source: Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1.
+    """
+
     _function = staticmethod(F.ifft)
-    _words = _about("The inverse of the discrete Fourier transform", "(5, 6)", _FOURIER)
 
 
 class RFFT(_Transform):
-    _function = staticmethod(F.rfft)
-    _words = _about(
-        "The Fourier transform of real values: the first half of the spectrum",
-        "(5, 4)",
-        "as `nb.fft`.",
-    )
+    """The Fourier transform of real values: the first half of the spectrum.
+
+    Source: as `nb.fft`.
+    """
+
+    _function, _words = staticmethod(F.rfft), {"shape": "(5, 4)"}
 
 
 class IRFFT(_Transform):
-    _function = staticmethod(F.irfft)
-    _words = _about("Real values from the first half of their spectrum", "(5, 10)", "as `nb.fft`.")
+    """Real values from the first half of their spectrum.
+
+    Source: as `nb.fft`.
+    """
+
+    _function, _words = staticmethod(F.irfft), {"shape": "(5, 10)"}
 
 
 class _Cosine(_Transform):
+    """$title.
+
+    Args:
+        type: 1, 2, 3 or 4.
+        axis: Axis along which is transformed.
+        n: Number of values that are taken, or made; by default as many as the axis holds.
+        norm: `backward`, `ortho` or `forward`, as in the function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.linear import $name
+        >>> $name()(jnp.ones((5, 6))).shape
+        (5, 6)
+
+    Source: Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.
+    """
+
     def __init__(self, type: int = 2, **options: Any) -> None:
         self._store(type=type, **options)
 
 
 class DCT(_Cosine):
+    """The discrete cosine transform of type I to IV along an axis."""
+
     _function = staticmethod(F.dct)
-    _words = _about(
-        "The discrete cosine transform of type I to IV along an axis", "(5, 6)", _COSINE, _TYPE
-    )
 
 
 class IDCT(_Cosine):
+    """The inverse of the discrete cosine transform of that type."""
+
     _function = staticmethod(F.idct)
-    _words = _about(
-        "The inverse of the discrete cosine transform of that type", "(5, 6)", _COSINE, _TYPE
-    )

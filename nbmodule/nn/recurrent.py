@@ -42,35 +42,6 @@ from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, initializer, ke
 _SPREAD = Uniform(1, "fan_in", 0.5, 1)
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
-# words of the docstrings
-_RNN = {
-    "title": "A simple recurrent network: "
-    "`h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`",
-    "state": "one array `h`",
-    "gates": "",
-    "order": "",
-    "more": "\n        nonlinearity: `tanh` or `relu`.",
-    "shape": "(4, 5, 4)",
-    "cell_shape": "(5, 4)",
-    "source": "Elman (1990), Finding structure in time.",
-}
-_GRU = _RNN | {
-    "title": "Gated recurrent units; `nb.gru` gives the formula",
-    "gates": "3 * ",
-    "order": " The gates lie\n    in the order r, z, n.",
-    "more": "",
-    "source": "Cho et al. (2014), arXiv:1406.1078.",
-}
-_LSTM = _GRU | {
-    "title": "Long short-term memory; `nb.lstm` gives the formula",
-    "state": "a pair `(h, c)` of arrays",
-    "gates": "4 * ",
-    "order": " The gates lie\n    in the order i, f, g, o.",
-    "shape": "((4, 5, 4), (4, 5, 4))",
-    "cell_shape": "((5, 4), (5, 4))",
-    "source": "Hochreiter and Schmidhuber (1997), Long short-term memory.",
-}
-
 
 class CellOptions(VariableOptions, total=False):
     """Options of a recurrent cell."""
@@ -87,6 +58,19 @@ class _Gated(Layer):
     hidden_features: int
     with_bias: bool
     nonlinearity = "tanh"
+    _more: ClassVar[str] = ""  # arguments, for the docstring
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        if "_gates" in vars(cls):
+            gates, is_pair = cls._gates, len(cls._states) > 1
+            cls._words = {
+                "state": "a pair `(h, c)` of arrays" if is_pair else "one array `h`",
+                "gates": f"{gates} * " if gates > 1 else "",
+                "shape": "((4, 5, 4), (4, 5, 4))" if is_pair else "(4, 5, 4)",
+                "cell_shape": "((5, 4), (5, 4))" if is_pair else "(5, 4)",
+                "more": cls._more,
+            }
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
@@ -137,17 +121,14 @@ class _Recurrent(_Gated):
     """$title.
 
     Called as `y, state = layer(x, state)` on `(*batch, time, in_features)`: `y` is `(*batch, time,
-    hidden_features)`, twice as
-    many features if it runs both ways. The state is ${state}, each of shape
-    `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With `lengths=`,
-    `(*batch,)`, only that many
-    times of each sequence count: later outputs are zero, and the state is that of the last time
-    that counts.
+    hidden_features)`, twice as many features if it runs both ways. The state is $state, each of
+    shape `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With
+    `lengths=`, `(*batch,)`, only that many times of each sequence count: later outputs are zero,
+    and the state is that of the last time that counts.
 
     Variables are named and laid out as in PyTorch: `weight_ih_l0` `(${gates}hidden, in)`,
-    `weight_hh_l0`, `bias_ih_l0`,
-    `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the
-    end.${order}
+    `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, further layers with their number, those that run
+    backwards with `_reverse` at the end. $body
 
     Args:
         in_features: Size of the inputs' last axis.
@@ -251,6 +232,8 @@ class _Recurrent(_Gated):
 class _Elman(Layer):
     """The choice of the nonlinearity."""
 
+    _more = "\n        nonlinearity: `tanh` or `relu`."
+
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
     ) -> None:
@@ -261,23 +244,42 @@ class _Elman(Layer):
 
 
 class RNN(_Elman, _Recurrent):
-    _type, _gates, _words = "RNN", 1, _RNN
+    """A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
+
+    Source: Elman (1990), Finding structure in time.
+    """
+
+    _type, _gates = "RNN", 1
 
 
 class LSTM(_Recurrent):
-    _type, _gates, _states, _words = "LSTM", 4, ("h", "c"), _LSTM
+    """Long short-term memory; `nb.lstm` gives the formula.
+
+    The gates lie in the order i, f, g, o.
+
+    Source: Hochreiter and Schmidhuber (1997), Long short-term memory.
+    """
+
+    _type, _gates, _states = "LSTM", 4, ("h", "c")
 
 
 class GRU(_Recurrent):
-    _type, _gates, _words = "GRU", 3, _GRU
+    """Gated recurrent units; `nb.gru` gives the formula.
+
+    The gates lie in the order r, z, n.
+
+    Source: Cho et al. (2014), arXiv:1406.1078.
+    """
+
+    _type, _gates = "GRU", 3
 
 
 class _Cell(_Gated):
-    """${title}. This is one step: called as `state = cell(x, state)`, it gives the state after.
+    """$title. This is one step: called as `state = cell(x, state)`, it gives the state after.
 
-    The state is ${state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables
-    are named and laid out as in
-    PyTorch: `weight_ih` `(${gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
+    The state is $state of shape `(*batch, hidden_features)`; zeros if none is given. Variables are
+    named and laid out as in PyTorch: `weight_ih` `(${gates}hidden, in)`, `weight_hh`, `bias_ih`,
+    `bias_hh`.
 
     Args:
         in_features: Size of the inputs' last axis.
@@ -322,17 +324,32 @@ class _Cell(_Gated):
 
 
 class RNNCell(_Elman, _Cell):
-    _gates, _words = 1, _RNN
+    """A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
+
+    Source: Elman (1990), Finding structure in time.
+    """
+
+    _gates = 1
     _function = staticmethod(recurrent.rnn_cell)
 
 
 class LSTMCell(_Cell):
-    _gates, _states, _words = 4, ("h", "c"), _LSTM
+    """Long short-term memory; `nb.lstm` gives the formula.
+
+    Source: Hochreiter and Schmidhuber (1997), Long short-term memory.
+    """
+
+    _gates, _states = 4, ("h", "c")
     _function = staticmethod(recurrent.lstm_cell)
 
 
 class GRUCell(_Cell):
-    _gates, _words = 3, _GRU
+    """Gated recurrent units; `nb.gru` gives the formula.
+
+    Source: Cho et al. (2014), arXiv:1406.1078.
+    """
+
+    _gates = 3
     _function = staticmethod(recurrent.gru_cell)
 
 

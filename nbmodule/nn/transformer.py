@@ -5,7 +5,7 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from jax import Array
 from jax.typing import DTypeLike
@@ -25,31 +25,10 @@ from nbmodule.nn.normalization import LayerNorm
 _Mask = Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None
 
 
-_ENCODER = {
-    "call": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal`
-    as `MultiHeadAttention` does.""",
-    "does": "Attention to itself and two linear layers",
-    "parts": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
-    "inputs": "jnp.ones((2, 5, 8))",
-}
-_DECODER = {
-    "call": """A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`,
-    the return of an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the
-    self-attention, `memory_mask` and `memory_key_mask` to the attention to the memory, as in
-    `MultiHeadAttention`.""",
-    "does": "Attention to itself, attention to a memory, and two linear layers",
-    "parts": """`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`,
-    `norm3`, `dropout`""",
-    "inputs": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))",
-}
-
-
 class _TransformerLayer(Layer):
-    """$does, each beside a shortcut and with a norm.
+    """$title.
 
-    $call
-
-    Its parts are $parts.
+    $body
 
     Args:
         features: Features of inputs and outputs.
@@ -152,8 +131,16 @@ def _sum(x: Array, y: Array) -> Array:
 
 
 class TransformerEncoderLayer(_TransformerLayer):
+    """Attention to itself and two linear layers, each beside a shortcut and with a norm.
+
+    A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal` as
+    `MultiHeadAttention` does.
+
+    Its parts are `self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`.
+    """
+
     _attentions = ("self_attention",)
-    _words = _ENCODER
+    _words: ClassVar[dict[str, str]] = {"inputs": "jnp.ones((2, 5, 8))"}
 
     def forward(
         self,
@@ -169,8 +156,19 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
+    """Attention to itself, attention to a memory, and two linear layers, each beside a shortcut and
+    with a norm.
+
+    A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`, the return of
+    an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the self-attention,
+    `memory_mask` and `memory_key_mask` to the attention to the memory, as in `MultiHeadAttention`.
+
+    Its parts are `self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`,
+    `norm3`, `dropout`.
+    """
+
     _attentions = ("self_attention", "cross_attention")
-    _words = _DECODER
+    _words: ClassVar[dict[str, str]] = {"inputs": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))"}
 
     def forward(
         self,
@@ -191,9 +189,9 @@ class TransformerDecoderLayer(_TransformerLayer):
 
 
 class _Stack(Layer):
-    """A stack of transformer layers in the list `layers`, each with variables of its own.
+    """$title.
 
-    $call
+    $body
 
     Args:
         num_layers: Number of layers.
@@ -257,8 +255,18 @@ class _Stack(Layer):
 
 
 class TransformerEncoder(_Stack):
-    _kind, _words = TransformerEncoderLayer, _ENCODER
+    """A stack of encoder layers in the list `layers`, each with variables of its own.
+
+    A call takes what a `TransformerEncoderLayer` takes.
+    """
+
+    _kind, _words = TransformerEncoderLayer, TransformerEncoderLayer._words
 
 
 class TransformerDecoder(_Stack):
-    _kind, _words = TransformerDecoderLayer, _DECODER
+    """A stack of decoder layers in the list `layers`, each with variables of its own.
+
+    A call takes what a `TransformerDecoderLayer` takes.
+    """
+
+    _kind, _words = TransformerDecoderLayer, TransformerDecoderLayer._words
