@@ -55,6 +55,7 @@ THEIRS = {
     "cross_entropy": of_classes,
     "binary_cross_entropy": of_two,
     "mae_loss": F.l1_loss,
+    "cosine_loss": lambda a, b, dim: (1 - F.cosine_similarity(a, b, dim)).mean(),
     "log_poisson_loss": lambda p, t, **options: F.poisson_nll_loss(p, t.double(), **options),
 }
 WITH_CHANNELS = re.compile(r".*(conv|pool|interpolate|group_norm|instance_norm|response_norm)")
@@ -84,9 +85,10 @@ def theirs(name, options):
 
 
 def tensor(value):
-    if not isinstance(value, (np.ndarray, np.generic)):
+    if not isinstance(value, (np.ndarray, np.generic, jax.Array)):
         return value
-    return torch.tensor(value.astype("f8") if value.dtype.kind == "f" else value)
+    is_floating = jnp.issubdtype(value.dtype, jnp.floating)
+    return torch.tensor(np.asarray(value, "f8" if is_floating else None))
 
 
 @pytest.mark.filterwarnings("ignore:reduction")  # of torch, which plans to change its mean
