@@ -318,7 +318,7 @@ class SinusoidalPositionalEncoding(Layer):
 @kernel(static=("features", "base"))
 @naming("SinusoidalPositionalEncoding")
 def _add_sinusoids(x: Array, *, features: int, base: float) -> Any:
-    check_floating(x=x)
+    check_floating("x", x)
     check_rank("x", x, f"(*batch, length, {features})", 2)
     check_shape("x", x, (*x.shape[:-1], features), "as many features as the layer has")
     return x + sinusoidal_table(x.shape[-2], features, base=base).astype(x.dtype)
@@ -394,7 +394,7 @@ class LearnedPositionalEncoding(WeightedLayer):
 @naming("LearnedPositionalEncoding")
 def _add_rows(x: Array, weight: Array) -> Any:
     most, features = weight.shape
-    check_floating(x=x)
+    check_floating("x", x)
     if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:
         raise ShapeError(
             f"x must have axes (*batch, length of at most {most}, {features}), got "

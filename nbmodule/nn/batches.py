@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -22,26 +23,23 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from nbmodule.nn.checks import size as whole
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Batches:
     """A restartable iterable over batches; see `batches`.
 
     `nb.Live` reads `batch`.
 
     Args:
-        make: Gives the batches of one pass.
-        length: Gives the number of batches in one pass.
-        text: For `repr`.
+        _make: Gives the batches of one pass.
+        _length: Gives the number of batches in one pass.
+        _text: For `repr`.
         batch: Rows in a batch; None where the source makes its batches itself.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Iterable[Any]],
-        length: Callable[[], int],
-        text: str,
-        batch: int | None = None,
-    ) -> None:
-        self._make, self._length, self._text, self.batch = make, length, text, batch
+    _make: Callable[[], Iterable[Any]]
+    _length: Callable[[], int]
+    _text: str
+    batch: int | None = None
 
     def __len__(self) -> int:
         """The number of batches in one pass."""

@@ -7,6 +7,7 @@ while they are traced, so checks look at shapes, dtypes and Python values only.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable
@@ -25,35 +26,33 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 
 
 # -- arrays --
-def check_arrays(**arrays: object) -> dict[str, Any]:
-    """Refuse what is no array or number, and hand back the others."""
-    for name, x in arrays.items():
-        if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
-            raise ArgumentTypeError(f"{name} must be an array, got {type(x).__name__}.")
-    return arrays
+def check_array(name: str, x: object) -> None:
+    """Refuse what is no array or number."""
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+        raise ArgumentTypeError(f"{name} must be an array, got {type(x).__name__}.")
 
 
-def check_kind(dtype: Any, words: str, **arrays: object) -> None:
-    """Refuse arrays whose dtype is not of a kind, which `words` names."""
-    for name, x in check_arrays(**arrays).items():
-        if not jnp.issubdtype(jnp.result_type(x), dtype):
-            convertible = dtype is not jnp.integer and hasattr(x, "shape")
-            cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
-            error = DtypeError(f"{name} must hold {words}, got {describe_shape(x)}.{cure}")
-            error.floats_wanted = name if dtype in (jnp.floating, jnp.inexact) else None
-            raise error
+def _check_kind(dtype: Any, words: str, name: str, x: Any) -> None:
+    """Refuse an array whose dtype is not of a kind, which `words` names."""
+    check_array(name, x)
+    if not jnp.issubdtype(jnp.result_type(x), dtype):
+        convertible = dtype is not jnp.integer and hasattr(x, "shape")
+        fix = f' Convert it first: {name}.astype("float32").' if convertible else ""
+        error = DtypeError(f"{name} must hold {words}, got {describe_shape(x)}.{fix}")
+        error.floats_wanted = name if dtype in (jnp.floating, jnp.inexact) else None
+        raise error
 
 
-def check_floating(**arrays: object) -> None:
+def check_floating(name: str, x: object) -> None:
     """Refuse integers, booleans and complex numbers.
 
     Example:
-        >>> check_floating(x=jnp.arange(3))
+        >>> check_floating("x", jnp.arange(3))
         Traceback (most recent call last):
         nbmodule.errors.DtypeError: x must hold floating values, got int32[3]. Convert it first:
         x.astype("float32").
     """
-    check_kind(jnp.floating, "floating values", **arrays)
+    _check_kind(jnp.floating, "floating values", name, x)
 
 
 def check_rank(
@@ -173,25 +172,15 @@ def check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> N
 # -- what annotations say --
 def _check_real(name: str, x: Any) -> None:
     """Refuse complex numbers."""
-    check_arrays(**{name: x})
+    check_array(name, x)
     if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
         raise DtypeError(f"{name} must hold real values, got {describe_shape(x)}.")
 
 
-# The name of each annotation, the dtypes it asks for, and what such an array holds.
-_KINDS = {
-    "Float": (jnp.floating, "floating values"),
-    "Inexact": (jnp.inexact, "floating or complex values"),
-    "Integer": (jnp.integer, "integers"),
-}
-
-
-def _of_kind(dtype: Any, words: str) -> Callable[..., object]:
-    return lambda name, x: check_kind(dtype, words, **{name: x})
-
-
 _BY_ANNOTATION: dict[str, Callable[..., object]] = {
-    **{name: _of_kind(*kind) for name, kind in _KINDS.items()},
+    "Float": check_floating,
+    "Inexact": functools.partial(_check_kind, jnp.inexact, "floating or complex values"),
+    "Integer": functools.partial(_check_kind, jnp.integer, "integers"),
     "Real": _check_real,
     "bool": as_flag,
     "float": check_number,
@@ -225,7 +214,8 @@ def check_arguments(checks: dict[str, Callable[..., object]], arguments: dict[st
 
 def refuse_swapped(prediction: Array, target: Array) -> None:
     """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
-    check_arrays(prediction=prediction, target=target)
+    check_array("prediction", prediction)
+    check_array("target", target)
     is_floating = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
     if is_floating == [False, True]:
         raise ArgumentError(

@@ -13,7 +13,7 @@ from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import as_flag
 from nbmodule.errors import ShapeError, naming
 from nbmodule.nn import functional as F
-from nbmodule.nn.checks import check_index, check_number, integer, size
+from nbmodule.nn.checks import check_index, integer, size
 from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import (
@@ -164,9 +164,6 @@ class Embedding(WeightedLayer):
         self.padding_idx = (
             None if padding_idx is None else check_index("padding_idx", padding_idx, n)
         )
-        for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
-            if value is not None or name == "norm_type":
-                check_number(name, value, above=0)
         self.max_norm, self.norm_type = max_norm, norm_type
         super().__init__((n, m), None, (m, n), (RandomNormal(0.0, 1.0), Zeros()), **options)
         if self.padding_idx is not None and options.get("v") is None:

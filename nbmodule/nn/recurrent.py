@@ -23,7 +23,7 @@ from nbmodule.base.kinds import DeviceLike, KeyLike, as_flag
 from nbmodule.core.numbers.random import folded
 from nbmodule.errors import ArgumentError, ArgumentTypeError, naming
 from nbmodule.nn.checks import (
-    check_arrays,
+    check_array,
     check_choice,
     check_floating,
     check_rank,
@@ -370,12 +370,12 @@ def _run(
     columns, hidden = weights[0][0][0].shape[1], weights[0][0][1].shape[1]
     directions = len(weights[0])
     with naming(layer_type):
-        check_floating(x=x)
+        check_floating("x", x)
         check_rank("x", x, "(*batch, time, features)", 2)
         check_shape("x", x, (*x.shape[:-1], columns), "as many features as in_features")
         shape = (len(weights) * directions, *x.shape[:-2], hidden)
         for name, part in zip("hc", jax.tree.leaves(state)):
-            check_arrays(**{name: part})
+            check_array(name, part)
             check_shape(name, part, shape, "(layers * directions, *batch, hidden_features)")
     run: Any = getattr(recurrent, layer_type.lower())
     options = {"nonlinearity": nonlinearity} if layer_type == "RNN" else {}

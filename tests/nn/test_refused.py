@@ -32,8 +32,8 @@ Flatten(0, 7)(ones(3)) -> ShapeError: axes 0 to 7
 Linear(3, True) -> ArgumentTypeError: out_features
 Linear(3, 2, weight_initializer="zeros") -> ArgumentTypeError: must be an initializer
 Embedding(3, 2, padding_idx=3) -> ArgumentError: padding_idx must lie in -3 to 2, got 3
-Embedding(3, 2, max_norm=-1) -> ArgumentError: max_norm must be
-Embedding(3, 2, norm_type="a") -> ArgumentTypeError: norm_type must be a number
+Embedding(3, 2, max_norm=-1)(jnp.array([1])) -> ArgumentError: max_norm must be
+Embedding(3, 2, norm_type="a")(jnp.array([1])) -> ArgumentTypeError: norm_type must be a number
 BatchNorm2d(3)(ones((2, 4, 4, 5))) -> ShapeError: x must have axes \(\*batch, H, W, 3\)
 BatchNorm1d(3)(ones((4, 3)), {StateKey("a"): 1}) -> ArgumentTypeError: call nb.export_state first
 export_state(BatchNorm1d(3))[0](ones((4, 3))) -> ArgumentTypeError: y, state = layer

@@ -203,13 +203,9 @@ def _checked(
     for which, x in (("query", query), ("key", key), ("value", value)):
         check_rank(which, x, "(*batch, length, features)", 2)
     if query.shape[-1] != key.shape[-1] * shared:
-        expected_shape = (
-            "as many features"
-            if shared == 1
-            else f"{shared} features of the query for each of the key"
-        )
+        each = f", {shared} heads of the query for each of the key" if shared > 1 else ""
         raise ShapeError(
-            f"query and key must have {expected_shape}, got {describe_shape(query)} and "
+            f"query and key must have as many features{each}, got {describe_shape(query)} and "
             f"{describe_shape(key)}."
         )
     if key.shape[-2] != value.shape[-2]:

@@ -133,7 +133,7 @@ def _keep_rate(rate: float | Array) -> Any:
     if isinstance(rate, jax.Array):
         if rate.ndim:
             raise ArgumentError(f"rate must be one number, got {describe_shape(rate)}.")
-        check_floating(rate=rate)
+        check_floating("rate", rate)
         return 1 - lax.convert_element_type(rate, jnp.float32)
     check_number("rate", rate, least=0, most=1)
     return None if rate == 0 else 1.0 - float(rate)

@@ -132,7 +132,7 @@ def embedding(
     Source: Bengio, Ducharme, Vincent and Jauvin (2003), A neural probabilistic language model.
     """
     check_rank("weight", weight, "(num_embeddings, features)", 2, 2)
-    rows = _rows(indices, weight)
+    rows = weight.at[indices].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
     if max_norm is not None:
         short = _shortened(rows, max_norm, norm_type)
         rows = lax.stop_gradient(short) + (
@@ -142,10 +142,6 @@ def embedding(
         padding_idx = check_index("padding_idx", padding_idx, weight.shape[0])
         rows = where((indices == padding_idx)[..., None], lax.stop_gradient(rows), rows)
     return rows
-
-
-def _rows(indices: Array, weight: Array) -> Array:
-    return weight.at[indices].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
 
 
 def _shortened(rows: Array, max_norm: float, norm_type: float) -> Array:

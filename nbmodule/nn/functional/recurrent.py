@@ -318,7 +318,7 @@ def _projected(
     reason = f"leading axes as in x {describe_shape(x)}, {hidden} hidden"
     for which, state in zip("hc", states, strict=False):
         if state is not None:
-            check_floating(**{which: state})
+            check_floating(which, state)
             check_shape(which, state, (*batch, hidden), reason)
     x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(
         x, weight_ih, weight_hh, *biases, *states
