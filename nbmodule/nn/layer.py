@@ -240,18 +240,16 @@ class WeightedLayer(Layer):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-
         def create(name: str, shape: Any, passed: object, default: Initializer, key: Any) -> Any:
             if shape is None:
                 return None
             draw = initializer(f"{name}_initializer", passed, default)
             return draw.create_variables(shape, device, *fans, dtype, key=key)
 
-        if "bias_initializer" in self._without:
-            self.weight = create("weight", weight, weight_initializer, defaults[0], key)
-        else:
-            first, second = keys(key, 2)
-            self.weight = create("weight", weight, weight_initializer, defaults[0], first)
+        has_bias = "bias_initializer" not in self._without
+        first, second = keys(key, 2) if has_bias else (key, None)
+        self.weight = create("weight", weight, weight_initializer, defaults[0], first)
+        if has_bias:
             self.bias = create("bias", bias, bias_initializer, defaults[1], second)
         super().__init__(device=device, dtype=dtype, v=v)
 
