@@ -21,6 +21,11 @@ def close(found: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6, **opt
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol, **options)
 
 
+def trees_close(found: Any, wanted: Any, **tolerance: float) -> None:
+    """Assert that all arrays of two trees agree to rounding."""
+    jax.tree.map(lambda a, b: close(a, b, **tolerance), found, wanted)
+
+
 @pytest.fixture
 def draws() -> np.random.Generator:
     """Random numbers, the same in each test."""
