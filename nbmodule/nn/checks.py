@@ -64,9 +64,9 @@ def check_rank(
         raise ShapeError(f"{name} must have axes {words}, got {describe_shape(x)}.")
 
 
-def check_shape(name: str, x: Array | complex, shape: tuple[int, ...], why: str) -> None:
-    """Refuse an array whose shape differs from `shape`, which follows from `why`."""
-    if np.shape(x) != tuple(shape):
+def check_shape(name: str, x: Array | complex | None, shape: tuple[int, ...], why: str) -> None:
+    """Refuse an array of another shape than `shape`, which follows from `why`; None has none."""
+    if x is not None and np.shape(x) != tuple(shape):
         raise ShapeError(f"{name} must have shape {list(shape)} ({why}), got {describe_shape(x)}.")
 
 

@@ -257,8 +257,7 @@ def _check_shapes(
         )
     if 0 in weight.shape[1:-1]:
         raise ShapeError(f"the kernel must not be empty, got weight {describe_shape(weight)}.")
-    if bias is not None:
-        check_shape("bias", bias, weight.shape[:1], "one for each output channel")
+    check_shape("bias", bias, weight.shape[:1], "one for each output channel")
     return axes
 
 

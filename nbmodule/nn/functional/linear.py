@@ -50,8 +50,7 @@ def linear(
             f"x must have {weight.shape[1]} features on its last axis (weight "
             f"{describe_shape(weight)}), got {describe_shape(x)}."
         )
-    if bias is not None:
-        check_shape("bias", bias, weight.shape[:1], "one for each row of weight")
+    check_shape("bias", bias, weight.shape[:1], "one for each row of weight")
     x, weight, bias = promoted(x, weight, bias)
     y = lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
     return y if bias is None else y + bias
@@ -91,8 +90,7 @@ def bilinear(
             "x1 and x2 must have the same leading axes, got "
             f"{describe_shape(x1)} and {describe_shape(x2)}."
         )
-    if bias is not None:
-        check_shape("bias", bias, weight.shape[:1], "one for each matrix of weight")
+    check_shape("bias", bias, weight.shape[:1], "one for each matrix of weight")
     x1, x2, weight, bias = promoted(x1, x2, weight, bias)
     partial = lax.dot_general(x1, weight, (((x1.ndim - 1,), (1,)), ((), ())))
     batch = tuple(range(x2.ndim - 1))

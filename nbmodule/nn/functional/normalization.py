@@ -339,13 +339,8 @@ def local_response_norm(
 def _check_channels(x: Array, axis: int, **vectors: Array | None) -> int:
     axis = check_axis(axis, x.ndim)
     for name, vector in vectors.items():
-        if vector is not None:
-            check_shape(
-                name,
-                vector,
-                (x.shape[axis],),
-                f"one for each channel on axis {axis} of x {describe_shape(x)}",
-            )
+        why = f"one for each channel on axis {axis} of x {describe_shape(x)}"
+        check_shape(name, vector, (x.shape[axis],), why)
     return axis
 
 
@@ -365,9 +360,8 @@ def _check_last(
         raise ShapeError(
             f"x must end with the normalized shape {list(shape)}, got {describe_shape(x)}."
         )
-    for name, vector in (("weight", weight), ("bias", bias)):
-        if vector is not None:
-            check_shape(name, vector, shape, "the normalized shape")
+    check_shape("weight", weight, shape, "the normalized shape")
+    check_shape("bias", bias, shape, "the normalized shape")
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 

@@ -313,8 +313,7 @@ def _projected(
     reason = f"rows as in weight_hh, columns as features of x {describe_shape(x)}"
     check_shape("weight_ih", weight_ih, (rows, x.shape[-1]), reason)
     for which, bias in zip(("bias_ih", "bias_hh"), biases):
-        if bias is not None:
-            check_shape(which, bias, (rows,), "one for each row of weight_hh")
+        check_shape(which, bias, (rows,), "one for each row of weight_hh")
     reason = f"leading axes as in x {describe_shape(x)}, {hidden} hidden"
     for which, state in zip("hc", states, strict=False):
         if state is not None:
