@@ -198,8 +198,13 @@ def naming(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ArgumentError, ArgumentTypeError, DtypeError, ShapeError) as error:
-        is_named = error.where is not None or str(error).startswith(name)
-        if not is_named and not isinstance(error, StructureError):
-            error.where, error.args = name, (f"{name}: {error}",)
+    except NbModuleError as error:
+        put_name(error, name)
         raise
+
+
+def put_name(error: NbModuleError, name: str) -> None:
+    """Begin a message about arguments with a name, unless it begins with one."""
+    is_named = error.where is not None or str(error).startswith(name)
+    if not is_named and type(error) in (ArgumentError, ArgumentTypeError, DtypeError, ShapeError):
+        error.where, error.args = name, (f"{name}: {error}",)

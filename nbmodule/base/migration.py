@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from nbmodule.base.paths import hint
-from nbmodule.errors import ArgumentError, ArgumentTypeError, naming
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, put_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,8 +159,10 @@ def accept_aliases(cls: type[T]) -> type[T]:
         if len(args) > signature.count or (kwargs and signature.needs_translation(args, kwargs)):
             args, kwargs = translate(type(self).__name__, signature, args, kwargs)
         try:
-            with naming(type(self).__name__):
-                init(self, *args, **kwargs)
+            init(self, *args, **kwargs)
+        except NbModuleError as error:
+            put_name(error, type(self).__name__)
+            raise
         except TypeError:
             given = {*arguments(cls).positional[: len(args)], *kwargs}
             missing = [name for name in arguments(cls).required if name not in given]
