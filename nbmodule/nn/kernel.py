@@ -229,9 +229,9 @@ def _array_of(name: str, value: object) -> Any:
     try:
         array = reader(value)
     except Unconvertible as refused:
-        cure = refused.fix.replace("(x", f"({name}")
+        fix = refused.fix.replace("(x", f"({name}")
         raise ArgumentTypeError(
-            f"{name} must be an array, and is {refused.what}. Convert it by {cure}."
+            f"{name} must be an array, and is {refused.what}. Convert it by {fix}."
         ) from None
     return array if getattr(array, "size", 0) else value
 
@@ -240,8 +240,8 @@ def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     try:
         return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
     except TypeError as error:
-        cures = [cure for name, cure in migration.REQUIRED.items() if f"'{name}'" in str(error)]
-        raise ArgumentTypeError(" ".join([f"{error}.", *(f"{cure}." for cure in cures)])) from None
+        fixes = [fix for name, fix in migration.REQUIRED.items() if f"'{name}'" in str(error)]
+        raise ArgumentTypeError(" ".join([f"{error}.", *(f"{fix}." for fix in fixes)])) from None
 
 
 def tuples(value: object) -> Any:

@@ -188,7 +188,7 @@ def assert_same_state(model, other):
     jax.tree.map(np.testing.assert_array_equal, model.state_dict(), other.state_dict())
 
 
-def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
+def test_an_attribute_keeps_its_place_among_layers_and_a_clash_is_refused():
     class More(nb.Sequential):
         def __init__(self):
             super().__init__(nb.Linear(2, 2))

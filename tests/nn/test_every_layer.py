@@ -202,7 +202,7 @@ def test_dtype_and_device_of_the_layer_hold_for_every_form(form):
     assert (weight.dtype, weight.value.dtype, weight.device) == (jnp.bfloat16, jnp.bfloat16, device)
 
 
-def test_a_box_is_taken_as_it_is_and_whole_numbers_become_weights_that_train():
+def test_a_variable_is_kept_and_whole_numbers_become_weights_that_train():
     box = nb.Parameter(np.ones((2, 3), "f"))
     shared = initializer(lambda shape, key: box)
     assert nb.Linear(3, 2, weight_initializer=shared, dtype=jnp.bfloat16).weight is box
@@ -255,7 +255,7 @@ def test_text_or_a_dict_in_place_of_an_array_is_refused_by_name(name, wrong):
 
 @pytest.mark.parametrize("kind", [nb.Parameter, nb.Buffer])
 @pytest.mark.parametrize("wrong", ["text", {"a": 1}, None, [[1.0], [1.0, 2.0]], object()])
-def test_a_box_of_what_is_no_array_is_refused(kind, wrong):
+def test_a_variable_of_no_array_is_refused(kind, wrong):
     with pytest.raises(
         nb.ArgumentTypeError, match=rf"{kind.__name__} takes an array or numbers, got"
     ):

@@ -238,7 +238,7 @@ APART = {
 
 @pytest.mark.not_under("eager", reason="jax.jit runs at each call there")
 @pytest.mark.parametrize("name", ALIKE)
-def test_a_draw_that_a_transform_of_jax_will_use_again_is_said_once(name, monkeypatch):
+def test_a_draw_that_a_transform_of_jax_reuses_warns_once(name, monkeypatch):
     monkeypatch.setattr(base, "_warned", False)
     make = lambda: nb.Linear(3, 2).weight.value
     with pytest.warns(
@@ -250,7 +250,7 @@ def test_a_draw_that_a_transform_of_jax_will_use_again_is_said_once(name, monkey
 
 
 @pytest.mark.parametrize("name", [*APART, "key", "constant", "given"])
-def test_nothing_is_said_of_draws_that_differ_or_are_meant_to_be_alike(name, monkeypatch):
+def test_draws_that_differ_or_are_equal_on_purpose_do_not_warn(name, monkeypatch):
     monkeypatch.setattr(base, "_warned", False)
     layers = {
         "key": lambda: nb.Linear(3, 2, key=0),

@@ -37,7 +37,7 @@ def counted(**options):
     return fn, traces
 
 
-def test_boxes_are_taken_by_place_and_by_name():
+def test_variables_are_taken_by_position_and_by_name():
     weight, bias = Parameter(jnp.array([2.0])), Buffer(jnp.array([1.0]))
     np.testing.assert_array_equal(affine(jnp.array([3.0]), weight, bias), [7])
     np.testing.assert_array_equal(affine(jnp.array([3.0]), weight=weight, bias=bias, power=2), [19])
@@ -63,7 +63,7 @@ def test_all_frames_share_one_trace(guarded):
     assert len(traces) == 1
 
 
-def test_a_box_has_the_value_of_its_frame():
+def test_a_variable_has_the_value_of_its_frame():
     weight = Parameter(jnp.array([2.0]))
     with Frame([(weight, jnp.array([5.0]))]):
         np.testing.assert_array_equal(affine(jnp.ones(1), weight), [5])

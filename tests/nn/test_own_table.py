@@ -31,7 +31,7 @@ def step(x):
     ],
     ids=["words", "words as objects", "numbers as text", "objects", "structured", "days"],
 )
-def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given, cure):
+def test_a_column_without_numbers_is_refused_with_code_that_makes_numbers(given, cure):
     with pytest.raises(nb.ArgumentTypeError) as refused:
         step(given)
     assert cure in str(refused.value)

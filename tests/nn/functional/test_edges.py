@@ -28,7 +28,7 @@ def test_relu_takes_integers_and_softmax_an_empty_axis():
     assert ours.log_softmax(jnp.ones((2, 0))).shape == (2, 0)
 
 
-def test_linear_takes_boxes_and_leaves_two_operations(operations):
+def test_linear_takes_variables_and_leaves_two_operations(operations):
     w, b = Parameter(jnp.ones((3, 2))), Parameter(jnp.ones(3))
     np.testing.assert_array_equal(ours.linear(jnp.ones((1, 2)), w, bias=b), [[3, 3, 3]])
     found = operations(lambda x: ours.linear(x, w, b), jnp.ones((4, 2)))
@@ -55,7 +55,7 @@ def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
     assert not jax.grad(lambda w: ours.embedding(jnp.array([index]), w).sum())(table).any()
 
 
-def test_recurrent_states_may_be_boxes_and_an_empty_sequence_leaves_them(draws):
+def test_recurrent_states_may_be_variables_and_an_empty_sequence_keeps_them(draws):
     w = [draws.normal(size=shape).astype("f") for shape in ((16, 3), (16, 4), (16,), (16,))]
     h, c = np.ones(4, "f"), np.full(4, 2, "f")
     plain, _ = ours.lstm(jnp.ones((2, 3)), (h, c), *w)
