@@ -5,7 +5,9 @@ says what could not be done and where, what was expected and what was found, wha
 unchanged, and what to do next.
 """
 
+import contextlib
 import unicodedata
+from collections.abc import Iterator
 
 __all__ = [
     "NbModuleError",
@@ -69,6 +71,8 @@ class NbModuleError(Exception):
 
     A message may hold names that anybody chose, so it is made printable.
     """
+
+    where: str | None = None  # the class or function that `naming` put before the message
 
     def __init__(self, *args: object) -> None:
         super().__init__(
@@ -180,3 +184,27 @@ class TraceError(NbModuleError, RuntimeError):
 
 class MissingDependencyError(NbModuleError, ImportError):
     """An optional package or program is not installed; the message says how to get it."""
+
+
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Begin messages about arguments with the class or function that was given them.
+
+    Example:
+        >>> with naming("Linear"):
+        ...     raise ArgumentError("in_features must be at least 1, got 0.")
+        Traceback (most recent call last):
+        nbmodule.errors.ArgumentError: Linear: in_features must be at least 1, got 0.
+    """
+    try:
+        yield
+    except NbModuleError as error:
+        put_name(error, name)
+        raise
+
+
+def put_name(error: NbModuleError, name: str) -> None:
+    """Begin a message about arguments with a name, unless it begins with one."""
+    is_named = error.where is not None or str(error).startswith(name)
+    if not is_named and type(error) in (ArgumentError, ArgumentTypeError, DtypeError, ShapeError):
+        error.where, error.args = name, (f"{name}: {error}",)

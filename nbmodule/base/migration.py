@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from nbmodule.base.paths import hint
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, NbModuleError, put_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -145,7 +145,9 @@ def error_hint(error: BaseException) -> str | None:
 
 # Arguments
 def accept_aliases(cls: type[T]) -> type[T]:
-    """Let the constructor of a class of this package accept aliases of its arguments."""
+    """Let the constructor of a class of this package accept aliases of its arguments, and begin its
+    messages with the name of the class.
+    """
     init = vars(cls).get("__init__")
     if not inspect.isfunction(init) or not is_ours(cls):
         return cls
@@ -158,6 +160,9 @@ def accept_aliases(cls: type[T]) -> type[T]:
             args, kwargs = translate(type(self).__name__, signature, args, kwargs)
         try:
             init(self, *args, **kwargs)
+        except NbModuleError as error:
+            put_name(error, type(self).__name__)
+            raise
         except TypeError:
             given = {*arguments(cls).positional[: len(args)], *kwargs}
             missing = [name for name in arguments(cls).required if name not in given]

@@ -350,8 +350,8 @@ class PReLU(WeightedLayer):
     def __init__(
         self, num_parameters: int = 1, *, axis: int = -1, **options: Unpack[VariableOptions]
     ) -> None:
-        self.num_parameters = size("PReLU", "num_parameters", num_parameters)
-        self.axis = integer("PReLU", "axis", axis)
+        self.num_parameters = size("num_parameters", num_parameters)
+        self.axis = integer("axis", axis)
         defaults = Constant(0.25), Zeros()
         super().__init__((num_parameters,), None, (num_parameters, 1), defaults, **options)
 

@@ -13,16 +13,9 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Real
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.checks import (
-    check_floating,
-    check_number,
-    check_rank,
-    check_shape,
-    flag,
-    rate,
-    size,
-)
+from nbmodule.base.kinds import as_flag
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
+from nbmodule.nn.checks import check_floating, check_number, check_rank, check_shape, rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.attention import (
     merge_heads,
@@ -34,7 +27,7 @@ from nbmodule.nn.functional.attention import (
 )
 from nbmodule.nn.initializers import RandomNormal, Zeros
 from nbmodule.nn.kernel import kernel, nan_where, plain, promoted
-from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, WeightedLayer, keys
+from nbmodule.nn.layer import ArrayLike, FunctionLayer, Layer, VariableOptions, WeightedLayer, keys
 from nbmodule.nn.linear import Linear
 
 
@@ -112,31 +105,28 @@ class MultiHeadAttention(Layer):
         with_bias: bool = True,
         **options: Unpack[VariableOptions],
     ) -> None:
-        name = type(self).__name__
-        self.features = size(name, "features", features)
-        self.num_heads = size(name, "num_heads", num_heads)
-        self.key_features = size(name, "key_features", key_features, default=features)
-        self.value_features = size(
-            name, "value_features", value_features, default=self.key_features
-        )
+        self.features = size("features", features)
+        self.num_heads = size("num_heads", num_heads)
+        self.key_features = size("key_features", key_features, default=features)
+        self.value_features = size("value_features", value_features, default=self.key_features)
         if head_features is None and features % num_heads:
             raise ArgumentError(
-                f"{name}: {features} features cannot be divided into {num_heads} heads; give "
+                f"{features} features cannot be divided into {num_heads} heads; give "
                 "head_features=."
             )
-        per_head = size(name, "head_features", head_features, default=features // num_heads)
+        per_head = size("head_features", head_features, default=features // num_heads)
         self.head_features = per_head
-        self.num_kv_heads = size(name, "num_kv_heads", num_kv_heads, default=num_heads)
+        self.num_kv_heads = size("num_kv_heads", num_kv_heads, default=num_heads)
         if num_heads % self.num_kv_heads:
             raise ArgumentError(
-                f"{name}: num_kv_heads must divide the {num_heads} heads, got {num_kv_heads}."
+                f"num_kv_heads must divide the {num_heads} heads, got {num_kv_heads}."
             )
-        self.rotary_base = check_number(name, "rotary_base", rotary_base, above=0)
-        self.rotary = flag(name, "rotary", rotary)
-        self.with_bias = flag(name, "with_bias", with_bias)
+        self.rotary_base = check_number("rotary_base", rotary_base, above=0)
+        self.rotary = as_flag("rotary", rotary)
+        self.with_bias = as_flag("with_bias", with_bias)
         if rotary and per_head % 2:
             raise ArgumentError(
-                f"{name}: rotary needs an even number of features in each head, got {per_head}."
+                f"rotary needs an even number of features in each head, got {per_head}."
             )
         inner, shared = num_heads * per_head, self.num_kv_heads * per_head
         v, subkeys = options.pop("v", None), keys(options.pop("key", None), 4)
@@ -145,7 +135,7 @@ class MultiHeadAttention(Layer):
         self.key = linear(self.key_features, shared, key=subkeys[1])
         self.value = linear(self.value_features, shared, key=subkeys[2])
         self.out = linear(inner, features, key=subkeys[3])
-        self.dropout = Dropout(rate(name, "dropout_rate", dropout_rate))
+        self.dropout = Dropout(rate("dropout_rate", dropout_rate))
         super().__init__(device=options.get("device"), dtype=options.get("dtype"), v=v)
 
     def forward(
@@ -228,9 +218,9 @@ class MultiHeadAttention(Layer):
 
         Source: Shazeer (2019), arXiv:1911.02150.
         """
-        name = f"{type(self).__name__}.init_cache"
         leading = batch if isinstance(batch, tuple) else (batch,)
-        shape = (*(size(name, "batch", n) for n in leading), size(name, "max_length", max_length))
+        with naming(f"{type(self).__name__}.init_cache"):
+            shape = (*(size("batch", n) for n in leading), size("max_length", max_length))
         features = self.num_kv_heads * self.head_features
         empty = jnp.zeros((*shape, features), self.key.weight.dtype if dtype is None else dtype)
         return {"key": empty, "value": empty, "length": jnp.zeros((), jnp.int32)}
@@ -315,8 +305,8 @@ class SinusoidalPositionalEncoding(Layer):
     _shown = "features"
 
     def __init__(self, features: int, *, base: float = 10000.0) -> None:
-        self.features = size("SinusoidalPositionalEncoding", "features", features)
-        self.base = check_number("SinusoidalPositionalEncoding", "base", base, above=0)
+        self.features = size("features", features)
+        self.base = check_number("base", base, above=0)
         super().__init__()
 
     def forward(
@@ -326,11 +316,11 @@ class SinusoidalPositionalEncoding(Layer):
 
 
 @kernel(static=("features", "base"))
+@naming("SinusoidalPositionalEncoding")
 def _add_sinusoids(x: Array, *, features: int, base: float) -> Any:
-    name = "SinusoidalPositionalEncoding"
-    check_floating(name, x=x)
-    check_rank(name, "x", x, f"(*batch, length, {features})", 2)
-    check_shape(name, "x", x, (*x.shape[:-1], features), "as many features as the layer has")
+    check_floating("x", x)
+    check_rank("x", x, f"(*batch, length, {features})", 2)
+    check_shape("x", x, (*x.shape[:-1], features), "as many features as the layer has")
     return x + sinusoidal_table(x.shape[-2], features, base=base).astype(x.dtype)
 
 
@@ -356,13 +346,8 @@ class TimeEmbedding(Layer):
     _shown = "features"
 
     def __init__(self, features: int, *, base: float = 10000.0) -> None:
-        self.features = size("TimeEmbedding", "features", features)
-        if self.features % 2:
-            raise ArgumentError(
-                "TimeEmbedding: features must be even, a sine and a cosine for each wave, "
-                f"got {features}."
-            )
-        self.base = check_number("TimeEmbedding", "base", base, above=0)
+        self.features = size("features", features)
+        self.base = check_number("base", base, above=0)
         super().__init__()
 
     def forward(self, t: Real[ArrayLike, "*batch"]) -> Float[Array, "*batch features"]:
@@ -394,9 +379,8 @@ class LearnedPositionalEncoding(WeightedLayer):
     _shown, _without = "max_length features", ("bias_initializer",)
 
     def __init__(self, max_length: int, features: int, **options: Unpack[VariableOptions]) -> None:
-        name = "LearnedPositionalEncoding"
-        self.max_length = size(name, "max_length", max_length)
-        self.features = size(name, "features", features)
+        self.max_length = size("max_length", max_length)
+        self.features = size("features", features)
         defaults = RandomNormal(0.0, 0.02), Zeros()
         super().__init__((max_length, features), None, (features, max_length), defaults, **options)
 
@@ -407,19 +391,20 @@ class LearnedPositionalEncoding(WeightedLayer):
 
 
 @kernel
+@naming("LearnedPositionalEncoding")
 def _add_rows(x: Array, weight: Array) -> Any:
-    name, (most, features) = "LearnedPositionalEncoding", weight.shape
-    check_floating(name, x=x)
+    most, features = weight.shape
+    check_floating("x", x)
     if x.ndim < 2 or x.shape[-1] != features or x.shape[-2] > most:
         raise ShapeError(
-            f"{name}: x must have axes (*batch, length of at most {most}, {features}), got "
+            f"x must have axes (*batch, length of at most {most}, {features}), got "
             f"{describe_shape(x)}."
         )
     x, weight = promoted(x, weight)
     return x + weight[: x.shape[-2]]
 
 
-class RotaryPositionalEncoding(Layer):
+class RotaryPositionalEncoding(FunctionLayer):
     """Turns pairs of features by angles that grow with the position, so that queries and keys see
     distances only.
 
@@ -439,14 +424,11 @@ class RotaryPositionalEncoding(Layer):
     """
 
     _shown = "base="
-
-    def __init__(self, *, base: float = 10000.0) -> None:
-        self.base = check_number("RotaryPositionalEncoding", "base", base, above=0)
-        super().__init__()
+    _function = staticmethod(rotary_embedding)
 
     def forward(
         self,
         x: Float[ArrayLike, "*batch length features"],
         positions: Real[ArrayLike, "*_some length"] | None = None,
     ) -> Float[Array, "*batch length features"]:
-        return rotary_embedding(x, positions, base=self.base)
+        return self._call_function(x, positions)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -13,36 +14,32 @@ import numpy as np
 from jax import Array
 
 from nbmodule.base.foreign import as_read_or_left, read_foreign, reader_of
-from nbmodule.base.kinds import KeyLike
+from nbmodule.base.kinds import KeyLike, as_flag
 from nbmodule.base.migration import accepts_aliases
 from nbmodule.base.promotion import asked_for
 from nbmodule.core.numbers import random
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.checks import flag
+from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError, naming
 from nbmodule.nn.checks import size as whole
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class Batches:
     """A restartable iterable over batches; see `batches`.
 
     `nb.Live` reads `batch`.
 
     Args:
-        make: Gives the batches of one pass.
-        length: Gives the number of batches in one pass.
-        text: For `repr`.
+        _make: Gives the batches of one pass.
+        _length: Gives the number of batches in one pass.
+        _text: For `repr`.
         batch: Rows in a batch; None where the source makes its batches itself.
     """
 
-    def __init__(
-        self,
-        make: Callable[[], Iterable[Any]],
-        length: Callable[[], int],
-        text: str,
-        batch: int | None = None,
-    ) -> None:
-        self._make, self._length, self._text, self.batch = make, length, text, batch
+    _make: Callable[[], Iterable[Any]]
+    _length: Callable[[], int]
+    _text: str
+    batch: int | None = None
 
     def __len__(self) -> int:
         """The number of batches in one pass."""
@@ -71,6 +68,7 @@ def _ahead(source: Batches, count: int) -> Batches:
     return Batches(make, lambda: len(source), f"{source!r}, {count} ahead")
 
 
+@naming("nb.batches")
 @accepts_aliases
 def batches(
     arrays: object,
@@ -130,12 +128,12 @@ def batches(
             "64); got a second one in place of the number of rows."
         )
     else:
-        batch = whole("nb.batches", "size", size)
-        shuffle = flag("nb.batches", "shuffle", shuffle)
-        drop_last = flag("nb.batches", "drop_last", drop_last)
+        batch = whole("size", size)
+        shuffle = as_flag("shuffle", shuffle)
+        drop_last = as_flag("drop_last", drop_last)
         table = _of_one_length(source) if is_arrays else None
         selected = _cut(source, table, batch, shuffle, drop_last, key)
-    return _ahead(selected, whole("nb.batches", "prefetch", prefetch)) if prefetch else selected
+    return _ahead(selected, whole("prefetch", prefetch)) if prefetch else selected
 
 
 def _cut(
@@ -174,9 +172,8 @@ def _streamed(source: object, size: int | None) -> Batches:
         )
     if size is not None:
         raise ArgumentError(
-            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} "
-            "has no place. Leave it out, or give the dataset: "
-            "nb.batches(loader.dataset, 64)."
+            f"nb.batches: a {type(source).__name__} makes its batches itself, so size={size} has "
+            "no place. Leave it out, or give the dataset: nb.batches(loader.dataset, 64)."
         )
 
     def make() -> Iterator[Any]:

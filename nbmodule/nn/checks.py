@@ -7,6 +7,7 @@ while they are traced, so checks look at shapes, dtypes and Python values only.
 
 from __future__ import annotations
 
+import functools
 import operator
 import re
 from collections.abc import Callable
@@ -25,63 +26,55 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, ShapeE
 
 
 # -- arrays --
-def check_arrays(where: str, **arrays: object) -> dict[str, Any]:
-    """Refuse what is no array or number, and hand back the others."""
-    for name, x in arrays.items():
-        if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
-            raise ArgumentTypeError(f"{where}: {name} must be an array, got {type(x).__name__}.")
-    return arrays
+def check_array(name: str, x: object) -> None:
+    """Refuse what is no array or number."""
+    if not isinstance(x, (jax.Array, np.ndarray, np.generic, int, float, complex)):
+        raise ArgumentTypeError(f"{name} must be an array, got {type(x).__name__}.")
 
 
-def check_kind(where: str, dtype: Any, words: str, **arrays: object) -> None:
-    """Refuse arrays whose dtype is not of a kind, which `words` names."""
-    for name, x in check_arrays(where, **arrays).items():
-        if not jnp.issubdtype(jnp.result_type(x), dtype):
-            convertible = dtype is not jnp.integer and hasattr(x, "shape")
-            cure = f' Convert it first: {name}.astype("float32").' if convertible else ""
-            error = DtypeError(f"{where}: {name} must hold {words}, got {describe_shape(x)}.{cure}")
-            error.floats_wanted = name if dtype in (jnp.floating, jnp.inexact) else None
-            raise error
+def _check_kind(dtype: Any, words: str, name: str, x: Any) -> None:
+    """Refuse an array whose dtype is not of a kind, which `words` names."""
+    check_array(name, x)
+    if not jnp.issubdtype(jnp.result_type(x), dtype):
+        convertible = dtype is not jnp.integer and hasattr(x, "shape")
+        fix = f' Convert it first: {name}.astype("float32").' if convertible else ""
+        error = DtypeError(f"{name} must hold {words}, got {describe_shape(x)}.{fix}")
+        error.floats_wanted = name if dtype in (jnp.floating, jnp.inexact) else None
+        raise error
 
 
-def check_floating(where: str, **arrays: object) -> None:
+def check_floating(name: str, x: object) -> None:
     """Refuse integers, booleans and complex numbers.
 
     Example:
-        >>> check_floating("gelu", x=jnp.arange(3))
+        >>> check_floating("x", jnp.arange(3))
         Traceback (most recent call last):
-        nbmodule.errors.DtypeError: gelu: x must hold floating values, got int32[3]. Convert it
-        first: x.astype("float32").
+        nbmodule.errors.DtypeError: x must hold floating values, got int32[3]. Convert it first:
+        x.astype("float32").
     """
-    check_kind(where, jnp.floating, "floating values", **arrays)
+    _check_kind(jnp.floating, "floating values", name, x)
 
 
 def check_rank(
-    where: str, name: str, x: Array | complex, words: str, at_least: int, at_most: int | None = None
+    name: str, x: Array | complex, words: str, at_least: int, at_most: int | None = None
 ) -> None:
     """Refuse too few or too many axes; `words` names them."""
     ndim = np.ndim(x)
     if ndim < at_least or (at_most is not None and ndim > at_most):
-        raise ShapeError(f"{where}: {name} must have axes {words}, got {describe_shape(x)}.")
+        raise ShapeError(f"{name} must have axes {words}, got {describe_shape(x)}.")
 
 
-def check_shape(
-    where: str, name: str, x: Array | complex, shape: tuple[int, ...], why: str
-) -> None:
-    """Refuse an array whose shape differs from `shape`, which follows from `why`."""
-    if np.shape(x) != tuple(shape):
-        raise ShapeError(
-            f"{where}: {name} must have shape {list(shape)} ({why}), got {describe_shape(x)}."
-        )
+def check_shape(name: str, x: Array | complex | None, shape: tuple[int, ...], why: str) -> None:
+    """Refuse an array of another shape than `shape`, which follows from `why`; None has none."""
+    if x is not None and np.shape(x) != tuple(shape):
+        raise ShapeError(f"{name} must have shape {list(shape)} ({why}), got {describe_shape(x)}.")
 
 
-def check_broadcasts(where: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
+def check_broadcasts(name: str, x: Any, shape: tuple[int, ...]) -> None:
     """Refuse an array that does not broadcast to `shape`."""
     own = np.shape(x)
     if len(own) > len(shape) or any(a not in (1, b) for a, b in zip(own[::-1], shape[::-1])):
-        raise ShapeError(
-            f"{where}: {name} must broadcast to {list(shape)}, got {describe_shape(x)}."
-        )
+        raise ShapeError(f"{name} must broadcast to {list(shape)}, got {describe_shape(x)}.")
 
 
 def known(x: Array) -> Any:
@@ -92,7 +85,7 @@ def known(x: Array) -> Any:
 
 
 # -- numbers, flags and choices --
-def integer(where: str, name: str, value: Any) -> int:
+def integer(name: str, value: Any) -> int:
     """Return a whole number, also a negative one, such as an axis."""
     try:
         number = operator.index(value)
@@ -100,58 +93,48 @@ def integer(where: str, name: str, value: Any) -> int:
         number = None
     if number is None or isinstance(value, bool):
         got = describe_shape(value) if hasattr(value, "dtype") else repr(value)
-        raise ArgumentTypeError(f"{where}: {name} must be an integer, got {got}.")
+        raise ArgumentTypeError(f"{name} must be an integer, got {got}.")
     return number
 
 
-def size(
-    where: str, name: str, value: object, *, least: int = 1, default: int | None = None
-) -> int:
+def size(name: str, value: object, *, least: int = 1, default: int | None = None) -> int:
     """Return a whole number of at least `least`; the default for None, if there is one."""
     if value is None and default is not None:
         return default
-    number = integer(where, name, value)
+    number = integer(name, value)
     if number < least:
-        raise ArgumentError(f"{where}: {name} must be at least {least}, got {value!r}.")
+        raise ArgumentError(f"{name} must be at least {least}, got {value!r}.")
     return number
 
 
-def sizes(where: str, name: str, value: object, count: int, *, least: int = 1) -> tuple[int, ...]:
+def sizes(name: str, value: object, count: int, *, least: int = 1) -> tuple[int, ...]:
     """Return a whole number for each of `count` axes, from one number or one for each."""
-    parts = for_each_axis(where, name, value, count)
-    return tuple(size(where, name, part, least=least) for part in parts)
+    parts = for_each_axis(name, value, count)
+    return tuple(size(name, part, least=least) for part in parts)
 
 
-def for_each_axis(where: str, name: str, value: object, count: int) -> tuple[Any, ...]:
+def for_each_axis(name: str, value: object, count: int) -> tuple[Any, ...]:
     """Return one value for each of `count` axes, from one value or one for each."""
     parts = tuple(value) if isinstance(value, (tuple, list)) else (value,) * count
     if len(parts) != count:
-        raise ArgumentError(
-            f"{where}: {name} must be a number or {count} of them, got {list(parts)!r}."
-        )
+        raise ArgumentError(f"{name} must be a number or {count} of them, got {list(parts)!r}.")
     return parts
 
 
-def check_axis(where: str, axis: object, ndim: int) -> int:
+def check_axis(axis: object, ndim: int) -> int:
     """Return the axis counted from the front."""
-    return check_index(where, "axis", axis, ndim, f" for an array of {ndim} axes")
+    return check_index("axis", axis, ndim, f" for an array of {ndim} axes")
 
 
-def check_index(where: str, name: str, index: object, size: int, of: str = "") -> int:
+def check_index(name: str, index: object, size: int, of: str = "") -> int:
     """Return the index counted from the front."""
-    number = integer(where, name, index)
+    number = integer(name, index)
     if not -size <= number < size:
-        raise ArgumentError(f"{where}: {name} must lie in {-size} to {size - 1}{of}, got {index}.")
+        raise ArgumentError(f"{name} must lie in {-size} to {size - 1}{of}, got {index}.")
     return number % size
 
 
-def flag(where: str, name: str, value: object) -> bool:
-    """Return a flag as a bool; text such as "none" is refused."""
-    return as_flag(f"{where}: {name}", value)
-
-
 def check_number(
-    where: str,
     name: str,
     value: object,
     *,
@@ -161,7 +144,7 @@ def check_number(
 ) -> float:
     """Return a real number within the bounds."""
     if not is_real(value):
-        raise ArgumentTypeError(f"{where}: {name} must be a number, got {value!r}.")
+        raise ArgumentTypeError(f"{name} must be a number, got {value!r}.")
     bounds = {
         f"above {above}": above is None or value > above,
         f"at least {least}": least is None or value >= least,
@@ -169,47 +152,37 @@ def check_number(
     }
     if not all(bounds.values()):
         words = " and ".join(text for text in bounds if not text.endswith("None"))
-        raise ArgumentError(f"{where}: {name} must be {words}, got {value}.")
+        raise ArgumentError(f"{name} must be {words}, got {value}.")
     return float(value)
 
 
-def rate(where: str, name: str, value: object) -> float:
+def rate(name: str, value: object) -> float:
     """Return a number from 0 to 1."""
-    return check_number(where, name, value, least=0, most=1)
+    return check_number(name, value, least=0, most=1)
 
 
-def check_choice(where: str, name: str, value: object, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: object, choices: tuple[str | None, ...]) -> None:
     """Refuse a word that is not among the choices."""
     if value not in choices:
         raise ArgumentError(
-            f"{where}: {name} must be one of {', '.join(map(repr, choices))}, got {value!r}."
+            f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}."
         )
 
 
 # -- what annotations say --
-def _check_real(where: str, name: str, x: Any) -> None:
+def _check_real(name: str, x: Any) -> None:
     """Refuse complex numbers."""
-    check_arrays(where, **{name: x})
+    check_array(name, x)
     if jnp.issubdtype(jnp.result_type(x), jnp.complexfloating):
-        raise DtypeError(f"{where}: {name} must hold real values, got {describe_shape(x)}.")
-
-
-# The name of each annotation, the dtypes it asks for, and what such an array holds.
-_KINDS = {
-    "Float": (jnp.floating, "floating values"),
-    "Inexact": (jnp.inexact, "floating or complex values"),
-    "Integer": (jnp.integer, "integers"),
-}
-
-
-def _of_kind(dtype: Any, words: str) -> Callable[..., object]:
-    return lambda where, name, x: check_kind(where, dtype, words, **{name: x})
+        raise DtypeError(f"{name} must hold real values, got {describe_shape(x)}.")
 
 
 _BY_ANNOTATION: dict[str, Callable[..., object]] = {
-    **{name: _of_kind(*kind) for name, kind in _KINDS.items()},
+    "Float": check_floating,
+    "Inexact": functools.partial(_check_kind, jnp.inexact, "floating or complex values"),
+    "Integer": functools.partial(_check_kind, jnp.integer, "integers"),
     "Real": _check_real,
-    "bool": flag,
+    "bool": as_flag,
     "float": check_number,
     "int": integer,
 }
@@ -227,26 +200,25 @@ def annotated_checks(fn: Callable[..., Any]) -> dict[str, Callable[..., object]]
 
 
 def _unless_none(check: Callable[..., object]) -> Callable[..., object]:
-    return lambda where, name, x: None if x is None else check(where, name, x)
+    return lambda name, x: None if x is None else check(name, x)
 
 
-def check_arguments(
-    where: str, checks: dict[str, Callable[..., object]], arguments: dict[str, Any]
-) -> None:
+def check_arguments(checks: dict[str, Callable[..., object]], arguments: dict[str, Any]) -> None:
     """Run the checks on the arguments that were given; a loss notices a swapped pair first."""
     if "prediction" in checks and "target" in checks:
-        refuse_swapped(where, arguments["prediction"], arguments["target"])
+        refuse_swapped(arguments["prediction"], arguments["target"])
     for name, check in checks.items():
         if name in arguments:
-            check(where, name, arguments[name])
+            check(name, arguments[name])
 
 
-def refuse_swapped(where: str, prediction: Array, target: Array) -> None:
+def refuse_swapped(prediction: Array, target: Array) -> None:
     """Notice a pair in the wrong order: labels are integers (or booleans), predictions are not."""
-    check_arrays(where, prediction=prediction, target=target)
+    check_array("prediction", prediction)
+    check_array("target", target)
     is_floating = [jnp.issubdtype(jnp.result_type(x), jnp.floating) for x in (prediction, target)]
     if is_floating == [False, True]:
         raise ArgumentError(
-            f"{where}: prediction {describe_shape(prediction)} and target "
+            f"prediction {describe_shape(prediction)} and target "
             f"{describe_shape(target)} look swapped: a loss takes (prediction, target)."
         )

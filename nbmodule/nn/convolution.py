@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Unpack
 from jax import Array
 from jaxtyping import Inexact
 
+from nbmodule.base.kinds import as_flag
 from nbmodule.errors import ArgumentError
-from nbmodule.nn.checks import flag, size, sizes
+from nbmodule.nn.checks import size, sizes
 from nbmodule.nn.functional import convolution as conv
 from nbmodule.nn.functional.windows import Padding, Sizes
 from nbmodule.nn.layer import (
@@ -70,21 +71,20 @@ class _Convolution(WeightedLayer):
         data_format: str | None = None,
         **options: Unpack[VariableOptions],
     ) -> None:
-        name = type(self).__name__
-        self.in_channels = size(name, "in_channels", in_channels)
-        self.out_channels = size(name, "out_channels", out_channels)
-        self.groups = size(name, "groups", groups)
+        self.in_channels = size("in_channels", in_channels)
+        self.out_channels = size("out_channels", out_channels)
+        self.groups = size("groups", groups)
         for what, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
             if channels % self.groups:
                 raise ArgumentError(
-                    f"{name}: {what}={channels} cannot be divided into {self.groups} groups."
+                    f"{what}={channels} cannot be divided into {self.groups} groups."
                 )
-        self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
-        self.stride = sizes(name, "stride", stride, self._axes)
-        self.dilation = sizes(name, "dilation", dilation, self._axes)
-        self.padding = padding_of(name, padding, self._axes)
-        self.data_format = data_format_of(name, self._axes, data_format)
-        self.with_bias = flag(name, "with_bias", with_bias)
+        self.kernel_size = sizes("kernel_size", kernel_size, self._axes)
+        self.stride = sizes("stride", stride, self._axes)
+        self.dilation = sizes("dilation", dilation, self._axes)
+        self.padding = padding_of(padding, self._axes)
+        self.data_format = data_format_of(self._axes, data_format)
+        self.with_bias = as_flag("with_bias", with_bias)
         area, bias = math.prod(self.kernel_size), (out_channels,) if self.with_bias else None
         weight = (self.out_channels, *self.kernel_size, self.in_channels // self.groups)
         fans = area * self.out_channels // self.groups, area * self.in_channels // self.groups
@@ -129,8 +129,8 @@ class DepthwiseConv2d(_Convolution):
     def __init__(
         self, channels: int, kernel_size: Sizes, *, depth_multiplier: int = 1, **options: Any
     ) -> None:
-        self.channels = size("DepthwiseConv2d", "channels", channels)
-        self.depth_multiplier = size("DepthwiseConv2d", "depth_multiplier", depth_multiplier)
+        self.channels = size("channels", channels)
+        self.depth_multiplier = size("depth_multiplier", depth_multiplier)
         super().__init__(
             channels, channels * depth_multiplier, kernel_size, groups=channels, **options
         )
@@ -148,9 +148,7 @@ class _Transposed(_Convolution):
         output_padding: Sizes = 0,
         **options: Any,
     ) -> None:
-        self.output_padding = sizes(
-            type(self).__name__, "output_padding", output_padding, self._axes, least=0
-        )
+        self.output_padding = sizes("output_padding", output_padding, self._axes, least=0)
         super().__init__(in_channels, out_channels, kernel_size, **options)
 
 

@@ -46,7 +46,7 @@ class Dropout(Layer):
     _shown, _brief = "rate=", "{rate}"
 
     def __init__(self, rate: float = 0.5, *, key: KeyLike | None = None) -> None:
-        self.rate = probability(type(self).__name__, "rate", rate)
+        self.rate = probability("rate", rate)
         if key is not None:
             self.stream = RandomStream(key)
         super().__init__()
@@ -104,7 +104,7 @@ class _SpatialDropout(Dropout):
     def __init__(
         self, rate: float = 0.5, *, data_format: str | None = None, key: KeyLike | None = None
     ) -> None:
-        self.data_format = data_format_of(type(self).__name__, self._axes, data_format)
+        self.data_format = data_format_of(self._axes, data_format)
         super().__init__(rate, key=key)
 
     def _drop(self, x: Array, key: KeyLike) -> Any:

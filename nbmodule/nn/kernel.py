@@ -44,7 +44,7 @@ from nbmodule.base.jax_names import INLINE, quiet
 from nbmodule.base.promotion import common_dtype, mixed_ranks
 from nbmodule.core.variables.frame import now
 from nbmodule.core.variables.variable import Variable
-from nbmodule.errors import ArgumentTypeError, NbModuleError
+from nbmodule.errors import ArgumentTypeError, NbModuleError, naming
 from nbmodule.nn.checks import annotated_checks, check_arguments
 
 if TYPE_CHECKING:
@@ -136,8 +136,13 @@ def kernel(
         with mixed_ranks():  # a user's own are told apart by the checks
             bound = dict(signature.bind(*args, **kwargs).arguments)
             if jax.config.jax_disable_jit:  # pyright: ignore[reportAttributeAccessIssue]
-                bound = _as_compiled(bound, static, numbers)  # JAX hands on what it was given
-            check_arguments(fn.__name__, checks, bound)
+                # JAX hands on what it was given: static values are refused and arrays made here
+                hash(tuple(bound.get(name) for name in static))
+                bound = {
+                    name: value if name in constant else jax.tree.map(jnp.asarray, value)
+                    for name, value in bound.items()
+                }
+            check_arguments(checks, bound)
             return fn(**bound)
 
     compiled = jax.jit(of_arrays, static_argnames=constant, inline=INLINE)
@@ -163,15 +168,13 @@ def kernel(
             if migration.is_ours(fn) and words.needs_translation(args, kwargs):
                 args, kwargs = migration.translate(fn.__name__, words, args, kwargs)
                 return call(*args, **kwargs)
-            bound = _bind(fn, args, kwargs)
-            if any(isinstance(bound.get(name), _ARRAYS) for name in numbers):
-                return traced(*args, **kwargs)
-            changed = _converted(fn, static, bound) or _widened(error, bound)
-            if changed:
-                return call(**(bound | changed))
-            if isinstance(error, NbModuleError):  # a fresh one: without JAX's frames and its note
-                raise type(error)(*error.args) from None
-            raise _explained(error, fn, constant, bound) from None
+            with naming(fn.__name__):
+                bound = _bind(fn, args, kwargs)
+                changed = _converted(static, bound) or _widened(error, bound)
+                has_arrays = any(isinstance(bound.get(name), _ARRAYS) for name in numbers)
+                if not changed and not has_arrays:
+                    raise _explained(error, constant, bound) from None
+            return traced(*args, **kwargs) if has_arrays else call(**(bound | changed))
 
     bare: Any = inspect.unwrap(call)
     # graphs and tracebacks read the name of a function from its code
@@ -179,24 +182,6 @@ def kernel(
     public: Any = functools.update_wrapper(call, fn)
     public.compiled = compiled
     return public
-
-
-def _as_compiled(
-    passed: dict[str, Any], static: Sequence[str], numbers: Sequence[str]
-) -> dict[str, Any]:
-    """The arguments as a compiled function would see them: arrays for what is not static, and for
-    that no arrays.
-    """
-    for name in static:
-        if isinstance(passed.get(name), _ARRAYS) or not _is_hashable(passed.get(name)):
-            raise TypeError(f"{name} is static")  # `_explained` says it in full
-    kinds = (np.ndarray, np.generic, bool, int, float, complex)
-    return {
-        name: jnp.asarray(value)
-        if isinstance(value, kinds) and name not in (*static, *numbers)
-        else value
-        for name, value in passed.items()
-    }
 
 
 def plain(x: object) -> Any:
@@ -213,15 +198,13 @@ def _array_inside(value: object) -> Any:
     return value if inside is None else inside(value)
 
 
-def _converted(
-    fn: Callable[..., Any], static: Sequence[str], bound: dict[str, Any]
-) -> dict[str, Any]:
+def _converted(static: Sequence[str], bound: dict[str, Any]) -> dict[str, Any]:
     """Return tuples for lists of static values, and arrays for lists of numbers and for what comes
     from elsewhere, by argument.
     """
     changed = {}
     for name, value in bound.items():
-        new = _tuples(value) if name in static else _array_of(fn, name, value)
+        new = tuples(value) if name in static else _array_of(name, value)
         if new is not value:
             changed[name] = new
     return changed
@@ -238,7 +221,7 @@ def _widened(error: Exception, bound: dict[str, Any]) -> dict[str, Any]:
     return {name: value.astype(np.float32)}
 
 
-def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
+def _array_of(name: str, value: object) -> Any:
     """The array of nested lists of numbers or of a value from elsewhere; anything else as it is."""
     reader = _reader(type(value))
     if reader is None:
@@ -246,9 +229,9 @@ def _array_of(fn: Callable[..., Any], name: str, value: object) -> Any:
     try:
         array = reader(value)
     except Unconvertible as refused:
-        cure = refused.fix.replace("(x", f"({name}")
+        fix = refused.fix.replace("(x", f"({name}")
         raise ArgumentTypeError(
-            f"{fn.__name__}: {name} must be an array, and is {refused.what}. Convert it by {cure}."
+            f"{name} must be an array, and is {refused.what}. Convert it by {fix}."
         ) from None
     return array if getattr(array, "size", 0) else value
 
@@ -257,41 +240,47 @@ def _bind(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     try:
         return dict(inspect.signature(fn).bind(*args, **kwargs).arguments)
     except TypeError as error:
-        cures = [cure for name, cure in migration.REQUIRED.items() if f"'{name}'" in str(error)]
-        raise ArgumentTypeError(
-            " ".join([f"{fn.__name__}: {error}.", *(f"{cure}." for cure in cures)])
-        ) from None
+        fixes = [fix for name, fix in migration.REQUIRED.items() if f"'{name}'" in str(error)]
+        raise ArgumentTypeError(" ".join([f"{error}.", *(f"{fix}." for fix in fixes)])) from None
 
 
-def _tuples(value: object) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def tuples(value: object) -> Any:
+    """Return nested lists as tuples; anything else as it is."""
+    if not isinstance(value, (list, tuple)):
+        return value
+    parts = tuple(map(tuples, value))
+    is_same = isinstance(value, tuple) and all(map(operator.is_, parts, value))
+    return value if is_same else parts
 
 
-def _explained(
-    error: Exception, fn: Callable[..., Any], static: Sequence[str], passed: dict[str, Any]
-) -> Exception:
-    """An error that says which argument JAX could not take; JAX's own if that is not the reason."""
+def _explained(error: Exception, static: Sequence[str], passed: dict[str, Any]) -> Exception:
+    """An error that says which argument JAX could not take; JAX's own if that is not the reason.
+
+    One of ours is made anew, without JAX's frames and its note.
+    """
+    if isinstance(error, NbModuleError):
+        fresh = type(error)(*error.args)
+        fresh.where = error.where
+        return fresh
     for name, value in passed.items():
         bound = type(value).__name__
         if name not in static:
             if is_of_no_numbers(value):
                 return ArgumentTypeError(
-                    f"{fn.__name__}: {name} must be an array of numbers, got one of dtype "
+                    f"{name} must be an array of numbers, got one of dtype "
                     f"{value.dtype}. {made_numbers(value, name)}"
                 )
             parts = value if isinstance(value, (list, tuple)) else (value,)
             has_text = any(isinstance(part, (str, bytes)) for part in parts)
             if has_text or str(error).startswith(f"'{bound}' object has no attribute"):
-                return ArgumentTypeError(f"{fn.__name__}: {name} must be an array, got {bound}.")
+                return ArgumentTypeError(f"{name} must be an array, got {bound}.")
         elif isinstance(value, _ARRAYS):
             return ArgumentTypeError(
-                f"{fn.__name__}: {name} must be a Python value, known before the computation "
+                f"{name} must be a Python value, known before the computation "
                 f"runs, got an array {describe_shape(value)}."
             )
         elif not _is_hashable(value):
-            return ArgumentTypeError(
-                f"{fn.__name__}: {name} must be hashable, such as a tuple, got {bound}."
-            )
+            return ArgumentTypeError(f"{name} must be hashable, such as a tuple, got {bound}.")
     return error
 
 

@@ -19,8 +19,11 @@ from nbmodule.base import migration
 from nbmodule.base.kinds import DeviceLike, KeyLike, is_whole
 from nbmodule.core.call.entry import ConstructorSignature
 from nbmodule.core.numbers import threefry
+from nbmodule.core.structure.functional import StateKey, update_state
+from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Parameter, Variable
-from nbmodule.nn.checks import annotated_checks, check_arguments, check_choice
+from nbmodule.errors import ArgumentTypeError
+from nbmodule.nn.checks import annotated_checks, check_arguments, check_choice, sizes
 from nbmodule.nn.functional.windows import DATA_FORMATS, documented, pairs
 from nbmodule.nn.initializers import (
     GlorotUniform,
@@ -30,7 +33,7 @@ from nbmodule.nn.initializers import (
     as_initializer,
 )
 from nbmodule.nn.kernel import ArrayLike as ArrayLike
-from nbmodule.nn.kernel import plain
+from nbmodule.nn.kernel import plain, tuples
 
 
 class _LayerSignature(ConstructorSignature):
@@ -56,8 +59,8 @@ class _LayerSignature(ConstructorSignature):
 class Layer(Module):
     """A module of the library. In `v`, its `weight` and `bias` are `w` and `b`.
 
-    The docstring of a base of several layers is a template, see `documented`: each layer without
-    a docstring gets it, with its name and its `_words`.
+    The docstring of a base of several layers is a template, see `documented`: each layer whose
+    docstring has no example gets it, with its name, its `_words`, and its title, body and source.
     """
 
     _short_names = {"weight": "w", "bias": "b"}
@@ -69,6 +72,7 @@ class Layer(Module):
     _without: ClassVar[tuple[str, ...]] = ()  # options of the base class that this one lacks
     _function: ClassVar[Callable[..., Any]]  # what a forward calls, see `_call_function`
     _options: ClassVar[dict[str, inspect.Parameter]] = {}  # of the function, by keyword only
+    _state_names: ClassVar[tuple[str, ...]] = ()  # of the buffers that a call writes
     _passed_on: ClassVar[Any] = None  # the TypedDict of options that go to the parts of the layer
     __signature__ = _LayerSignature()
 
@@ -78,11 +82,13 @@ class Layer(Module):
             parameters = inspect.signature(cls._function).parameters
             cls._options = {n: p for n, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
         migration.accept_aliases(cls)
-        if "$name" in (cls.__doc__ or ""):
-            cls._template, cls.__doc__ = cls.__doc__ or "", None
-        elif cls.__doc__ is None and hasattr(cls, "_template") and migration.is_ours(cls):
-            if not cls.__name__.startswith("_"):
-                cls.__doc__ = documented(cls._template, cls.__name__, cls._axes, **cls._words)
+        doc, is_public = cls.__doc__ or "", not cls.__name__.startswith("_")
+        if "$name" in doc:
+            cls._template, cls.__doc__ = doc, None
+        elif is_public and "Example:" not in doc and hasattr(cls, "_template"):
+            if migration.is_ours(cls):
+                words = _parts_of(doc) | cls._words
+                cls.__doc__ = documented(cls._template, cls.__name__, cls._axes, **words)
 
     def __init__(
         self,
@@ -101,10 +107,32 @@ class Layer(Module):
         kind = inspect.Parameter.KEYWORD_ONLY
         return [inspect.Parameter(n, kind, default=None) for n in cls._passed_on.__annotations__]
 
+    def _kept(self) -> dict[str, Any]:
+        """Return the options of the function, which are attributes of the same names."""
+        return {name: getattr(self, name) for name in self._options}
+
     def _call_function(self, *arrays: object) -> Any:
-        """Call the function of the layer, with its attributes as options of the same names."""
-        options = {name: getattr(self, name) for name in self._options}
-        return type(self)._function(*arrays, **options)
+        return type(self)._function(*arrays, **self._kept())
+
+    def _read_state(self, state: Mapping[StateKey, Any] | None) -> list[Any]:
+        """Return the values of the buffers in `_state_names`; an exported layer reads the state."""
+        buffers = [getattr(self, name) for name in self._state_names]
+        is_exported = isinstance(buffers[0], StateKey)
+        if is_exported and state is None:
+            fix = "its state was exported; call it as y, state = layer(x, state)"
+            raise ArgumentTypeError(f"{type(self).__name__}: {fix}.")
+        if not is_exported and state is not None:
+            fix = "it was given a state, and keeps its own; call nb.export_state first"
+            raise ArgumentTypeError(f"{type(self).__name__}: {fix}.")
+        return [buffer.value if state is None else state[buffer] for buffer in buffers]
+
+    def _write_state(self, state: Any, values: Iterable[Any]) -> Any:
+        """Write the buffers in place, or return the exported state with the new values."""
+        buffers = [getattr(self, name) for name in self._state_names]
+        if state is not None:
+            return update_state(state, dict(zip(buffers, values)))
+        write_all(buffers, [buffer.admitted(value) for buffer, value in zip(buffers, values)])
+        return None
 
     def extra_repr(self) -> str:
         """Return the arguments of `_shown`, and those others that are not as usual."""
@@ -136,6 +164,13 @@ class Layer(Module):
         return self._brief.format(**{name: _joined(getattr(self, name)) for name in names})
 
 
+def _parts_of(doc: str) -> dict[str, str]:
+    about, _, source = inspect.cleandoc(doc).partition("\n\nSource: ")
+    title, _, body = about.partition("\n\n")
+    parts = {"title": title.removesuffix("."), "body": body, "source": source}
+    return {name: part.replace("\n", "\n    ") for name, part in parts.items()}
+
+
 class FunctionLayer(Layer):
     """A layer without variables: its options are those of its function, under the same names."""
 
@@ -143,10 +178,17 @@ class FunctionLayer(Layer):
         self._store(**options)
 
     def _store(self, **options: Any) -> None:
-        """Check the options and keep them as attributes; others have their defaults."""
-        check_arguments(type(self).__name__, annotated_checks(self._function), options)
+        """Check options of the function and keep all as attributes, the others with defaults."""
+        check_arguments(annotated_checks(self._function), options)
         for name, parameter in self._options.items():
-            setattr(self, name, options.get(name, parameter.default))
+            value = options.get(name, parameter.default)
+            if name == "data_format" and self._axes:
+                value = data_format_of(self._axes, value)
+            elif name == "padding":
+                value = padding_of(value, self._axes)
+            elif "Sizes" in str(parameter.annotation) and value is not None:
+                value = sizes(name, value, self._axes)
+            setattr(self, name, value)
         super().__init__()
 
     @classmethod
@@ -198,19 +240,16 @@ class WeightedLayer(Layer):
         dtype: DTypeLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        where = type(self).__name__
-
         def create(name: str, shape: Any, passed: object, default: Initializer, key: Any) -> Any:
             if shape is None:
                 return None
-            draw = initializer(where, f"{name}_initializer", passed, default)
+            draw = initializer(f"{name}_initializer", passed, default)
             return draw.create_variables(shape, device, *fans, dtype, key=key)
 
-        if "bias_initializer" in self._without:
-            self.weight = create("weight", weight, weight_initializer, defaults[0], key)
-        else:
-            first, second = keys(key, 2)
-            self.weight = create("weight", weight, weight_initializer, defaults[0], first)
+        has_bias = "bias_initializer" not in self._without
+        first, second = keys(key, 2) if has_bias else (key, None)
+        self.weight = create("weight", weight, weight_initializer, defaults[0], first)
+        if has_bias:
             self.bias = create("bias", bias, bias_initializer, defaults[1], second)
         super().__init__(device=device, dtype=dtype, v=v)
 
@@ -244,25 +283,19 @@ def value_of(variable: Variable | None) -> Any:
     return None if variable is None else variable.value
 
 
-def data_format_of(where: str, axes: int, passed: str | None) -> str:
+def data_format_of(axes: int, passed: str | None) -> str:
     """Return the layout of images, also for a name of Keras; channels are last by default."""
     last, first = DATA_FORMATS[axes]
     names = {None: last, "channels_last": last, "channels_first": first}
     data_format = names.get(passed) or str(passed)
-    check_choice(where, "data_format", data_format, DATA_FORMATS[axes])
+    check_choice("data_format", data_format, DATA_FORMATS[axes])
     return data_format
 
 
-def padding_of(where: str, padding: object, axes: int) -> Any:
-    """Padding as it was given, in tuples, once it has been looked at: a word, a number, one for
-    each axis, or pairs.
-    """
-    if isinstance(padding, (tuple, list)):
-        padding = tuple(
-            tuple(part) if isinstance(part, (tuple, list)) else part for part in padding
-        )
-    pairs(where, padding, axes)
-    return jax.tree.map(lambda part: int(part) if is_whole(part) else part, padding)
+def padding_of(padding: object, axes: int) -> Any:
+    """Return padding as it was given, in tuples, once it is checked."""
+    pairs(tuples(padding), axes)
+    return jax.tree.map(lambda part: int(part) if is_whole(part) else part, tuples(padding))
 
 
 def keys(key: KeyLike | Variable | None, count: int) -> list[Any]:
@@ -277,8 +310,8 @@ def keys(key: KeyLike | Variable | None, count: int) -> list[Any]:
     return list(threefry.split(threefry.key_data(key), count))
 
 
-def initializer(where: str, name: str, passed: object, default: Initializer) -> Initializer:
+def initializer(name: str, passed: object, default: Initializer) -> Initializer:
     """Return the initializer that a user passed in any form that `as_initializer` takes, or the
     default.
     """
-    return default if passed is None else as_initializer(f"{where}: {name}", passed)
+    return default if passed is None else as_initializer(name, passed)

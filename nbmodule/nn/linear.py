@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 from jax import Array, lax
 from jaxtyping import Float, Inexact, Integer, Shaped
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ArgumentError, ShapeError
+from nbmodule.base.kinds import as_flag
+from nbmodule.errors import ShapeError, naming
 from nbmodule.nn import functional as F
-from nbmodule.nn.checks import check_choice, check_index, check_number, flag, integer, size
+from nbmodule.nn.checks import check_index, integer, size
 from nbmodule.nn.initializers import RandomNormal, Uniform, Zeros
 from nbmodule.nn.kernel import kernel
 from nbmodule.nn.layer import (
@@ -58,9 +59,9 @@ class Linear(WeightedLayer):
         with_bias: bool = True,
         **options: Unpack[VariableOptions],
     ) -> None:
-        self.in_features = n = size("Linear", "in_features", in_features)
-        self.out_features = m = size("Linear", "out_features", out_features)
-        self.with_bias = flag("Linear", "with_bias", with_bias)
+        self.in_features = n = size("in_features", in_features)
+        self.out_features = m = size("out_features", out_features)
+        self.with_bias = as_flag("with_bias", with_bias)
         super().__init__((m, n), (m,) if with_bias else None, (m, n), **options)
 
     def forward(
@@ -104,10 +105,10 @@ class Bilinear(WeightedLayer):
         with_bias: bool = True,
         **options: Unpack[VariableOptions],
     ) -> None:
-        self.in1_features = n1 = size("Bilinear", "in1_features", in1_features)
-        self.in2_features = n2 = size("Bilinear", "in2_features", in2_features)
-        self.out_features = m = size("Bilinear", "out_features", out_features)
-        self.with_bias = flag("Bilinear", "with_bias", with_bias)
+        self.in1_features = n1 = size("in1_features", in1_features)
+        self.in2_features = n2 = size("in2_features", in2_features)
+        self.out_features = m = size("out_features", out_features)
+        self.with_bias = as_flag("with_bias", with_bias)
         defaults = Uniform(1, "fan_in", 0.5, 1), Zeros()
         bias = (m,) if with_bias else None
         super().__init__((m, n1, n2), bias, (m, n1), defaults, **options)
@@ -158,14 +159,11 @@ class Embedding(WeightedLayer):
         norm_type: float = 2.0,
         **options: Unpack[VariableOptions],
     ) -> None:
-        self.num_embeddings = n = size("Embedding", "num_embeddings", num_embeddings)
-        self.embedding_dim = m = size("Embedding", "embedding_dim", embedding_dim)
+        self.num_embeddings = n = size("num_embeddings", num_embeddings)
+        self.embedding_dim = m = size("embedding_dim", embedding_dim)
         self.padding_idx = (
-            None if padding_idx is None else check_index("Embedding", "padding_idx", padding_idx, n)
+            None if padding_idx is None else check_index("padding_idx", padding_idx, n)
         )
-        for name, value in (("max_norm", max_norm), ("norm_type", norm_type)):
-            if value is not None or name == "norm_type":
-                check_number("Embedding", name, value, above=0)
         self.max_norm, self.norm_type = max_norm, norm_type
         super().__init__((n, m), None, (m, n), (RandomNormal(0.0, 1.0), Zeros()), **options)
         if self.padding_idx is not None and options.get("v") is None:
@@ -211,8 +209,8 @@ class Flatten(Layer):
     _shown = "start_axis= end_axis="
 
     def __init__(self, start_axis: int = 1, end_axis: int = -1) -> None:
-        self.start_axis = integer("Flatten", "start_axis", start_axis)
-        self.end_axis = integer("Flatten", "end_axis", end_axis)
+        self.start_axis = integer("start_axis", start_axis)
+        self.end_axis = integer("end_axis", end_axis)
         super().__init__()
 
     def forward(self, x: Shaped[ArrayLike, "..."]) -> Shaped[Array, "..."]:
@@ -220,22 +218,20 @@ class Flatten(Layer):
 
 
 @kernel(static=("start", "end"))
+@naming("Flatten")
 def _joined(x: Array, *, start: int, end: int) -> Array:
     first, last = (axis + x.ndim if axis < 0 else axis for axis in (start, end))
     if not 0 <= first <= last < x.ndim:
-        raise ShapeError(f"Flatten: axes {start} to {end} cannot be joined in {describe_shape(x)}.")
+        raise ShapeError(f"axes {start} to {end} cannot be joined in {describe_shape(x)}.")
     return lax.reshape(
         x, (*x.shape[:first], math.prod(x.shape[first : last + 1]), *x.shape[last + 1 :])
     )
 
 
-_NORMS = ("backward", "ortho", "forward")
-
-
 class _Transform(FunctionLayer):
     """$title.
 
-    Args:${type}
+    Args:
         axis: Axis along which is transformed.
         n: Number of values that are taken, or made; by default as many as the axis holds.
         norm: `backward`, `ortho` or `forward`, as in the function.
@@ -244,69 +240,79 @@ class _Transform(FunctionLayer):
         >>> import jax.numpy as jnp
         >>> from nbmodule.nn.linear import $name
         >>> $name()(jnp.ones((5, 6))).shape
-        ${shape}
+        $shape
 
-    Source: ${source}
+    Source: $source
     """
 
-    def _store(self, **options: Any) -> None:
-        name = type(self).__name__
-        check_choice(name, "norm", options.get("norm", "backward"), _NORMS)
-        if options.get("n") is not None:
-            size(name, "n", options["n"])
-        super()._store(**options)
-
-
-def _about(title: str, shape: str, source: str, type: str = "") -> dict[str, str]:
-    return {"title": title, "shape": shape, "source": source, "type": type}
-
-
-_FOURIER = "Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1."
-_COSINE = "Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784."
-_TYPE = "\n        type: 1, 2, 3 or 4."
+    _words: ClassVar[dict[str, str]] = {"shape": "(5, 6)"}
 
 
 class FFT(_Transform):
+    """The discrete Fourier transform along an axis.
+
+    Source: Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1.
+    """
+
     _function = staticmethod(F.fft)
-    _words = _about("The discrete Fourier transform along an axis", "(5, 6)", _FOURIER)
 
 
 class IFFT(_Transform):
+    """The inverse of the discrete Fourier transform.
+
+    Source: Cooley and Tukey (1965), doi:10.1090/S0025-5718-1965-0178586-1.
+    """
+
     _function = staticmethod(F.ifft)
-    _words = _about("The inverse of the discrete Fourier transform", "(5, 6)", _FOURIER)
 
 
 class RFFT(_Transform):
-    _function = staticmethod(F.rfft)
-    _words = _about(
-        "The Fourier transform of real values: the first half of the spectrum",
-        "(5, 4)",
-        "as `nb.fft`.",
-    )
+    """The Fourier transform of real values: the first half of the spectrum.
+
+    Source: as `nb.fft`.
+    """
+
+    _function, _words = staticmethod(F.rfft), {"shape": "(5, 4)"}
 
 
 class IRFFT(_Transform):
-    _function = staticmethod(F.irfft)
-    _words = _about("Real values from the first half of their spectrum", "(5, 10)", "as `nb.fft`.")
+    """Real values from the first half of their spectrum.
+
+    Source: as `nb.fft`.
+    """
+
+    _function, _words = staticmethod(F.irfft), {"shape": "(5, 10)"}
 
 
 class _Cosine(_Transform):
+    """$title.
+
+    Args:
+        type: 1, 2, 3 or 4.
+        axis: Axis along which is transformed.
+        n: Number of values that are taken, or made; by default as many as the axis holds.
+        norm: `backward`, `ortho` or `forward`, as in the function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from nbmodule.nn.linear import $name
+        >>> $name()(jnp.ones((5, 6))).shape
+        (5, 6)
+
+    Source: Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.
+    """
+
     def __init__(self, type: int = 2, **options: Any) -> None:
-        if isinstance(type, bool) or type not in (1, 2, 3, 4):
-            name = self.__class__.__name__
-            raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
         self._store(type=type, **options)
 
 
 class DCT(_Cosine):
+    """The discrete cosine transform of type I to IV along an axis."""
+
     _function = staticmethod(F.dct)
-    _words = _about(
-        "The discrete cosine transform of type I to IV along an axis", "(5, 6)", _COSINE, _TYPE
-    )
 
 
 class IDCT(_Cosine):
+    """The inverse of the discrete cosine transform of that type."""
+
     _function = staticmethod(F.idct)
-    _words = _about(
-        "The inverse of the discrete cosine transform of that type", "(5, 6)", _COSINE, _TYPE
-    )

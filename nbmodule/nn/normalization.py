@@ -12,13 +12,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Float
 
 from nbmodule.base.format import describe_shape
-from nbmodule.base.kinds import DeviceLike
-from nbmodule.core.structure.functional import StateKey, update_state
-from nbmodule.core.variables.frame import write_all
+from nbmodule.base.kinds import DeviceLike, as_flag
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.variable import Buffer
 from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
-from nbmodule.nn.checks import check_choice, check_number, flag, rate
+from nbmodule.nn.checks import check_choice, check_number, rate
 from nbmodule.nn.checks import size as whole_number
 from nbmodule.nn.functional import normalization as functions
 from nbmodule.nn.functional.windows import FORMATS, Sizes, channel_axis
@@ -55,8 +53,8 @@ class _Norm(WeightedLayer):
         affine: bool = True,
         **options: Unpack[VariableOptions],
     ) -> None:
-        self.eps = check_number(type(self).__name__, "eps", eps, least=0)
-        self.affine = flag(type(self).__name__, "affine", affine)
+        self.eps = check_number("eps", eps, least=0)
+        self.affine = as_flag("affine", affine)
         weight = shape if self.affine else None
         bias = weight if with_bias else None
         super().__init__(weight, bias, (shape[-1], shape[-1]), (Ones(), Zeros()), **options)
@@ -69,8 +67,7 @@ class _OfLastAxes(_Norm):
 
     def _check_shape(self, passed: Sizes) -> tuple[int, ...]:
         sizes = passed if isinstance(passed, (tuple, list)) else (passed,)
-        name = type(self).__name__
-        return tuple(whole_number(name, "normalized_shape", n) for n in sizes)
+        return tuple(whole_number("normalized_shape", n) for n in sizes)
 
 
 class LayerNorm(_OfLastAxes):
@@ -109,8 +106,8 @@ class LayerNorm(_OfLastAxes):
         **options: Unpack[NormOptions],
     ) -> None:
         self.normalized_shape = shape = self._check_shape(normalized_shape)
-        self.new_std = check_number("LayerNorm", "new_std", new_std, least=0)
-        self.with_bias = flag("LayerNorm", "with_bias", with_bias)
+        self.new_std = check_number("new_std", new_std, least=0)
+        self.with_bias = as_flag("with_bias", with_bias)
         super().__init__(shape, self.with_bias, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -194,13 +191,14 @@ class GroupNorm(_Norm):
         data_format: str | None = None,
         **options: Unpack[NormOptions],
     ) -> None:
-        self.num_groups = whole_number("GroupNorm", "num_groups", num_groups)
-        self.num_channels = whole_number("GroupNorm", "num_channels", num_channels)
+        self.num_groups = whole_number("num_groups", num_groups)
+        self.num_channels = whole_number("num_channels", num_channels)
         if num_channels % num_groups:
             raise ArgumentError(
-                f"GroupNorm: {num_channels} channels cannot be divided into {num_groups} groups."
+                f"{num_channels} channels cannot be divided into {num_groups} groups."
             )
-        self.data_format = _checked_format("GroupNorm", data_format)
+        check_choice("data_format", data_format, (None, *FORMATS))
+        self.data_format = data_format
         super().__init__((num_channels,), **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -247,8 +245,9 @@ class InstanceNorm(_Norm):
         data_format: str | None = None,
         **options: Unpack[VariableOptions],
     ) -> None:
-        self.num_features = whole_number("InstanceNorm", "num_features", num_features)
-        self.data_format = _checked_format("InstanceNorm", data_format)
+        self.num_features = whole_number("num_features", num_features)
+        check_choice("data_format", data_format, (None, *FORMATS))
+        self.data_format = data_format
         super().__init__((num_features,), eps=eps, affine=affine, **options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
@@ -312,12 +311,12 @@ class _BatchNorm(_Norm):
         axis_name: object = None,
         **options: Unpack[VariableOptions],
     ) -> None:
-        name, shape = type(self).__name__, (num_features,)
-        self.num_features = whole_number(name, "num_features", num_features)
-        self.momentum = rate(name, "momentum", momentum)
+        shape = (num_features,)
+        self.num_features = whole_number("num_features", num_features)
+        self.momentum = rate("momentum", momentum)
         self.axis_name = axis_name
-        self.track_running_stats = flag(name, "track_running_stats", track_running_stats)
-        self.data_format = data_format_of(name, self._axes, data_format)
+        self.track_running_stats = as_flag("track_running_stats", track_running_stats)
+        self.data_format = data_format_of(self._axes, data_format)
         if self.track_running_stats:
             placement = options.get("device"), options.get("dtype")
             self.running_mean = _filled(0, shape, *placement)
@@ -331,28 +330,15 @@ class _BatchNorm(_Norm):
         axis = _channel_axis(name, x, data_format, self.num_features)
         affine = value_of(self.weight), value_of(self.bias)
         options = {"eps": self.eps, "axis": axis}
-        moving = options | {"momentum": self.momentum, "axis_name": self.axis_name}
-        if not self.track_running_stats:
-            y, _, _ = functions.batch_norm_train(x, None, None, *affine, **moving)
-            return y if state is None else (y, state)
-        keys = self.running_mean, self.running_var
-        exported = isinstance(self.running_mean, StateKey)
-        if exported != (state is not None):
-            fix = (
-                "its state was exported; call it as y, state = layer(x, state)"
-                if exported
-                else "it was given a state, and keeps its own; call nb.export_state first"
-            )
-            raise ArgumentTypeError(f"{name}: {fix}.")
-        mean, var = (state[key] if exported else key.value for key in keys)
-        if not self.training:
+        mean, var = self._read_state(state) if self.track_running_stats else (None, None)
+        if not self.training and mean is not None:
             y = functions.batch_norm(x, mean, var, *affine, **options)
-            return (y, state) if exported else y
-        y, *moments = functions.batch_norm_train(x, mean, var, *affine, **moving)
-        if exported:
-            return y, update_state(state, dict(zip(keys, moments)))
-        write_all(keys, [buffer.admitted(value) for buffer, value in zip(keys, moments)])
-        return y
+            return y if state is None else (y, state)
+        moving = {"momentum": self.momentum, "axis_name": self.axis_name}
+        y, *moments = functions.batch_norm_train(x, mean, var, *affine, **options, **moving)
+        if mean is not None:
+            state = self._write_state(state, moments)
+        return y if state is None else (y, state)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -394,17 +380,11 @@ class LocalResponseNorm(FunctionLayer):
     _function = staticmethod(functions.local_response_norm)
 
     def __init__(self, size: int, **options: Any) -> None:
-        self.size = whole_number("LocalResponseNorm", "size", size)
+        self.size = whole_number("size", size)
         self._store(**options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)
-
-
-def _checked_format(where: str, data_format: str | None) -> str | None:
-    if data_format is not None:
-        check_choice(where, "data_format", data_format, FORMATS)
-    return data_format
 
 
 def _channel_axis(where: str, x: Array, data_format: str | None, channels: int) -> int:

@@ -7,34 +7,20 @@ from typing import Any
 from jax import Array
 from jaxtyping import Float, Real
 
-from nbmodule.nn.checks import check_number, flag, for_each_axis, size, sizes
+from nbmodule.nn.checks import for_each_axis, size, sizes
 from nbmodule.nn.functional import pooling
 from nbmodule.nn.functional.resize import check_resize, interpolate
-from nbmodule.nn.functional.windows import Padding, Sizes
-from nbmodule.nn.layer import ArrayLike, Layer, data_format_of, padding_of
+from nbmodule.nn.functional.windows import Sizes
+from nbmodule.nn.layer import ArrayLike, FunctionLayer
 
 
-class _Pool(Layer):
+class _Pool(FunctionLayer):
     _shown, _brief = "kernel_size= stride=", "{kernel_size}"
 
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        *,
-        stride: Sizes | None = None,
-        padding: Padding = 0,
-        ceil_mode: bool = False,
-        data_format: str | None = None,
-    ) -> None:
-        name = type(self).__name__
-        self.kernel_size = sizes(name, "kernel_size", kernel_size, self._axes)
-        self.stride = (
-            self.kernel_size if stride is None else sizes(name, "stride", stride, self._axes)
-        )
-        self.padding = padding_of(name, padding, self._axes)
-        self.ceil_mode = flag(name, "ceil_mode", ceil_mode)
-        self.data_format = data_format_of(name, self._axes, data_format)
-        super().__init__()
+    def __init__(self, kernel_size: Sizes, **options: Any) -> None:
+        self.kernel_size = sizes("kernel_size", kernel_size, self._axes)
+        self._store(**options)
+        self.stride = self.kernel_size if self.stride is None else self.stride
 
     def forward(self, x: Real[ArrayLike, "..."]) -> Real[Array, "..."]:
         return self._call_function(x, self.kernel_size)
@@ -58,10 +44,6 @@ class _MaxPool(_Pool):
         (2, *4, 3)
     """
 
-    def __init__(self, kernel_size: Sizes, *, dilation: Sizes = 1, **options: Any) -> None:
-        self.dilation = sizes(type(self).__name__, "dilation", dilation, self._axes)
-        super().__init__(kernel_size, **options)
-
 
 class _AvgPool(_Pool):
     """The mean of each window, over $axes.
@@ -81,21 +63,6 @@ class _AvgPool(_Pool):
         >>> nb.$name(2)(jnp.ones((2, *8, 3))).shape
         (2, *4, 3)
     """
-
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        *,
-        count_include_pad: bool = True,
-        divisor_override: float | None = None,
-        **options: Any,
-    ) -> None:
-        name = type(self).__name__
-        self.count_include_pad = flag(name, "count_include_pad", count_include_pad)
-        self.divisor_override = divisor_override
-        if divisor_override is not None:
-            check_number(name, "divisor_override", divisor_override, above=0)
-        super().__init__(kernel_size, **options)
 
 
 class MaxPool1d(_MaxPool):
@@ -122,7 +89,7 @@ class AvgPool3d(_AvgPool):
     _axes, _function = 3, staticmethod(pooling.avg_pool3d)
 
 
-class _AdaptivePool(Layer):
+class _AdaptivePool(FunctionLayer):
     """Means over parts of an image of $axes, so that each has a given size.
 
     Args:
@@ -140,14 +107,12 @@ class _AdaptivePool(Layer):
 
     _shown, _brief = "output_size=", "→ {output_size}"
 
-    def __init__(self, output_size: object, *, data_format: str | None = None) -> None:
-        name = type(self).__name__
+    def __init__(self, output_size: object, **options: Any) -> None:
         self.output_size = tuple(
-            None if part is None else size(name, "output_size", part)
-            for part in for_each_axis(name, "output_size", output_size, self._axes)
+            None if part is None else size("output_size", part)
+            for part in for_each_axis("output_size", output_size, self._axes)
         )
-        self.data_format = data_format_of(name, self._axes, data_format)
-        super().__init__()
+        self._store(**options)
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.output_size)
@@ -165,7 +130,7 @@ class AdaptiveAvgPool3d(_AdaptivePool):
     _axes, _function = 3, staticmethod(pooling.adaptive_avg_pool3d)
 
 
-class Upsample(Layer):
+class Upsample(FunctionLayer):
     """Resizes images, to a size or by a factor; `nb.interpolate` gives the rules.
 
     Args:
@@ -191,25 +156,9 @@ class Upsample(Layer):
 
     _shown = "mode="
 
-    def __init__(
-        self,
-        size: Sizes | None = None,
-        *,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool = False,
-        data_format: str = "NHWC",
-    ) -> None:
-        self.align_corners = flag("Upsample", "align_corners", align_corners)
-        check_resize("Upsample", size, scale_factor, mode, align_corners, data_format)
-        self.mode, self.data_format = mode, data_format
-        axes = len(data_format) - 2
-        self.size = None if size is None else sizes("Upsample", "size", size, axes)
-        self.scale_factor = scale_factor
-        if scale_factor is not None:
-            for factor in for_each_axis("Upsample", "scale_factor", scale_factor, axes):
-                check_number("Upsample", "scale_factor", factor, above=0)
-        super().__init__()
+    def __init__(self, size: Sizes | None = None, **options: Any) -> None:
+        self._store(**options)
+        self.size = check_resize(size, **self._kept())
 
     def forward(self, x: Float[ArrayLike, "..."]) -> Float[Array, "..."]:
         return self._call_function(x, self.size)

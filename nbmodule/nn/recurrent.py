@@ -19,17 +19,15 @@ from jax import lax
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Integer
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
-from nbmodule.base.promotion import common_dtype
+from nbmodule.base.kinds import DeviceLike, KeyLike, as_flag
 from nbmodule.core.numbers.random import folded
-from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, naming
 from nbmodule.nn.checks import (
-    check_arrays,
+    check_array,
     check_choice,
     check_floating,
     check_rank,
     check_shape,
-    flag,
     rate,
     size,
 )
@@ -43,35 +41,6 @@ from nbmodule.nn.layer import ArrayLike, Layer, VariableOptions, initializer, ke
 # within one over the root of the fan, for which the state counts
 _SPREAD = Uniform(1, "fan_in", 0.5, 1)
 _NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-# words of the docstrings
-_RNN = {
-    "title": "A simple recurrent network: "
-    "`h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`",
-    "state": "one array `h`",
-    "gates": "",
-    "order": "",
-    "more": "\n        nonlinearity: `tanh` or `relu`.",
-    "shape": "(4, 5, 4)",
-    "cell_shape": "(5, 4)",
-    "source": "Elman (1990), Finding structure in time.",
-}
-_GRU = _RNN | {
-    "title": "Gated recurrent units; `nb.gru` gives the formula",
-    "gates": "3 * ",
-    "order": " The gates lie\n    in the order r, z, n.",
-    "more": "",
-    "source": "Cho et al. (2014), arXiv:1406.1078.",
-}
-_LSTM = _GRU | {
-    "title": "Long short-term memory; `nb.lstm` gives the formula",
-    "state": "a pair `(h, c)` of arrays",
-    "gates": "4 * ",
-    "order": " The gates lie\n    in the order i, f, g, o.",
-    "shape": "((4, 5, 4), (4, 5, 4))",
-    "cell_shape": "((5, 4), (5, 4))",
-    "source": "Hochreiter and Schmidhuber (1997), Long short-term memory.",
-}
 
 
 class CellOptions(VariableOptions, total=False):
@@ -89,6 +58,19 @@ class _Gated(Layer):
     hidden_features: int
     with_bias: bool
     nonlinearity = "tanh"
+    _more: ClassVar[str] = ""  # arguments, for the docstring
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        if "_gates" in vars(cls):
+            gates, is_pair = cls._gates, len(cls._states) > 1
+            cls._words = {
+                "state": "a pair `(h, c)` of arrays" if is_pair else "one array `h`",
+                "gates": f"{gates} * " if gates > 1 else "",
+                "shape": "((4, 5, 4), (4, 5, 4))" if is_pair else "(4, 5, 4)",
+                "cell_shape": "((5, 4), (5, 4))" if is_pair else "(5, 4)",
+                "more": cls._more,
+            }
+        super().__init_subclass__(**kwargs)
 
     def __init__(
         self,
@@ -103,10 +85,10 @@ class _Gated(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         """Create the variables of each group: its suffix, and the number of its inputs."""
-        name, hidden = type(self).__name__, self.hidden_features
-        self.with_bias = flag(name, "with_bias", with_bias)
-        weights = initializer(name, "weight_initializer", weight_initializer, _SPREAD)
-        biases = initializer(name, "bias_initializer", bias_initializer, _SPREAD)
+        hidden = self.hidden_features
+        self.with_bias = as_flag("with_bias", with_bias)
+        weights = initializer("weight_initializer", weight_initializer, _SPREAD)
+        biases = initializer("bias_initializer", bias_initializer, _SPREAD)
         subkeys = iter(keys(key, len(_NAMES) * len(groups)))
         for suffix, inputs in groups.items():
             for kind, columns, subkey in zip(_NAMES, (inputs, hidden, None, None), subkeys):
@@ -139,17 +121,14 @@ class _Recurrent(_Gated):
     """$title.
 
     Called as `y, state = layer(x, state)` on `(*batch, time, in_features)`: `y` is `(*batch, time,
-    hidden_features)`, twice as
-    many features if it runs both ways. The state is ${state}, each of shape
-    `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With `lengths=`,
-    `(*batch,)`, only that many
-    times of each sequence count: later outputs are zero, and the state is that of the last time
-    that counts.
+    hidden_features)`, twice as many features if it runs both ways. The state is $state, each of
+    shape `(num_layers * directions, *batch, hidden_features)`; zeros if none is given. With
+    `lengths=`, `(*batch,)`, only that many times of each sequence count: later outputs are zero,
+    and the state is that of the last time that counts.
 
     Variables are named and laid out as in PyTorch: `weight_ih_l0` `(${gates}hidden, in)`,
-    `weight_hh_l0`, `bias_ih_l0`,
-    `bias_hh_l0`, further layers with their number, those that run backwards with `_reverse` at the
-    end.${order}
+    `weight_hh_l0`, `bias_ih_l0`, `bias_hh_l0`, further layers with their number, those that run
+    backwards with `_reverse` at the end. $body
 
     Args:
         in_features: Size of the inputs' last axis.
@@ -194,16 +173,15 @@ class _Recurrent(_Gated):
         return_state: bool = True,
         **options: Unpack[VariableOptions],
     ) -> None:
-        name = type(self).__name__
-        self.in_features = size(name, "in_features", in_features)
-        self.hidden_features = hidden = size(name, "hidden_features", hidden_features)
-        self.num_layers = size(name, "num_layers", num_layers)
-        self.bidirectional = flag(name, "bidirectional", bidirectional)
-        self.return_sequence = flag(name, "return_sequence", return_sequence)
-        self.return_state = flag(name, "return_state", return_state)
-        if rate(name, "dropout_rate", dropout_rate) and num_layers == 1:
+        self.in_features = size("in_features", in_features)
+        self.hidden_features = hidden = size("hidden_features", hidden_features)
+        self.num_layers = size("num_layers", num_layers)
+        self.bidirectional = as_flag("bidirectional", bidirectional)
+        self.return_sequence = as_flag("return_sequence", return_sequence)
+        self.return_state = as_flag("return_state", return_state)
+        if rate("dropout_rate", dropout_rate) and num_layers == 1:
             raise ArgumentError(
-                f"{name}: dropout_rate={dropout_rate} acts between layers, and there is one layer."
+                f"dropout_rate={dropout_rate} acts between layers, and there is one layer."
             )
         self.dropout = Dropout(dropout_rate) if num_layers > 1 else None
         groups = {
@@ -254,33 +232,54 @@ class _Recurrent(_Gated):
 class _Elman(Layer):
     """The choice of the nonlinearity."""
 
+    _more = "\n        nonlinearity: `tanh` or `relu`."
+
     def __init__(
         self, in_features: int, hidden_features: int, *, nonlinearity: str = "tanh", **options: Any
     ) -> None:
-        check_choice(type(self).__name__, "nonlinearity", nonlinearity, ("tanh", "relu"))
+        check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
         self.nonlinearity = nonlinearity
         # of the layer or the cell
         super().__init__(in_features, hidden_features, **options)  # type: ignore[call-arg]
 
 
 class RNN(_Elman, _Recurrent):
-    _type, _gates, _words = "RNN", 1, _RNN
+    """A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
+
+    Source: Elman (1990), Finding structure in time.
+    """
+
+    _type, _gates = "RNN", 1
 
 
 class LSTM(_Recurrent):
-    _type, _gates, _states, _words = "LSTM", 4, ("h", "c"), _LSTM
+    """Long short-term memory; `nb.lstm` gives the formula.
+
+    The gates lie in the order i, f, g, o.
+
+    Source: Hochreiter and Schmidhuber (1997), Long short-term memory.
+    """
+
+    _type, _gates, _states = "LSTM", 4, ("h", "c")
 
 
 class GRU(_Recurrent):
-    _type, _gates, _words = "GRU", 3, _GRU
+    """Gated recurrent units; `nb.gru` gives the formula.
+
+    The gates lie in the order r, z, n.
+
+    Source: Cho et al. (2014), arXiv:1406.1078.
+    """
+
+    _type, _gates = "GRU", 3
 
 
 class _Cell(_Gated):
-    """${title}. This is one step: called as `state = cell(x, state)`, it gives the state after.
+    """$title. This is one step: called as `state = cell(x, state)`, it gives the state after.
 
-    The state is ${state} of shape `(*batch, hidden_features)`; zeros if none is given. Variables
-    are named and laid out as in
-    PyTorch: `weight_ih` `(${gates}hidden, in)`, `weight_hh`, `bias_ih`, `bias_hh`.
+    The state is $state of shape `(*batch, hidden_features)`; zeros if none is given. Variables are
+    named and laid out as in PyTorch: `weight_ih` `(${gates}hidden, in)`, `weight_hh`, `bias_ih`,
+    `bias_hh`.
 
     Args:
         in_features: Size of the inputs' last axis.
@@ -314,35 +313,43 @@ class _Cell(_Gated):
     def __init__(
         self, in_features: int, hidden_features: int, **options: Unpack[CellOptions]
     ) -> None:
-        name = type(self).__name__
-        self.in_features = size(name, "in_features", in_features)
-        self.hidden_features = size(name, "hidden_features", hidden_features)
+        self.in_features = size("in_features", in_features)
+        self.hidden_features = size("hidden_features", hidden_features)
         super().__init__({"": in_features}, **options)
 
     def forward(self, x: Float[ArrayLike, "*batch in_features"], state: object = None) -> Any:
-        if state is None:
-            x = plain(x)
-            check_arrays(type(self).__name__, x=x)
-            shape = (*x.shape[:-1], self.hidden_features)
-            zeros = jnp.zeros(shape, common_dtype(x, self.weight_ih.dtype))
-            states = (zeros,) * len(self._states)
-        else:
-            states = jax.tree.leaves(self._check_state(state))
+        none = (None,) * len(self._states)
+        states = none if state is None else jax.tree.leaves(self._check_state(state))
         return self._call_function(x, *states, *self._values())
 
 
 class RNNCell(_Elman, _Cell):
-    _gates, _words = 1, _RNN
+    """A simple recurrent network: `h' = tanh(weight_ih @ x + bias_ih + weight_hh @ h + bias_hh)`.
+
+    Source: Elman (1990), Finding structure in time.
+    """
+
+    _gates = 1
     _function = staticmethod(recurrent.rnn_cell)
 
 
 class LSTMCell(_Cell):
-    _gates, _states, _words = 4, ("h", "c"), _LSTM
+    """Long short-term memory; `nb.lstm` gives the formula.
+
+    Source: Hochreiter and Schmidhuber (1997), Long short-term memory.
+    """
+
+    _gates, _states = 4, ("h", "c")
     _function = staticmethod(recurrent.lstm_cell)
 
 
 class GRUCell(_Cell):
-    _gates, _words = 3, _GRU
+    """Gated recurrent units; `nb.gru` gives the formula.
+
+    Source: Cho et al. (2014), arXiv:1406.1078.
+    """
+
+    _gates = 3
     _function = staticmethod(recurrent.gru_cell)
 
 
@@ -360,15 +367,16 @@ def _run(
     return_sequence: bool,
 ) -> Any:
     """Run all layers and directions; states have both along their first axis."""
-    check_floating(layer_type, x=x)
-    check_rank(layer_type, "x", x, "(*batch, time, features)", 2)
     columns, hidden = weights[0][0][0].shape[1], weights[0][0][1].shape[1]
-    check_shape(layer_type, "x", x, (*x.shape[:-1], columns), "as many features as in_features")
     directions = len(weights[0])
-    shape = (len(weights) * directions, *x.shape[:-2], hidden)
-    for name, part in zip("hc", jax.tree.leaves(state)):
-        check_arrays(layer_type, **{name: part})
-        check_shape(layer_type, name, part, shape, "(layers * directions, *batch, hidden_features)")
+    with naming(layer_type):
+        check_floating("x", x)
+        check_rank("x", x, "(*batch, time, features)", 2)
+        check_shape("x", x, (*x.shape[:-1], columns), "as many features as in_features")
+        shape = (len(weights) * directions, *x.shape[:-2], hidden)
+        for name, part in zip("hc", jax.tree.leaves(state)):
+            check_array(name, part)
+            check_shape(name, part, shape, "(layers * directions, *batch, hidden_features)")
     run: Any = getattr(recurrent, layer_type.lower())
     options = {"nonlinearity": nonlinearity} if layer_type == "RNN" else {}
     finals = []

@@ -5,16 +5,16 @@ before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from jax import Array
 from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
-from nbmodule.base.kinds import DeviceLike, KeyLike
+from nbmodule.base.kinds import DeviceLike, KeyLike, as_flag
 from nbmodule.errors import ArgumentTypeError
 from nbmodule.nn.attention import MultiHeadAttention
-from nbmodule.nn.checks import flag, rate, size
+from nbmodule.nn.checks import rate, size
 from nbmodule.nn.dropout import Dropout
 from nbmodule.nn.functional.activations import relu
 from nbmodule.nn.kernel import kernel, plain
@@ -25,31 +25,10 @@ from nbmodule.nn.normalization import LayerNorm
 _Mask = Bool[ArrayLike, "..."] | Float[ArrayLike, "..."] | None
 
 
-_ENCODER = {
-    "call": """A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal`
-    as `MultiHeadAttention` does.""",
-    "does": "Attention to itself and two linear layers",
-    "parts": "`self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`",
-    "inputs": "jnp.ones((2, 5, 8))",
-}
-_DECODER = {
-    "call": """A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`,
-    the return of an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the
-    self-attention, `memory_mask` and `memory_key_mask` to the attention to the memory, as in
-    `MultiHeadAttention`.""",
-    "does": "Attention to itself, attention to a memory, and two linear layers",
-    "parts": """`self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`,
-    `norm3`, `dropout`""",
-    "inputs": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))",
-}
-
-
 class _TransformerLayer(Layer):
-    """$does, each beside a shortcut and with a norm.
+    """$title.
 
-    $call
-
-    Its parts are $parts.
+    $body
 
     Args:
         features: Features of inputs and outputs.
@@ -106,17 +85,17 @@ class _TransformerLayer(Layer):
         v: Mapping[str, Any] | None = None,
     ) -> None:
         name = type(self).__name__
-        self.features = size(name, "features", features)
-        self.num_heads = size(name, "num_heads", num_heads)
+        self.features = size("features", features)
+        self.num_heads = size("num_heads", num_heads)
         self.hidden_features = hidden = size(
-            name, "hidden_features", hidden_features, default=4 * features
+            "hidden_features", hidden_features, default=4 * features
         )
         if not callable(activation):
             raise ArgumentTypeError(
-                f"{name}: activation must be a function or a module, got {activation!r}."
+                f"activation must be a function or a module, got {activation!r}."
             )
-        self.activation, self.norm_first = activation, flag(name, "norm_first", norm_first)
-        rate(name, "dropout_rate", dropout_rate)
+        self.activation, self.norm_first = activation, as_flag("norm_first", norm_first)
+        rate("dropout_rate", dropout_rate)
         *for_attention, first, second = keys(key, len(self._attentions) + 2)
         common: dict[str, Any] = {"with_bias": with_bias, "device": device, "dtype": dtype}
         for name, subkey in zip(self._attentions, for_attention):
@@ -152,8 +131,16 @@ def _sum(x: Array, y: Array) -> Array:
 
 
 class TransformerEncoderLayer(_TransformerLayer):
+    """Attention to itself and two linear layers, each beside a shortcut and with a norm.
+
+    A call takes `(*batch, length, features)`, and `mask`, `key_mask` and `is_causal` as
+    `MultiHeadAttention` does.
+
+    Its parts are `self_attention`, `linear1`, `linear2`, `norm1`, `norm2`, `dropout`.
+    """
+
     _attentions = ("self_attention",)
-    _words = _ENCODER
+    _words: ClassVar[dict[str, str]] = {"inputs": "jnp.ones((2, 5, 8))"}
 
     def forward(
         self,
@@ -169,8 +156,19 @@ class TransformerEncoderLayer(_TransformerLayer):
 
 
 class TransformerDecoderLayer(_TransformerLayer):
+    """Attention to itself, attention to a memory, and two linear layers, each beside a shortcut and
+    with a norm.
+
+    A call takes `(*batch, length, features)` and a memory `(*batch, size, features)`, the return of
+    an encoder. `mask`, `key_mask` and `is_causal` (True by default) apply to the self-attention,
+    `memory_mask` and `memory_key_mask` to the attention to the memory, as in `MultiHeadAttention`.
+
+    Its parts are `self_attention`, `cross_attention`, `linear1`, `linear2`, `norm1`, `norm2`,
+    `norm3`, `dropout`.
+    """
+
     _attentions = ("self_attention", "cross_attention")
-    _words = _DECODER
+    _words: ClassVar[dict[str, str]] = {"inputs": "jnp.ones((2, 5, 8)), jnp.ones((2, 7, 8))"}
 
     def forward(
         self,
@@ -191,9 +189,9 @@ class TransformerDecoderLayer(_TransformerLayer):
 
 
 class _Stack(Layer):
-    """A stack of transformer layers in the list `layers`, each with variables of its own.
+    """$title.
 
-    $call
+    $body
 
     Args:
         num_layers: Number of layers.
@@ -233,14 +231,13 @@ class _Stack(Layer):
         v: Mapping[str, Any] | None = None,
         **layer_options: Any,
     ) -> None:
-        name = type(self).__name__
         common: dict[str, Any] = {"device": device, "dtype": dtype}
         self.layers = [
             self._kind(features, num_heads, hidden_features, key=subkey, **common, **layer_options)
-            for subkey in keys(key, size(name, "num_layers", num_layers))
+            for subkey in keys(key, size("num_layers", num_layers))
         ]
         layer = self.layers[0]
-        has_norm = layer.norm_first if final_norm is None else flag(name, "final_norm", final_norm)
+        has_norm = layer.norm_first if final_norm is None else as_flag("final_norm", final_norm)
         common |= {"eps": layer.norm1.eps, "with_bias": layer.norm1.with_bias}
         self.norm = LayerNorm(features, **common) if has_norm else None
         super().__init__(device=device, dtype=dtype, v=v)
@@ -258,8 +255,18 @@ class _Stack(Layer):
 
 
 class TransformerEncoder(_Stack):
-    _kind, _words = TransformerEncoderLayer, _ENCODER
+    """A stack of encoder layers in the list `layers`, each with variables of its own.
+
+    A call takes what a `TransformerEncoderLayer` takes.
+    """
+
+    _kind, _words = TransformerEncoderLayer, TransformerEncoderLayer._words
 
 
 class TransformerDecoder(_Stack):
-    _kind, _words = TransformerDecoderLayer, _DECODER
+    """A stack of decoder layers in the list `layers`, each with variables of its own.
+
+    A call takes what a `TransformerDecoderLayer` takes.
+    """
+
+    _kind, _words = TransformerDecoderLayer, TransformerDecoderLayer._words

@@ -17,9 +17,8 @@ from jax import Array, lax
 from nbmodule.base.kinds import KeyLike
 from nbmodule.core.numbers.host_random import draw_normal
 from nbmodule.core.numbers.random import as_key, next_key
-from nbmodule.core.structure.functional import StateKey, update_state
+from nbmodule.core.structure.functional import StateKey
 from nbmodule.core.structure.walk import is_module, plan_of
-from nbmodule.core.variables.frame import write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.nn.checks import check_axis, check_number, size
@@ -40,24 +39,19 @@ class _Around(Layer):
 
     def _take(self, layer: Module, name: str, axis: int) -> Parameter:
         """Hold the layer, and find the weight in it."""
-        where = type(self).__name__
         if not is_module(layer):
-            raise ArgumentTypeError(
-                f"{where}: expected a layer with a weight, got {type(layer).__name__}."
-            )
+            raise ArgumentTypeError(f"expected a layer with a weight, got {type(layer).__name__}.")
         weight = getattr(layer, name, None)
         if not isinstance(weight, Parameter):
             names = ", ".join(name for name, _ in layer.named_parameters(recursive=False)) or "none"
             raise ArgumentError(
-                f"{where}: {type(layer).__name__} has no parameter {name!r}; its own "
+                f"{type(layer).__name__} has no parameter {name!r}; its own "
                 f"parameters are: {names}."
             )
         if weight.ndim == 0 or not jnp.issubdtype(weight.dtype, jnp.floating):
-            raise ArgumentError(
-                f"{where}: expected a floating weight with axes, got {weight.describe()}."
-            )
+            raise ArgumentError(f"expected a floating weight with axes, got {weight.describe()}.")
         self.layer, self.name = layer, name
-        self.axis = check_axis(where, axis, weight.ndim)
+        self.axis = check_axis(axis, weight.ndim)
         return weight
 
     def _weight(self) -> Variable:
@@ -114,8 +108,8 @@ class SpectralNorm(_Around):
         key: KeyLike | None = None,
         v: Mapping[str, Any] | None = None,
     ) -> None:
-        self.num_iterations = size("SpectralNorm", "num_iterations", num_iterations)
-        self.eps = check_number("SpectralNorm", "eps", eps, above=0)
+        self.num_iterations = size("num_iterations", num_iterations)
+        self.eps = check_number("eps", eps, above=0)
         weight = self._take(layer, name, axis)
         subkeys = keys(next_key() if key is None else as_key(key), 2)
         draw = functools.cache(functools.partial(_first_vectors, weight, self.axis, subkeys))
@@ -128,29 +122,22 @@ class SpectralNorm(_Around):
         super().__init__(v=v)
 
     def forward(self, *args: object, **kwargs: object) -> Any:
-        exported, vectors = isinstance(self.left, StateKey), (self.left, self.right)
         state: Any = None
-        if exported:
+        if isinstance(self.left, StateKey):
             args, kwargs, state = split_state(args, kwargs)
-        if exported and state is None:
-            raise ArgumentTypeError(
-                "SpectralNorm: its state was exported; call it as y, state = layer(x, state)."
-            )
-        weight, *new = _divided_by_singular_value(
+        weight, *vectors = _divided_by_singular_value(
             self._weight().value,
-            *(state[key] if exported else key.value for key in vectors),
+            *self._read_state(state),
             axis=self.axis,
             turns=self.num_iterations if self.training else 0,
             eps=self.eps,
         )
-        if self.training and exported:
-            state = update_state(state, dict(zip(vectors, new)))
-        elif self.training:
-            write_all(vectors, [buffer.admitted(value) for buffer, value in zip(vectors, new)])
-        if exported and takes_state(self.layer):
+        if self.training:
+            state = self._write_state(state, vectors)
+        if state is not None and takes_state(self.layer):
             return self._called(weight, (*args, state), kwargs)
         y = self._called(weight, args, kwargs)
-        return (y, state) if exported else y
+        return y if state is None else (y, state)
 
 
 @kernel(static=("axis", "turns", "eps"))

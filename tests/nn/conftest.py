@@ -5,7 +5,7 @@ values and gradients.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,12 +15,15 @@ import pytest
 
 import nbmodule as nb
 
-from jax_settings import spelled
-
 
 def close(found: Any, wanted: Any, rtol: float = 1e-5, atol: float = 1e-6, **options: Any) -> None:
     """Assert that numbers agree to the rounding of float32."""
     np.testing.assert_allclose(found, wanted, rtol=rtol, atol=atol, **options)
+
+
+def trees_close(found: Any, wanted: Any, **tolerance: float) -> None:
+    """Assert that all arrays of two trees agree to rounding."""
+    jax.tree.map(lambda a, b: close(a, b, **tolerance), found, wanted)
 
 
 @pytest.fixture
@@ -143,24 +146,27 @@ def layers_agree(
     agree(found, wanted, rtol=rtol, atol=atol)
 
 
-def refused_rows(text: str, names: Mapping[str, Any]) -> list[Any]:
-    """A call, the error that it must raise, and the names of the calls, for each row of a table.
+def steps_agree(
+    way: str, layer: Any, theirs: Any, buffers: Mapping[str, Any], inputs: Iterable[Any]
+) -> None:
+    """Compare the outputs and buffers of a layer in training, step by step, with torch.
 
-    A row is `call -> Error: pattern of its message`; other lines name arrays for the rows below.
+    Args:
+        way: eager, compiled or exported.
+        layer: the layer.
+        theirs: a function of torch.
+        buffers: by name in the layer the tensor in torch.
+        inputs: an array for each step.
     """
-    known, rows = dict(names), []
-    for line in text.strip().replace("\n    ->", " ->").splitlines():
-        if " -> " in line:
-            call, wanted = line.split(" -> ")
-            rows.append(pytest.param(call, wanted, dict(known), id=call))
-        elif not line.startswith("#"):
-            exec(line, known)
-    return rows
-
-
-def assert_refused(call: str, wanted: str, names: dict[str, Any]) -> None:
-    """Assert that a call raises an error of ours of one line."""
-    kind, message = wanted.split(": ", 1)
-    with pytest.raises(getattr(nb.errors, kind), match=spelled(message)) as caught:
-        eval(call, names)
-    assert "\n" not in str(caught.value)
+    torch = pytest.importorskip("torch")
+    exported, state = nb.export_state(layer)
+    call = nb.jit(layer) if way == "compiled" else layer
+    functional = jax.jit(lambda model, x, state: model(x, state))
+    for x in inputs:
+        wanted = theirs(torch.tensor(x))
+        if way == "exported":
+            found, state = functional(exported, x, state)
+            values = [state[nb.StateKey(f".{name}")] for name in buffers]
+        else:
+            found, values = call(x), [getattr(layer, name)() for name in buffers]
+        agree([found, *values], [wanted, *buffers.values()], rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nbmodule.errors import DtypeError
-from nbmodule.nn.checks import annotated_checks, check_arguments, check_arrays
+from nbmodule.nn.checks import annotated_checks, check_arguments, check_array
 
 # Python's numbers, then NumPy's scalars: what stands for one number, how it is spelled, and which
 # kinds it is of.
@@ -36,18 +36,18 @@ def check(kind, x):
     def f(x): ...
 
     f.__annotations__ = {"x": f"{kind}[Array, '...']"}
-    check_arguments("f", annotated_checks(f), {"x": x})
+    check_arguments(annotated_checks(f), {"x": x})
 
 
 @pytest.mark.parametrize(
     ("number", "spelled", "kinds"), NUMBERS, ids=[f"{type(n).__name__}-{s}" for n, s, _ in NUMBERS]
 )
 def test_a_number_is_accepted_or_refused_by_its_kind(number, spelled, kinds):
-    assert check_arrays("f", x=number) == {"x": number}
+    assert check_array("x", number) is None
     for kind, wanted in KINDS.items():
         if kind in kinds:
             check(kind, number)
             continue
         with pytest.raises(DtypeError) as caught:
             check(kind, number)
-        assert str(caught.value).startswith(f"f: x must hold {wanted}, got {spelled}.")
+        assert str(caught.value).startswith(f"x must hold {wanted}, got {spelled}.")

@@ -115,10 +115,9 @@ def test_copies_and_pickles_keep_layers_and_names():
             assert other[0] is not model[0]
 
 
-def two_layers() -> nb.Sequential:
-    return nb.Sequential(
-        nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)})
-    )
+def two_layers(**options):
+    last = nb.Sequential({"last": nb.Linear(3, 1)})
+    return nb.Sequential(nb.Linear(2, 3), nb.BatchNorm1d(3), last, **options)
 
 
 def older_form(tree):
@@ -154,56 +153,42 @@ def test_variables_of_the_older_form_are_taken_everywhere():
     np.testing.assert_array_equal(model.eval()(x, v=older), wanted)
     model.v = older
     np.testing.assert_array_equal(model(x), wanted)
-    made = nb.Sequential(
-        nb.Linear(2, 3), nb.BatchNorm1d(3), nb.Sequential({"last": nb.Linear(3, 1)}), v=older
-    )
-    np.testing.assert_array_equal(made.eval()(x), wanted)
+    np.testing.assert_array_equal(two_layers(v=older).eval()(x), wanted)
     with pytest.raises(nb.StructureError, match=r"v7"):
         model.v = {**older, "v7": {"w": jnp.ones(1)}}
     np.testing.assert_array_equal(model(x), wanted)
 
 
-def test_files_and_checkpoints_of_the_older_form_load(tmp_path):
-    other, x = two_layers(), jnp.ones((4, 2))
-    optimizer = nb.Adam(lr=0.1)
-    optimizer.update(other, nb.grad(lambda m: m(x).sum())(other))
-    files.save(
-        tmp_path / "w.h5", older_form(other.v), buffers=older_form(by_chain(other, nb.Buffer))
-    )
+@pytest.mark.parametrize("used", [False, True])
+def test_files_and_checkpoints_of_the_older_form_load(used, tmp_path):
+    other, optimizer = two_layers(), nb.Adam(lr=0.1)
+    gradients_of = nb.grad(lambda m: m(jnp.ones((4, 2))).sum())
+    optimizer.update(other, gradients_of(other))
+    v, buffers = older_form(other.v), older_form(by_chain(other, nb.Buffer))
+    files.save(tmp_path / "w.h5", v, buffers=buffers)
     model = two_layers()
     model.load_weights(tmp_path / "w.h5")
     assert_same_state(model, other)
 
-    state = {
-        name.replace("submodules/", ""): value for name, value in optimizer.state_dict().items()
-    }
-    trees = {
-        "model": older_form(other.v),
-        "buffers": older_form(by_chain(other, nb.Buffer)),
-        "optimizer": state,
-    }
+    state = {name.replace("submodules/", ""): x for name, x in optimizer.state_dict().items()}
+    trees = {"model": v, "buffers": buffers, "optimizer": state}
     files.save_checkpoint(tmp_path, step=3, trees=trees)
-    for used in (False, True):
-        model, again = two_layers(), nb.Adam(lr=0.1)
-        if used:
-            again.update(model, nb.grad(lambda m: m(x).sum())(model))
-        assert nb.restore_checkpoint(tmp_path, model=model, optimizer=again) == (3, None)
-        assert_same_state(model, other)
-        assert again.state.cont_all_key_chains() == optimizer.state.cont_all_key_chains()
-        twin = copy.deepcopy(other)
-        gradients = nb.grad(lambda m: m(x).sum())(copy.deepcopy(other))
-        again.update(model, gradients), copy.deepcopy(optimizer).update(twin, gradients)
-        assert_same_state(model, twin)
+    model, again = two_layers(), nb.Adam(lr=0.1)
+    if used:
+        again.update(model, gradients_of(model))
+    assert nb.restore_checkpoint(tmp_path, model=model, optimizer=again) == (3, None)
+    assert_same_state(model, other)
+    assert again.state.cont_all_key_chains() == optimizer.state.cont_all_key_chains()
+    for each, of_each in ((model, again), (other, optimizer)):
+        of_each.update(each, gradients_of(each))
+    assert_same_state(model, other)
 
 
 def assert_same_state(model, other):
-    ours, theirs = model.state_dict(), other.state_dict()
-    assert ours.keys() == theirs.keys()
-    for name, value in ours.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    jax.tree.map(np.testing.assert_array_equal, model.state_dict(), other.state_dict())
 
 
-def test_an_attribute_beside_the_layers_keeps_its_place_and_a_clash_is_told():
+def test_an_attribute_keeps_its_place_among_layers_and_a_clash_is_refused():
     class More(nb.Sequential):
         def __init__(self):
             super().__init__(nb.Linear(2, 2))

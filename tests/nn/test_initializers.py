@@ -156,17 +156,18 @@ def test_orthogonal_rows_or_columns_are_orthonormal(rows, columns, kernel):
     close(gram, np.eye(len(gram)), atol=1e-5)
 
 
-def test_constants_fill_any_shape_and_dtype():
-    np.testing.assert_array_equal(
-        ini.Constant(3).create_variables((2,), dtype="int32").value, [3, 3]
-    )
-    np.testing.assert_array_equal(
-        ini.Constant(True).create_variables((1,), dtype=bool).value, [True]
-    )
-    np.testing.assert_array_equal(ini.Zeros().create_variables(()).value, 0.0)
-    np.testing.assert_array_equal(
-        ini.Ones().create_variables((2, 1), dtype="bfloat16").value, [[1], [1]]
-    )
+@pytest.mark.parametrize(
+    ("initializer", "dtype", "filled"),
+    [
+        (ini.Constant(3), "int32", [3, 3]),
+        (ini.Constant(True), "bool", [True]),
+        (ini.Zeros(), "float32", 0.0),
+        (ini.Ones(), "bfloat16", [[1], [1]]),
+    ],
+)
+def test_constants_fill_any_shape_and_dtype(initializer, dtype, filled):
+    value = initializer.create_variables(np.shape(filled), dtype=dtype).value
+    assert (value.dtype, value.tolist()) == (dtype, filled)
 
 
 def test_the_variable_is_a_parameter_that_waits():
@@ -237,7 +238,7 @@ APART = {
 
 @pytest.mark.not_under("eager", reason="jax.jit runs at each call there")
 @pytest.mark.parametrize("name", ALIKE)
-def test_a_draw_that_a_transform_of_jax_will_use_again_is_said_once(name, monkeypatch):
+def test_a_draw_that_a_transform_of_jax_reuses_warns_once(name, monkeypatch):
     monkeypatch.setattr(base, "_warned", False)
     make = lambda: nb.Linear(3, 2).weight.value
     with pytest.warns(
@@ -249,7 +250,7 @@ def test_a_draw_that_a_transform_of_jax_will_use_again_is_said_once(name, monkey
 
 
 @pytest.mark.parametrize("name", [*APART, "key", "constant", "given"])
-def test_nothing_is_said_of_draws_that_differ_or_are_meant_to_be_alike(name, monkeypatch):
+def test_draws_that_differ_or_are_equal_on_purpose_do_not_warn(name, monkeypatch):
     monkeypatch.setattr(base, "_warned", False)
     layers = {
         "key": lambda: nb.Linear(3, 2, key=0),

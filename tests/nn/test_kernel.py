@@ -14,6 +14,8 @@ from tests.nn.conftest import close
 
 from jax_settings import spelled
 
+ONES = jnp.ones(2)
+
 
 @kernel(static=("power",))
 def affine(x, weight, bias=None, *, power=1):
@@ -35,7 +37,7 @@ def counted(**options):
     return fn, traces
 
 
-def test_boxes_are_taken_by_place_and_by_name():
+def test_variables_are_taken_by_position_and_by_name():
     weight, bias = Parameter(jnp.array([2.0])), Buffer(jnp.array([1.0]))
     np.testing.assert_array_equal(affine(jnp.array([3.0]), weight, bias), [7])
     np.testing.assert_array_equal(affine(jnp.array([3.0]), weight=weight, bias=bias, power=2), [19])
@@ -61,7 +63,7 @@ def test_all_frames_share_one_trace(guarded):
     assert len(traces) == 1
 
 
-def test_a_box_has_the_value_of_its_frame():
+def test_a_variable_has_the_value_of_its_frame():
     weight = Parameter(jnp.array([2.0]))
     with Frame([(weight, jnp.array([5.0]))]):
         np.testing.assert_array_equal(affine(jnp.ones(1), weight), [5])
@@ -101,31 +103,19 @@ def test_an_error_of_ours_comes_without_jax():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("args", "kwargs", "message"),
     [
-        (lambda: affine(jnp.ones(2)), "^affine: missing a required argument: 'weight'.$"),
-        (
-            lambda: affine(jnp.ones(2), 1, wieght=2),
-            "^affine: got an unexpected keyword argument 'wieght'.$",
-        ),
-        (lambda: affine("text", jnp.ones(2)), "^affine: x must be an array, got str.$"),
-        (
-            lambda: affine(np.array(["a"]), jnp.ones(1)),
-            "^affine: x must be an array of numbers, got one of dtype <U1.",
-        ),
-        (
-            lambda: affine(jnp.ones(2), jnp.ones(2), power=jnp.array([2])),
-            r"power must be a Python value, .* an array int32\[1\]",
-        ),
-        (
-            lambda: affine(jnp.ones(2), jnp.ones(2), power={}),
-            "power must be hashable, such as a tuple, got dict",
-        ),
+        ([ONES], {}, "missing a required argument: 'weight'.$"),
+        ([ONES, 1], {"wieght": 2}, "got an unexpected keyword argument 'wieght'.$"),
+        (["text", ONES], {}, "x must be an array, got str.$"),
+        ([np.array(["a"]), ONES], {}, "x must be an array of numbers, got one of dtype <U1."),
+        ([ONES, ONES], {"power": ONES}, r"power must be a Python value, .* an array float32\[2\]"),
+        ([ONES, ONES], {"power": {}}, "power must be hashable, such as a tuple, got dict"),
     ],
 )
-def test_arguments_that_jax_cannot_take_are_named(call, message):
-    with pytest.raises(ArgumentTypeError, match=spelled(message)):
-        call()
+def test_arguments_that_jax_cannot_take_are_named(args, kwargs, message):
+    with pytest.raises(ArgumentTypeError, match=spelled(f"^affine: {message}")):
+        affine(*args, **kwargs)
 
 
 def test_other_errors_pass_unchanged():

@@ -31,7 +31,7 @@ def step(x):
     ],
     ids=["words", "words as objects", "numbers as text", "objects", "structured", "days"],
 )
-def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given, cure):
+def test_a_column_without_numbers_is_refused_with_code_that_makes_numbers(given, cure):
     with pytest.raises(nb.ArgumentTypeError) as refused:
         step(given)
     assert cure in str(refused.value)
@@ -49,7 +49,6 @@ def test_a_column_without_numbers_is_refused_with_what_makes_numbers_of_it(given
         (lambda: nb.mse_loss(np.ones((3, 1), np.float32), np.ones(3, np.float32)), r"Drop the column of the prediction, prediction\[\.\.\., 0\]"),
         (lambda: nb.mse_loss(np.ones(3, np.float32), np.ones((3, 1), np.float32)), r"Drop the column of the target: target\[\.\.\., 0\]"),
         (lambda: nb.cross_entropy(np.ones((3, 2), np.float32), np.ones((3, 1), int)), r"Drop its column: target\[\.\.\., 0\]"),
-        (lambda: nb.cross_entropy(np.ones((3, 2), np.float32), np.ones(3)), r'Convert it first: target\.astype\("int32"\)'),
         (lambda: nb.batches(np.ones((9, 2)), np.ones(9)), r"as in nb\.batches\(\(x, y\), 64\)"),
         (lambda: nb.batches(([[1.0, 2.0]] * 9, [0] * 9), 4), r"got shapes \[\], .*, \.\.\. Rows in lists become one array by np\.array\(rows\)"),
     ],

@@ -3,8 +3,6 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import nbmodule as nb
 from nbmodule.nn.attention import (
@@ -31,11 +29,6 @@ def test_identity_returns_its_argument_and_takes_any_options():
     assert nb.Identity(54, unused=0.1)(x) is x
 
 
-def test_complex_inputs_are_taken_by_linear():
-    layer = nb.Linear(2, 1, v={"w": np.array([[2.0, 3.0]], "f"), "b": np.array([1.0], "f")})
-    close(layer(jnp.array([1j, 2.0])), [7 + 2j])
-
-
 @pytest.mark.parametrize(
     ("make", "x"),
     [
@@ -58,12 +51,8 @@ def test_a_bias_can_be_taken_away_asked_for_and_put_back(make, x):
     close(compiled(), with_bias)
 
 
-def test_the_slope_of_prelu_begins_at_a_quarter_and_is_trained():
-    layer = nb.PReLU(3)
-    assert layer.v.w.tolist() == [0.25] * 3
-    np.testing.assert_array_equal(
-        nb.grad(lambda layer: layer(jnp.array([-1.0, -2.0, 3.0])).sum())(layer).w, [-1, -2, 0]
-    )
+def test_the_slope_of_prelu_begins_at_a_quarter():
+    assert nb.PReLU(3).v.w.tolist() == [0.25] * 3
 
 
 def test_an_option_can_be_changed_afterwards():
@@ -93,12 +82,6 @@ def test_names_and_shapes_of_the_variables():
     assert nb.ConvTranspose2d(4, 6, 3, groups=2).weight.shape == (6, 3, 3, 2)
 
 
-def test_names_with_a_capital_are_aliases():
-    assert nb.Conv2D is nb.Conv2d
-    assert nb.ConvTranspose3D is nb.ConvTranspose3d
-    assert nb.DepthwiseConv2D is nb.DepthwiseConv2d
-
-
 def test_sinusoids_are_added_in_the_dtype_of_the_input_and_have_no_variables():
     layer = SinusoidalPositionalEncoding(4)
     assert not layer.state_dict()
@@ -115,16 +98,7 @@ def test_learned_vectors_are_added_and_trained(draws):
     assert abs(np.asarray(LearnedPositionalEncoding(50, 60, key=0).weight()).std() - 0.02) < 0.002
 
 
-@settings(max_examples=10)
-@given(shift=st.integers(0, 40))
-def test_rotary_products_depend_on_distances_only(shift):
-    rng = np.random.default_rng(0)
-    q, k = rng.normal(size=(2, 5, 8)).astype("f")
-    turn, positions = RotaryPositionalEncoding(base=100), jnp.arange(5)
-    close(
-        turn(q, positions + shift) @ turn(k, positions + shift).T,
-        turn(q) @ turn(k).T,
-        rtol=1e-3,
-        atol=1e-3,
-    )
-    close(np.linalg.norm(turn(q), axis=-1), np.linalg.norm(q, axis=-1))
+def test_rotary_encoding_takes_positions(draws):
+    x, positions = draws.normal(size=(5, 8)).astype("f"), np.array([7, 3, 0, 1, 9])
+    wanted = nb.F.rotary_embedding(x, positions, base=100.0)
+    np.testing.assert_array_equal(RotaryPositionalEncoding(base=100.0)(x, positions), wanted)

@@ -103,18 +103,8 @@ def test_layers_of_a_stack_have_variables_of_their_own_and_readable_names():
 
 
 def test_options_reach_all_parts():
-    model = TransformerDecoder(
-        1,
-        E,
-        H,
-        F,
-        with_bias=False,
-        eps=1e-2,
-        dtype="bfloat16",
-        rotary=True,
-        dropout_rate=0.3,
-        activation=nb.GELU(),
-    )
+    options = {"with_bias": False, "eps": 1e-2, "dropout_rate": 0.3, "activation": nb.GELU()}
+    model = TransformerDecoder(1, E, H, F, rotary=True, dtype="bfloat16", **options)
     layer = model.layers[0]
     assert not [name for name in model.state_dict() if name.endswith("bias")]
     assert {variable.dtype for variable in model.tensors()} == {jnp.dtype(jnp.bfloat16)}

@@ -3,6 +3,7 @@ else told how.
 """
 
 import json
+import re
 
 import pytest
 
@@ -69,34 +70,19 @@ def found(run_python):
     return json.loads(run_python(CODE).splitlines()[-1])
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "tensor",
-        "list",
-        "frame",
-        "keyword",
-        "compiled list",
-        "bfloat16",
-        "uint8",
-        "int8",
-        "uint16",
-        "int16",
-        "compiled uint8",
-        "other order of bytes",
-        "double in other order",
-        "constant in other order",
-    ],
-)
+SAME = """tensor, list, frame, keyword, compiled list, bfloat16, uint8, int8, uint16, int16, compiled uint8,
+other order of bytes, double in other order, constant in other order"""
+OTHERS = """whole model, layer norm, indices, long indices, labels, encoder, max pool, custom in other order,
+indices in other order, labels in other order, attention in other order, recurrent in other order"""
+
+
+@pytest.mark.parametrize("name", re.split(r",\s", SAME))
 def test_a_value_from_elsewhere_gives_what_the_array_gives(found, name):
     precision = 1e-2 if name == "bfloat16" else 1e-6
     assert found[name] == [pytest.approx(row, rel=precision) for row in found["expected"]]
 
 
-@pytest.mark.parametrize(
-    ("name"), [("whole model"), ("layer norm"), ("indices"), ("long indices"), ("labels"), ("encoder"), ("max pool"),
-     ("custom in other order"), ("indices in other order"), ("labels in other order"), ("attention in other order"), ("recurrent in other order")]
-)  # fmt: skip
+@pytest.mark.parametrize("name", re.split(r",\s", OTHERS))
 def test_layers_and_functions_take_tensors_and_lists(found, name):
     assert not isinstance(found[name], str), found[name]
 
@@ -123,22 +109,18 @@ def of_64_bits(*values):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        of_64_bits(("double"), ("linear: x must be an array, and is a tensor of PyTorch that holds float64, and "
-"would lose digits as float32. Convert it by "
-"jnp.asarray(x.numpy(), dtype='float32').")),
+        of_64_bits("double", "linear: x must be an array, and is a tensor of PyTorch that holds float64, and would lose "
+            "digits as float32. Convert it by jnp.asarray(x.numpy(), dtype='float32')."),
         of_64_bits("double frame", "Convert it by jnp.asarray(x.to_numpy(), dtype='float32')."),
         ("words", 'a DataFrame of pandas that holds object, no numbers'),
         ("gradient", "Convert it by jnp.asarray(x.detach().cpu().numpy())."),
-        (("palette"), ("an image of PIL with a palette, whose numbers are indices of colors. "
-"Convert it by jnp.asarray(x.convert('RGB')).")),
+        ("palette", "whose numbers are indices of colors. Convert it by jnp.asarray(x.convert('RGB'))."),
         ("int64", 'linear: x must hold floating or complex values, got int'),
-        (("bool"), ('linear: x must hold floating or complex values, got bool[2, 3]. Convert it '
-'first: x.astype("float32")')),
+        ("bool", 'floating or complex values, got bool[2, 3]. Convert it first: x.astype("float32")'),
         ("tuple", "layer_norm: weight must be an array, got tuple"),
         ("ragged norm", "BatchNorm1d: x must be an array, got list"),
         ("whole numbers", 'Convert it first: x.astype("float32")'),
-        of_64_bits(("large"), ("embedding: indices must be an array, and is a tensor of PyTorch that holds int64, "
-"and would lose digits")),
+        of_64_bits("large", "embedding: indices must be an array, and is a tensor of PyTorch that holds int64, and would"),
         ("ragged", "linear: x must be an array, got list"),
         ("text", "linear: x must be an array, got str"),
         compiled("compiled tensor", "jnp.asarray(x.numpy())"),

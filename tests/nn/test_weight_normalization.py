@@ -9,7 +9,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule.nn.weight_normalization import SpectralNorm, WeightNorm
-from tests.nn.conftest import close, layers_agree
+from tests.nn.conftest import close, layers_agree, steps_agree
 
 torch = pytest.importorskip("torch")
 parametrizations = pytest.importorskip("torch.nn.utils.parametrizations")
@@ -40,24 +40,10 @@ def test_spectral_norm_moves_step_by_step_as_in_torch(way, draws):
     ours, theirs = spectral_pair()
     far_from_converged(ours)
     buffers = theirs.parametrizations.weight[0]
-    (
-        buffers._u.copy_(torch.tensor(np.array(ours.left()))),
-        buffers._v.copy_(torch.tensor(np.array(ours.right()))),
-    )
-    exported, state = nb.export_state(ours)
-    call = nb.jit(ours) if way == "compiled" else ours
-    functional = jax.jit(lambda model, x, state: model(x, state))
-    for _ in range(3):
-        x = draws.normal(size=(5, 3)).astype("f")
-        wanted = theirs(torch.tensor(x))
-        if way == "exported":
-            found, state = functional(exported, x, state)
-            left, right = (state[nb.StateKey(f".{name}")] for name in ("left", "right"))
-        else:
-            found, left, right = call(x), ours.left(), ours.right()
-        close(found, wanted.detach(), rtol=1e-4, atol=1e-5)
-        close(left, buffers._u, rtol=1e-4, atol=1e-5)
-        close(right, buffers._v, rtol=1e-4, atol=1e-5)
+    buffers._u.copy_(torch.tensor(np.array(ours.left())))
+    buffers._v.copy_(torch.tensor(np.array(ours.right())))
+    inputs = [draws.normal(size=(5, 3)).astype("f") for _ in range(3)]
+    steps_agree(way, ours, theirs, {"left": buffers._u, "right": buffers._v}, inputs)
 
 
 def test_gradients_through_spectral_norm_agree_with_torch(draws):

@@ -190,7 +190,7 @@ def test_displays_show_the_sizes_of_a_layer(layer, brief):
     assert layer.brief() == brief
 
 
-def test_the_text_says_what_differs_from_the_usual_alone():
+def test_the_text_names_only_options_that_differ_from_their_defaults():
     assert repr(nb.LayerNorm(4)) == "LayerNorm((4,), eps=1e-05, affine=True)"
     assert (
         repr(nb.LayerNorm(4, bias=False))

@@ -58,7 +58,6 @@ def package_of(path: Path) -> str:
 
 def imports_of(path: Path) -> list[Import]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    package = ("nbmodule", *path.relative_to(PACKAGE).parts[:-1])
     file, own = str(path.relative_to(ROOT)), package_of(path)
     imports: list[Import] = []
 
@@ -66,7 +65,7 @@ def imports_of(path: Path) -> list[Import]:
         inside = inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         aliases = node.names if isinstance(node, ast.ImportFrom) else ()
         names = tuple(alias.name for alias in aliases)
-        for target in targets_of(node, package):
+        for target in targets_of(node):
             imports.append(Import(file, node.lineno, own, target, inside, for_types, names))
         for child in ast.iter_child_nodes(node):
             visit(child, inside or is_for_types_only(node), for_types or is_for_types_only(node))
@@ -75,15 +74,15 @@ def imports_of(path: Path) -> list[Import]:
     return imports
 
 
-def targets_of(node: ast.AST, package: tuple[str, ...]) -> list[str]:
+def targets_of(node: ast.AST) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
     if not isinstance(node, ast.ImportFrom):
         return []
-    base = package[: len(package) - node.level + 1] if node.level else ()
-    module = ".".join([*base, *([node.module] if node.module else [])])
+    assert node.module and not node.level, f"line {node.lineno}: imports name the whole path"
     # `from nbmodule import tree` may name a module.
-    return [f"{module}.{alias.name}" if module == "nbmodule" else module for alias in node.names]
+    is_root = node.module == "nbmodule"
+    return [f"nbmodule.{each.name}" for each in node.names] if is_root else [node.module]
 
 
 def is_for_types_only(node: ast.AST) -> bool:
@@ -215,18 +214,3 @@ def test_a_heavy_dependency_is_imported_by_its_packages_only():
 def test_a_heavy_dependency_is_imported_on_first_use():
     wrong = [item for item in EXTERNAL if not item.inside_function and item.file not in PROGRAMS]
     assert not wrong, f"imports at module level:\n{listed(wrong)}"
-
-
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("from nbmodule.views import tree", ["nbmodule.views"]),
-        ("from nbmodule import views, errors", ["nbmodule.views", "nbmodule.errors"]),
-        ("from ..tree import container", ["nbmodule.tree"]),
-        ("from .. import views", ["nbmodule.views"]),
-        ("from .structure.walk import plan", ["nbmodule.core.structure.walk"]),
-        ("import h5py, nbmodule.views.plot as text", ["h5py", "nbmodule.views.plot"]),
-    ],
-)
-def test_targets_of_imports_are_resolved(source, expected):
-    assert targets_of(ast.parse(source).body[0], ("nbmodule", "core")) == expected

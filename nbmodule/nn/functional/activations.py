@@ -56,7 +56,7 @@ def logit(x: Float[ArrayLike, "*shape"], *, eps: float | None = None) -> Float[A
         Array([-1.0986123,  0.       ,  6.906768 ], dtype=float32)
     """
     if eps is not None:
-        check_number("logit", "eps", eps, least=0, most=0.5)
+        check_number("eps", eps, least=0, most=0.5)
         x = where(x < eps, eps, where(x > 1 - eps, 1 - eps, x))
     return lax.log(x) - lax.log1p(-x)
 
@@ -100,7 +100,7 @@ def softplus(x: Float[ArrayLike, "*shape"], *, beta: float = 1.0) -> Float[Array
     Source: Dugas, Bengio, Belisle, Nadeau and Garcia (2001), Incorporating second-order functional
     knowledge.
     """
-    check_number("softplus", "beta", beta, above=0)
+    check_number("beta", beta, above=0)
     if beta != 1:
         x = x * beta
     # max(x, 0) + log1p(exp(-|x|)), both taken from the right at zero, where their gradients then
@@ -172,7 +172,7 @@ def softmax(x: Float[ArrayLike, "*shape"], *, axis: int = -1) -> Float[Array, "*
     Source: Bridle (1990), Probabilistic interpretation of feedforward classification network
     outputs.
     """
-    axis = check_axis("softmax", axis, x.ndim)
+    axis = check_axis(axis, x.ndim)
     if x.shape[axis] == 0:
         return x
     e = lax.exp(x - _peak(x, axis))
@@ -188,7 +188,7 @@ def log_softmax(x: Float[ArrayLike, "*shape"], *, axis: int = -1) -> Float[Array
         >>> log_softmax(jnp.array([0.0, 1000.0]))
         Array([-1000.,     0.], dtype=float32)
     """
-    axis = check_axis("log_softmax", axis, x.ndim)
+    axis = check_axis(axis, x.ndim)
     if x.shape[axis] == 0:
         return x
     x = x - _peak(x, axis)
@@ -208,7 +208,7 @@ def glu(x: Float[ArrayLike, "..."], *, axis: int = -1) -> Float[Array, "..."]:
 
     Source: Dauphin, Fan, Auli and Grangier (2017), arXiv:1612.08083.
     """
-    a, b = _halves("glu", x, axis)
+    a, b = _halves(x, axis)
     return a * lax.logistic(b)
 
 
@@ -232,7 +232,7 @@ def geglu(
 
     Source: Shazeer (2020), arXiv:2002.05202.
     """
-    a, b = _halves("geglu", x, axis)
+    a, b = _halves(x, axis)
     return a * gelu(b, approximate=approximate)
 
 
@@ -243,12 +243,12 @@ def _peak(x: Array, axis: int) -> Array:
     return lax.stop_gradient(jnp.max(x, axis, keepdims=True))
 
 
-def _halves(where_: str, x: Array, axis: int) -> tuple[Array, Array]:
-    axis = check_axis(where_, axis, x.ndim)
+def _halves(x: Array, axis: int) -> tuple[Array, Array]:
+    axis = check_axis(axis, x.ndim)
     size = x.shape[axis]
     if size % 2:
         raise ShapeError(
-            f"{where_}: axis {axis} must have an even size, to be halved, got {describe_shape(x)}."
+            f"axis {axis} must have an even size, to be halved, got {describe_shape(x)}."
         )
     return lax.slice_in_dim(x, 0, size // 2, axis=axis), lax.slice_in_dim(
         x, size // 2, size, axis=axis
@@ -329,15 +329,15 @@ def prelu(
     if weight.size == 1:
         weight = lax.reshape(weight, ())
     elif weight.ndim == 1:
-        axis = check_axis("prelu", axis, x.ndim)
+        axis = check_axis(axis, x.ndim)
         if x.shape[axis] != weight.shape[0]:
             raise ShapeError(
-                f"prelu: weight must hold one slope or {x.shape[axis]}, as many as x has channels "
+                f"weight must hold one slope or {x.shape[axis]}, as many as x has channels "
                 f"on axis {axis}, got {describe_shape(weight)} for x {describe_shape(x)}."
             )
         weight = along(weight, axis, x.ndim)
     else:
-        raise ShapeError(f"prelu: weight must have one axis or none, got {describe_shape(weight)}.")
+        raise ShapeError(f"weight must have one axis or none, got {describe_shape(weight)}.")
     return where(x > 0, x, x * weight)
 
 
@@ -382,7 +382,7 @@ def celu(x: Float[ArrayLike, "*shape"], *, alpha: float = 1.0) -> Float[Array, "
     Source: Barron (2017), arXiv:1704.07483.
     """
     if alpha == 0:
-        raise ArgumentError("celu: alpha must not be zero.")
+        raise ArgumentError("alpha must not be zero.")
     negative = where(x > 0, 0, x)
     return where(x > 0, x, alpha * lax.expm1(negative / alpha))
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Real
 from nbmodule.base.format import describe_shape
 from nbmodule.base.kinds import KeyLike
 from nbmodule.base.promotion import widened
-from nbmodule.errors import ArgumentError, DtypeError, ShapeError
+from nbmodule.errors import ArgumentError, DtypeError, ShapeError, naming
 from nbmodule.nn.checks import check_broadcasts, check_number, check_rank, check_shape, size
 from nbmodule.nn.functional.dropout import dropout
 from nbmodule.nn.kernel import ArrayLike, kernel, promoted, where
@@ -67,13 +67,12 @@ def scaled_dot_product_attention(
 
     Source: Vaswani et al. (2017), arXiv:1706.03762.
     """
-    name = "scaled_dot_product_attention"
-    query, key, value, batch = _checked(name, query, key, value)
+    query, key, value, batch = _checked(query, key, value)
     if mask is not None:
-        check_broadcasts(name, "mask", mask, (*batch, query.shape[-2], key.shape[-2]))
+        check_broadcasts("mask", mask, (*batch, query.shape[-2], key.shape[-2]))
         mask = mask if mask.ndim < 3 else lax.expand_dims(mask, (mask.ndim - 2,))
     q, k, v = (lax.expand_dims(x, (x.ndim - 1,)) for x in (query, key, value))
-    out, weights = _attend(name, q, k, v, mask, None, is_causal, scale, dropout_rate, dropout_key)
+    out, weights = _attend(q, k, v, mask, None, is_causal, scale, dropout_rate, dropout_key)
     out, weights = lax.squeeze(out, (out.ndim - 2,)), lax.squeeze(weights, (weights.ndim - 3,))
     return (out, weights) if return_weights else out
 
@@ -129,26 +128,21 @@ def multi_head_attention(
     Source: Vaswani et al. (2017), arXiv:1706.03762; shared keys and values: Ainslie et al. (2023),
     arXiv:2305.13245.
     """
-    name = "multi_head_attention"
-    shared = _shared(name, num_heads, num_kv_heads)
-    query, key, value, batch = _checked(name, query, key, value, shared)
-    q = _heads(name, "query", query, num_heads)
-    k, v = (
-        _heads(name, which, x, num_heads // shared) for which, x in (("key", key), ("value", value))
-    )
+    shared = _shared(num_heads, num_kv_heads)
+    query, key, value, batch = _checked(query, key, value, shared)
+    q = _heads("query", query, num_heads)
+    k, v = (_heads(which, x, num_heads // shared) for which, x in (("key", key), ("value", value)))
     if shared > 1:
         k, v = jnp.repeat(k, shared, -2), jnp.repeat(v, shared, -2)
     if key_mask is not None:
         if key_mask.dtype != jnp.bool_:
             raise DtypeError(
-                f"{name}: key_mask must hold booleans, True for what may be looked at, got "
+                f"key_mask must hold booleans, True for what may be looked at, got "
                 f"{describe_shape(key_mask)}."
             )
-        check_shape(name, "key_mask", key_mask, key.shape[:-1], "one for each key")
+        check_shape("key_mask", key_mask, key.shape[:-1], "one for each key")
         key_mask = lax.expand_dims(key_mask, (len(batch), len(batch) + 1))
-    out, weights = _attend(
-        name, q, k, v, mask, key_mask, is_causal, scale, dropout_rate, dropout_key
-    )
+    out, weights = _attend(q, k, v, mask, key_mask, is_causal, scale, dropout_rate, dropout_key)
     out = lax.reshape(out, (*out.shape[:-2], out.shape[-2] * out.shape[-1]))
     return (out, weights) if return_weights else out
 
@@ -163,8 +157,8 @@ def split_heads(
         >>> split_heads(jnp.ones((2, 5, 8)), 4).shape
         (2, 4, 5, 2)
     """
-    check_rank("split_heads", "x", x, "(*batch, length, features)", 2)
-    x = _heads("split_heads", "x", x, num_heads)
+    check_rank("x", x, "(*batch, length, features)", 2)
+    x = _heads("x", x, num_heads)
     return lax.transpose(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
 
 
@@ -178,57 +172,52 @@ def merge_heads(
         >>> merge_heads(jnp.ones((2, 4, 5, 2))).shape
         (2, 5, 8)
     """
-    check_rank("merge_heads", "x", x, "(*batch, num_heads, length, head_features)", 3)
+    check_rank("x", x, "(*batch, num_heads, length, head_features)", 3)
     x = lax.transpose(x, (*range(x.ndim - 3), x.ndim - 2, x.ndim - 3, x.ndim - 1))
     return lax.reshape(x, (*x.shape[:-2], x.shape[-2] * x.shape[-1]))
 
 
-def _shared(name: str, num_heads: object, num_kv_heads: object) -> int:
+def _shared(num_heads: object, num_kv_heads: object) -> int:
     """Return the number of query heads that share one key and value head."""
     if num_kv_heads is None:
         return 1
-    heads, kv = size(name, "num_heads", num_heads), size(name, "num_kv_heads", num_kv_heads)
+    heads, kv = size("num_heads", num_heads), size("num_kv_heads", num_kv_heads)
     if heads % kv:
-        raise ArgumentError(f"{name}: num_kv_heads must divide the {heads} heads, got {kv}.")
+        raise ArgumentError(f"num_kv_heads must divide the {heads} heads, got {kv}.")
     return heads // kv
 
 
-def _heads(name: str, which: str, x: Array, num_heads: object) -> Array:
-    heads = size(name, "num_heads", num_heads)
+def _heads(which: str, x: Array, num_heads: object) -> Array:
+    heads = size("num_heads", num_heads)
     if x.shape[-1] % heads:
         raise ShapeError(
-            f"{name}: {heads} heads must divide the {x.shape[-1]} features of {which} "
-            f"{describe_shape(x)}."
+            f"{heads} heads must divide the {x.shape[-1]} features of {which} {describe_shape(x)}."
         )
     return lax.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads))
 
 
 def _checked(
-    name: str, query: Array, key: Array, value: Array, shared: int = 1
+    query: Array, key: Array, value: Array, shared: int = 1
 ) -> tuple[Array, Array, Array, tuple[int, ...]]:
     """The three in one dtype and with the same leading axes."""
     for which, x in (("query", query), ("key", key), ("value", value)):
-        check_rank(name, which, x, "(*batch, length, features)", 2)
+        check_rank(which, x, "(*batch, length, features)", 2)
     if query.shape[-1] != key.shape[-1] * shared:
-        expected_shape = (
-            "as many features"
-            if shared == 1
-            else f"{shared} features of the query for each of the key"
-        )
+        each = f", {shared} heads of the query for each of the key" if shared > 1 else ""
         raise ShapeError(
-            f"{name}: query and key must have {expected_shape}, got {describe_shape(query)} and "
+            f"query and key must have as many features{each}, got {describe_shape(query)} and "
             f"{describe_shape(key)}."
         )
     if key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"{name}: key and value must have as many positions, got {describe_shape(key)} "
+            f"key and value must have as many positions, got {describe_shape(key)} "
             f"and {describe_shape(value)}."
         )
     try:
         batch = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2], value.shape[:-2])
     except ValueError:
         raise ShapeError(
-            f"{name}: leading axes must fit together, got query {describe_shape(query)}, "
+            f"leading axes must fit together, got query {describe_shape(query)}, "
             f"key {describe_shape(key)}, value {describe_shape(value)}."
         ) from None
     query, key, value = (
@@ -238,7 +227,6 @@ def _checked(
 
 
 def _attend(
-    name: str,
     q: Array,
     k: Array,
     v: Array,
@@ -256,7 +244,7 @@ def _attend(
     scores = scores * (1 / math.sqrt(max(q.shape[-1], 1)) if scale is None else scale)
     allowed = [] if key_mask is None else [key_mask]
     if mask is not None:
-        check_broadcasts(name, "mask", mask, scores.shape)
+        check_broadcasts("mask", mask, scores.shape)
         if mask.dtype == jnp.bool_:
             allowed.append(mask)
         elif jnp.issubdtype(mask.dtype, jnp.floating):
@@ -264,7 +252,7 @@ def _attend(
             scores = scores + added
         else:
             raise DtypeError(
-                f"{name}: mask must hold booleans (True: may attend) or numbers to add, got "
+                f"mask must hold booleans (True: may attend) or numbers to add, got "
                 f"{describe_shape(mask)}."
             )
     if is_causal:
@@ -275,7 +263,7 @@ def _attend(
     weights = lax.convert_element_type(_softmax(scores), q.dtype)
     if not isinstance(dropout_rate, (int, float)) or dropout_rate != 0:
         if dropout_key is None:
-            raise ArgumentError(f"{name}: dropout_rate {dropout_rate!r} needs a dropout_key.")
+            raise ArgumentError(f"dropout_rate {dropout_rate!r} needs a dropout_key.")
         weights = dropout(weights, dropout_rate, dropout_key)
     heads = tuple(range(n + 1)), (*range(n), n + 1)
     out = lax.dot_general(weights, v, (((n + 2,), (n,)), heads))
@@ -314,14 +302,15 @@ def sinusoidal_positions(
 
     Source: Vaswani et al. (2017), arXiv:1706.03762.
     """
-    return jnp.asarray(sinusoidal_table(length, features, base=base))
+    with naming("sinusoidal_positions"):
+        return jnp.asarray(sinusoidal_table(length, features, base=base))
 
 
 def sinusoidal_table(length: int, features: int, *, base: float) -> np.ndarray:
     """The table on the host, for a kernel that adds it as a constant."""
-    length = size("sinusoidal_positions", "length", length, least=0)
-    features = size("sinusoidal_positions", "features", features)
-    check_number("sinusoidal_positions", "base", base, above=0)
+    length = size("length", length, least=0)
+    features = size("features", features)
+    check_number("base", base, above=0)
     i = np.arange(features)
     angle = np.arange(length)[:, None] / np.power(float(base), 2 * (i // 2) / features)
     return np.where(i % 2 == 0, np.sin(angle), np.cos(angle)).astype(np.float32)
@@ -352,13 +341,10 @@ def time_embedding(
 
     Source: Ho, Jain and Abbeel (2020), arXiv:2006.11239, as in their code.
     """
-    check_number("time_embedding", "base", base, above=0)
-    count = size("time_embedding", "features", features)
+    check_number("base", base, above=0)
+    count = size("features", features)
     if count % 2:
-        raise ShapeError(
-            "time_embedding: features must be even, a sine and a cosine for each wave, "
-            f"got {count}."
-        )
+        raise ShapeError(f"features must be even, a sine and a cosine for each wave, got {count}.")
     dtype = t.dtype if jnp.issubdtype(t.dtype, jnp.floating) else jnp.float32
     wide = widened(dtype)
     angle = lax.convert_element_type(t, wide)[..., None] * np.power(
@@ -398,17 +384,15 @@ def rotary_embedding(
     Source: Su, Lu, Pan, Murtadha, Wen and Liu (2021), arXiv:2104.09864; the pairing is that of
     GPT-NeoX and Llama.
     """
-    check_rank("rotary_embedding", "x", x, "(*batch, length, features)", 2)
-    check_number("rotary_embedding", "base", base, above=0)
+    check_rank("x", x, "(*batch, length, features)", 2)
+    check_number("base", base, above=0)
     length, features = x.shape[-2:]
     if features % 2:
-        raise ShapeError(
-            f"rotary_embedding: x must have an even number of features, got {describe_shape(x)}."
-        )
+        raise ShapeError(f"x must have an even number of features, got {describe_shape(x)}.")
     if positions is None:
         positions = jnp.arange(length)
-    check_rank("rotary_embedding", "positions", positions, "(*batch, length)", 1)
-    check_broadcasts("rotary_embedding", "positions", positions, x.shape[:-1])
+    check_rank("positions", positions, "(*batch, length)", 1)
+    check_broadcasts("positions", positions, x.shape[:-1])
     wide = widened(x.dtype)
     frequency = np.power(float(base), -np.arange(0, features, 2) / features).astype(wide)
     angle = lax.convert_element_type(positions, wide)[..., None] * frequency

@@ -74,12 +74,11 @@ def cross_entropy(
 
     Source: Szegedy et al. (2016), arXiv:1512.00567, for label smoothing.
     """
-    name = "cross_entropy"
-    axis = check_axis(name, axis, prediction.ndim)
-    check_number(name, "label_smoothing", label_smoothing, least=0, most=1)
+    axis = check_axis(axis, prediction.ndim)
+    check_number("label_smoothing", label_smoothing, least=0, most=1)
     classes = prediction.shape[axis]
     if weight is not None:
-        check_shape(name, "weight", weight, (classes,), "one for each class")
+        check_shape("weight", weight, (classes,), "one for each class")
         weight = along(weight, axis, prediction.ndim)
         prediction, weight = promoted(prediction, weight)
     log_p = log_softmax(prediction, axis=axis) if from_logits else _log(prediction)
@@ -90,7 +89,7 @@ def cross_entropy(
         target = lax.convert_element_type(target, log_p.dtype)
         values = -jnp.sum(_product(target, weighted), axis)
     else:
-        _check_labels(name, prediction, target, axis)
+        _check_labels(prediction, target, axis)
         is_signed = target.dtype.kind == "i"
         dtype = widened(target.dtype, jnp.int32) if is_signed else jnp.int32
         target = lax.convert_element_type(target, dtype)
@@ -103,33 +102,33 @@ def cross_entropy(
         spread = -jnp.mean(weighted, axis)
         values = (1 - label_smoothing) * values + label_smoothing * spread
     if is_dense:
-        return reduce(name, values, reduction)
+        return reduce(values, reduction)
     is_wrong = (target < 0) | (target >= classes)
     if ignore_index is not None:
-        check_index(name, "ignore_index", ignore_index, 1 << 31)
+        check_index("ignore_index", ignore_index, 1 << 31)
         counted = target != ignore_index
         is_wrong = is_wrong & counted
         values = where(counted, values, 0)
         share = where(counted, 1 if share is None else share, jnp.zeros((), values.dtype))
     values = nan_where(is_wrong, values)
     if share is None:
-        return reduce(name, values, reduction)
+        return reduce(values, reduction)
     count = jnp.sum(widened_array(share))
-    return reduce(name, values, reduction, count=where(count == 0, 1, count))
+    return reduce(values, reduction, count=where(count == 0, 1, count))
 
 
-def _check_labels(name: str, prediction: Array, target: Array, axis: int) -> None:
+def _check_labels(prediction: Array, target: Array, axis: int) -> None:
     labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
     if target.shape != labels_shape:
         fix = " Drop its column: target[..., 0]." if target.shape == (*labels_shape, 1) else ""
         raise ShapeError(
-            f"{name}: target must hold labels of shape {list(labels_shape)} or probabilities "
+            f"target must hold labels of shape {list(labels_shape)} or probabilities "
             f"of shape {list(prediction.shape)} (prediction {describe_shape(prediction)}, "
             f"classes on axis {axis}), got {describe_shape(target)}.{fix}"
         )
     if not jnp.issubdtype(target.dtype, jnp.integer):
         raise DtypeError(
-            f"{name}: target of shape {list(labels_shape)} must hold integer labels, got "
+            f"target of shape {list(labels_shape)} must hold integer labels, got "
             f'{describe_shape(target)}. Convert it first: target.astype("int32").'
         )
 
@@ -193,11 +192,10 @@ def binary_cross_entropy(
         >>> binary_cross_entropy(jnp.array([1000.0]), jnp.array([0]), from_logits=True)
         Array(1000., dtype=float32)
     """
-    name = "binary_cross_entropy"
-    prediction, target = equal_pair(name, prediction, target)
-    check_number(name, "label_smoothing", label_smoothing, least=0, most=1)
+    prediction, target = equal_pair(prediction, target)
+    check_number("label_smoothing", label_smoothing, least=0, most=1)
     if pos_weight is not None:
-        check_broadcasts(name, "pos_weight", pos_weight, prediction.shape)
+        check_broadcasts("pos_weight", pos_weight, prediction.shape)
     if label_smoothing:
         target = target * (1 - label_smoothing) + 0.5 * label_smoothing
     yes, no = target, 1 - target
@@ -207,7 +205,7 @@ def binary_cross_entropy(
         values = no * prediction + (yes + no) * softplus(-prediction)
     else:
         values = -(yes * _log(prediction) + no * _log(1 - prediction))
-    return reduce(name, values, reduction)
+    return reduce(values, reduction)
 
 
 @kernel(static=("axis", "from_logits", "log_target", "reduction"))
@@ -239,8 +237,8 @@ def kl_div(
 
     Source: Kullback and Leibler (1951), On information and sufficiency.
     """
-    prediction, target = equal_pair("kl_div", prediction, target)
-    check_choice("kl_div", "reduction", reduction, ("mean", "batchmean", "sum", "none"))
+    prediction, target = equal_pair(prediction, target)
+    check_choice("reduction", reduction, ("mean", "batchmean", "sum", "none"))
     if from_logits:
         prediction = log_softmax(prediction, axis=axis)
     if log_target:
@@ -253,11 +251,11 @@ def kl_div(
     if reduction == "batchmean":
         if not values.ndim:
             raise ShapeError(
-                "kl_div: prediction must have a batch axis for 'batchmean', got "
+                "prediction must have a batch axis for 'batchmean', got "
                 f"{describe_shape(prediction)}."
             )
-        return reduce("kl_div", values, "mean", count=values.shape[0])
-    return reduce("kl_div", values, reduction)
+        return reduce(values, "mean", count=values.shape[0])
+    return reduce(values, reduction)
 
 
 @kernel(static=("margin", "reduction"))
@@ -283,8 +281,8 @@ def hinge_loss(
 
     Source: Cortes and Vapnik (1995), Support-vector networks.
     """
-    prediction, target = equal_pair("hinge_loss", prediction, target)
-    return reduce("hinge_loss", relu(margin - target * prediction), reduction)
+    prediction, target = equal_pair(prediction, target)
+    return reduce(relu(margin - target * prediction), reduction)
 
 
 @kernel(static=("axis",))
@@ -309,11 +307,11 @@ def accuracy(
         Array(0.67, dtype=float32)
     """
     if prediction.shape != target.shape or jnp.issubdtype(prediction.dtype, jnp.floating):
-        axis = check_axis("accuracy", axis, prediction.ndim)
+        axis = check_axis(axis, prediction.ndim)
         labels_shape = prediction.shape[:axis] + prediction.shape[axis + 1 :]
         if target.shape != labels_shape:
             raise ShapeError(
-                f"accuracy: target must hold labels of shape {list(labels_shape)} (prediction "
+                f"target must hold labels of shape {list(labels_shape)} (prediction "
                 f"{describe_shape(prediction)}, classes on axis {axis}), got "
                 f"{describe_shape(target)}. For one score a position: "
                 "((scores > 0) == target).mean()."
@@ -359,20 +357,19 @@ def ctc_loss(
     """
     import optax
 
-    name = "ctc_loss"
     if prediction.ndim < 2 or target.ndim < 1 or target.shape[:-1] != prediction.shape[:-2]:
         raise ShapeError(
-            f"{name}: prediction (*batch, time, classes) and target (*batch, labels) must share "
+            f"prediction (*batch, time, classes) and target (*batch, labels) must share "
             f"their leading axes, got {describe_shape(prediction)} and {describe_shape(target)}."
         )
     batch, (time, classes), labels = prediction.shape[:-2], prediction.shape[-2:], target.shape[-1]
-    check_index(name, "blank", blank, classes)
+    check_index("blank", blank, classes)
     rows = math.prod(batch)
 
     def absent(which: str, lengths: Array | None, count: int) -> Array:
         if lengths is None:
             return jnp.zeros((rows, count), widened(prediction.dtype))
-        check_shape(name, f"{which}_lengths", lengths, batch, "one for each sequence")
+        check_shape(f"{which}_lengths", lengths, batch, "one for each sequence")
         places = lax.broadcasted_iota(lengths.dtype, (rows, count), 1)
         return (places >= lax.reshape(lengths, (rows, 1))).astype(widened(prediction.dtype))
 
@@ -392,7 +389,7 @@ def ctc_loss(
         present = jnp.sum(1 - no_label, -1)
         values = values / where(present < 1, 1, present)
     values = lax.convert_element_type(lax.reshape(values, batch), prediction.dtype)
-    return reduce(name, values, reduction)
+    return reduce(values, reduction)
 
 
 def _fits(target: Array, no_time: Array, no_label: Array) -> Array:

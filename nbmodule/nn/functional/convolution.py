@@ -38,8 +38,7 @@ _OPTIONS = ("stride", "padding", "dilation", "groups", "data_format")
 _FEW_TAPS = 64
 
 
-def _convolve(  # noqa: D417 - `name` and `n` come from `for_axes`
-    name: str,
+def _convolve(  # noqa: D417 - `n` comes from `for_axes`
     n: int,
     x: Inexact[Array, "*_images _in_channels"],
     weight: Inexact[Array, "out_channels *kernel group_channels"],
@@ -78,11 +77,11 @@ def _convolve(  # noqa: D417 - `name` and `n` come from `for_axes`
 
     Source: LeCun et al. (1989), Backpropagation applied to handwritten zip code recognition.
     """
-    axes = _check_shapes(name, x, weight, bias, n, groups, data_format)
-    strides, dilations = sizes(name, "stride", stride, n), sizes(name, "dilation", dilation, n)
+    axes = _check_shapes(x, weight, bias, n, groups, data_format)
+    strides, dilations = sizes("stride", stride, n), sizes("dilation", dilation, n)
     window = _window(weight, dilations)
-    edges = resolve(pairs(name, padding, n), tuple(x.shape[axis] for axis in axes), window, strides)
-    check_fit(name, x, axes, edges, window)
+    edges = resolve(pairs(padding, n), tuple(x.shape[axis] for axis in axes), window, strides)
+    check_fit(x, axes, edges, window)
     x, weight, bias = promoted(x, weight, bias)
     channels_last = data_format.endswith("C")
     taps = math.prod(weight.shape[1:-1])
@@ -93,8 +92,7 @@ def _convolve(  # noqa: D417 - `name` and `n` come from `for_axes`
     return _with_bias(y, bias, data_format)
 
 
-def _transpose(  # noqa: D417 - `name` and `n` come from `for_axes`
-    name: str,
+def _transpose(  # noqa: D417 - `n` comes from `for_axes`
     n: int,
     x: Inexact[Array, "*_images _in_channels"],
     weight: Inexact[Array, "out_channels *kernel group_channels"],
@@ -136,16 +134,16 @@ def _transpose(  # noqa: D417 - `name` and `n` come from `for_axes`
 
     Source: Zeiler, Krishnan, Taylor and Fergus (2010), Deconvolutional networks.
     """
-    axes = _check_shapes(name, x, weight, bias, n, groups, data_format)
-    strides, dilations = sizes(name, "stride", stride, n), sizes(name, "dilation", dilation, n)
-    extra = sizes(name, "output_padding", output_padding, n, least=0)
+    axes = _check_shapes(x, weight, bias, n, groups, data_format)
+    strides, dilations = sizes("stride", stride, n), sizes("dilation", dilation, n)
+    extra = sizes("output_padding", output_padding, n, least=0)
     if any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True)):
         raise ArgumentError(
-            f"{name}: output_padding must be less than stride or dilation, got "
+            f"output_padding must be less than stride or dilation, got "
             f"{output_padding!r} with stride {stride!r} and dilation {dilation!r}."
         )
     window = _window(weight, dilations)
-    cut = _cut(pairs(name, padding, n), window, strides)
+    cut = _cut(pairs(padding, n), window, strides)
     edges = tuple(
         (w - 1 - before, w - 1 - after + e) for w, (before, after), e in zip(window, cut, extra)
     )
@@ -155,7 +153,7 @@ def _transpose(  # noqa: D417 - `name` and `n` come from `for_axes`
     ]
     if min(size) < 1:
         raise ShapeError(
-            f"{name}: padding {padding!r} leaves nothing of x {describe_shape(x)} under a "
+            f"padding {padding!r} leaves nothing of x {describe_shape(x)} under a "
             f"window of {list(window)}."
         )
     x, weight, bias = promoted(x, weight, bias)
@@ -201,12 +199,10 @@ def depthwise_conv2d(
 
     Source: Chollet (2017), arXiv:1610.02357.
     """
-    spatial_axes("depthwise_conv2d", x, data_format, 2)
+    spatial_axes(x, data_format, 2)
     options = {"stride": stride, "padding": padding, "dilation": dilation}
     groups = x.shape[channel_axis(x.ndim, data_format)]
-    return _convolve(
-        "depthwise_conv2d", 2, x, weight, bias, **options, groups=groups, data_format=data_format
-    )
+    return _convolve(2, x, weight, bias, **options, groups=groups, data_format=data_format)
 
 
 conv_transpose1d, conv_transpose2d, conv_transpose3d = for_axes(
@@ -238,33 +234,30 @@ def _cut(padding: str | Pairs, window: tuple[int, ...], strides: tuple[int, ...]
 
 
 def _check_shapes(
-    name: str, x: Array, weight: Array, bias: Array | None, n: int, groups: int, data_format: str
+    x: Array, weight: Array, bias: Array | None, n: int, groups: int, data_format: str
 ) -> tuple[int, ...]:
     """Refuse shapes that do not fit together; give the spatial axes."""
-    axes = spatial_axes(name, x, data_format, n)
+    axes = spatial_axes(x, data_format, n)
     kernel_axes = "kernel" if n == 1 else "*kernel"
     axes_of_weight = f"(out_channels, {kernel_axes}, in_channels / groups)"
-    check_rank(name, "weight", weight, axes_of_weight, n + 2, n + 2)
-    groups = size(name, "groups", groups)
+    check_rank("weight", weight, axes_of_weight, n + 2, n + 2)
+    groups = size("groups", groups)
     channels = x.shape[channel_axis(x.ndim, data_format)]
     if channels != weight.shape[-1] * groups:
         times = f" times {groups} groups" if groups > 1 else ""
         raise ShapeError(
-            f"{name}: x must have {weight.shape[-1] * groups} channels (weight "
+            f"x must have {weight.shape[-1] * groups} channels (weight "
             f"{describe_shape(weight)}{times}), got {channels} in x {describe_shape(x)}, "
             f"read as {data_format}."
         )
     if weight.shape[0] % groups:
         raise ShapeError(
-            f"{name}: {groups} groups must divide the {weight.shape[0]} output channels of "
+            f"{groups} groups must divide the {weight.shape[0]} output channels of "
             f"weight {describe_shape(weight)}."
         )
     if 0 in weight.shape[1:-1]:
-        raise ShapeError(
-            f"{name}: the kernel must not be empty, got weight {describe_shape(weight)}."
-        )
-    if bias is not None:
-        check_shape(name, "bias", bias, weight.shape[:1], "one for each output channel")
+        raise ShapeError(f"the kernel must not be empty, got weight {describe_shape(weight)}.")
+    check_shape("bias", bias, weight.shape[:1], "one for each output channel")
     return axes
 
 

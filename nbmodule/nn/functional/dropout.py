@@ -52,11 +52,10 @@ def dropout(
 
     Source: Srivastava, Hinton, Krizhevsky, Sutskever and Salakhutdinov (2014), Dropout.
     """
-    return _dropped("dropout", x, rate, key, shared_axes)
+    return _dropped(x, rate, key, shared_axes)
 
 
-def _channel_dropout(  # noqa: D417 - `name` and `n` come from `for_axes`
-    name: str,
+def _channel_dropout(  # noqa: D417 - `n` comes from `for_axes`
     n: int,
     x: Float[Array, "*shape"],
     rate: float | Float[Array, ""],
@@ -79,7 +78,7 @@ def _channel_dropout(  # noqa: D417 - `name` and `n` come from `for_axes`
 
     Source: Tompson, Goroshin, Jain, LeCun and Bregler (2015), arXiv:1411.4280.
     """
-    return _dropped(name, x, rate, key, spatial_axes(name, x, data_format, n))
+    return _dropped(x, rate, key, spatial_axes(x, data_format, n))
 
 
 dropout1d, dropout2d, dropout3d = for_axes(
@@ -105,25 +104,23 @@ def alpha_dropout(
 
     Source: Klambauer, Unterthiner, Mayr and Hochreiter (2017), arXiv:1706.02515.
     """
-    keep_rate = _keep_rate("alpha_dropout", rate)
+    keep_rate = _keep_rate(rate)
     if keep_rate is None:
         return x
     if keep_rate == 0:
         return lax.full_like(x, 0)
     scale = 1 / math.sqrt(keep_rate * (1 + (1 - keep_rate) * _SELU_FLOOR**2))
-    kept = where(_kept("alpha_dropout", key, keep_rate, x.shape), x, _SELU_FLOOR)
+    kept = where(_kept(key, keep_rate, x.shape), x, _SELU_FLOOR)
     return scale * kept - scale * _SELU_FLOOR * (1 - keep_rate)
 
 
-def _dropped(
-    name: str, x: Array, rate: float | Array, key: KeyLike, shared_axes: tuple[int, ...]
-) -> Array:
-    shared = {check_axis(name, axis, x.ndim) for axis in shared_axes}
-    keep_rate = _keep_rate(name, rate)
+def _dropped(x: Array, rate: float | Array, key: KeyLike, shared_axes: tuple[int, ...]) -> Array:
+    shared = {check_axis(axis, x.ndim) for axis in shared_axes}
+    keep_rate = _keep_rate(rate)
     if keep_rate is None:
         return x
     keep_shape = tuple(1 if i in shared else size for i, size in enumerate(x.shape))
-    keep = _kept(name, key, keep_rate, keep_shape)
+    keep = _kept(key, keep_rate, keep_shape)
     if isinstance(keep_rate, jax.Array):
         divisor: Any = lax.convert_element_type(where(keep_rate > 0, keep_rate, 1), x.dtype)
     else:
@@ -131,32 +128,32 @@ def _dropped(
     return where(keep, x / divisor, 0)
 
 
-def _keep_rate(name: str, rate: float | Array) -> Any:
+def _keep_rate(rate: float | Array) -> Any:
     """The probability to keep a value; None if all are kept."""
     if isinstance(rate, jax.Array):
         if rate.ndim:
-            raise ArgumentError(f"{name}: rate must be one number, got {describe_shape(rate)}.")
-        check_floating(name, rate=rate)
+            raise ArgumentError(f"rate must be one number, got {describe_shape(rate)}.")
+        check_floating("rate", rate)
         return 1 - lax.convert_element_type(rate, jnp.float32)
-    check_number(name, "rate", rate, least=0, most=1)
+    check_number("rate", rate, least=0, most=1)
     return None if rate == 0 else 1.0 - float(rate)
 
 
-def _kept(name: str, key: KeyLike, keep_rate: float | Array, shape: tuple[int, ...]) -> Array:
+def _kept(key: KeyLike, keep_rate: float | Array, shape: tuple[int, ...]) -> Array:
     """`jax.random.bernoulli` without its detour over floating numbers: 23 random bits below a whole
     number.
     """
-    words = jax.random.bits(_typed(name, key), shape, jnp.uint32) >> np.uint32(9)
+    words = jax.random.bits(_typed(key), shape, jnp.uint32) >> np.uint32(9)
     if isinstance(keep_rate, jax.Array):
         return words < lax.convert_element_type(lax.ceil(keep_rate * 2.0**23), jnp.uint32)
     return words < np.uint32(math.ceil(float(np.float32(keep_rate)) * 2**23))
 
 
-def _typed(name: str, key: Any) -> Any:
+def _typed(key: Any) -> Any:
     dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
     if dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ():
         return key
     if dtype == np.uint32 and shape == (2,):
         return jax.random.wrap_key_data(key, impl="threefry2x32")
     got = type(key).__name__ if dtype is None else describe_shape(key)
-    raise ArgumentTypeError(f"{name}: key must be one JAX key, or its data uint32[2], got {got}.")
+    raise ArgumentTypeError(f"key must be one JAX key, or its data uint32[2], got {got}.")

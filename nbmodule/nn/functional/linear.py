@@ -44,14 +44,13 @@ def linear(
         >>> linear(jnp.array([1.0, 2.0]), jnp.array([[3.0, 4.0]]), jnp.array([0.5]))
         Array([11.5], dtype=float32)
     """
-    check_rank("linear", "weight", weight, "(out_features, in_features)", 2, 2)
+    check_rank("weight", weight, "(out_features, in_features)", 2, 2)
     if x.ndim == 0 or x.shape[-1] != weight.shape[1]:
         raise ShapeError(
-            f"linear: x must have {weight.shape[1]} features on its last axis (weight "
+            f"x must have {weight.shape[1]} features on its last axis (weight "
             f"{describe_shape(weight)}), got {describe_shape(x)}."
         )
-    if bias is not None:
-        check_shape("linear", "bias", bias, weight.shape[:1], "one for each row of weight")
+    check_shape("bias", bias, weight.shape[:1], "one for each row of weight")
     x, weight, bias = promoted(x, weight, bias)
     y = lax.dot_general(x, weight, (((x.ndim - 1,), (1,)), ((), ())))
     return y if bias is None else y + bias
@@ -79,20 +78,19 @@ def bilinear(
         >>> bilinear(jnp.array([1.0, 2.0]), jnp.array([3.0]), jnp.array([[[1.0], [10.0]]]))
         Array([63.], dtype=float32)
     """
-    check_rank("bilinear", "weight", weight, "(out_features, in1_features, in2_features)", 3, 3)
+    check_rank("weight", weight, "(out_features, in1_features, in2_features)", 3, 3)
     for name, x, features in (("x1", x1, weight.shape[1]), ("x2", x2, weight.shape[2])):
         if x.ndim == 0 or x.shape[-1] != features:
             raise ShapeError(
-                f"bilinear: {name} must have {features} features on its last axis (weight "
+                f"{name} must have {features} features on its last axis (weight "
                 f"{describe_shape(weight)}), got {describe_shape(x)}."
             )
     if x1.shape[:-1] != x2.shape[:-1]:
         raise ShapeError(
-            "bilinear: x1 and x2 must have the same leading axes, got "
+            "x1 and x2 must have the same leading axes, got "
             f"{describe_shape(x1)} and {describe_shape(x2)}."
         )
-    if bias is not None:
-        check_shape("bilinear", "bias", bias, weight.shape[:1], "one for each matrix of weight")
+    check_shape("bias", bias, weight.shape[:1], "one for each matrix of weight")
     x1, x2, weight, bias = promoted(x1, x2, weight, bias)
     partial = lax.dot_general(x1, weight, (((x1.ndim - 1,), (1,)), ((), ())))
     batch = tuple(range(x2.ndim - 1))
@@ -131,27 +129,22 @@ def embedding(
 
     Source: Bengio, Ducharme, Vincent and Jauvin (2003), A neural probabilistic language model.
     """
-    check_rank("embedding", "weight", weight, "(num_embeddings, features)", 2, 2)
-    rows = _rows(indices, weight)
+    check_rank("weight", weight, "(num_embeddings, features)", 2, 2)
+    rows = weight.at[indices].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
     if max_norm is not None:
         short = _shortened(rows, max_norm, norm_type)
         rows = lax.stop_gradient(short) + (
             rows - lax.stop_gradient(rows)
         )  # a zero whose gradient is that of the rows
     if padding_idx is not None:
-        padding_idx = check_index("embedding", "padding_idx", padding_idx, weight.shape[0])
+        padding_idx = check_index("padding_idx", padding_idx, weight.shape[0])
         rows = where((indices == padding_idx)[..., None], lax.stop_gradient(rows), rows)
     return rows
 
 
-def _rows(indices: Array, weight: Array) -> Array:
-    return weight.at[indices].get(mode="fill", fill_value=jnp.nan, wrap_negative_indices=False)
-
-
 def _shortened(rows: Array, max_norm: float, norm_type: float) -> Array:
-    name = "embedding"
-    check_number(name, "max_norm", max_norm, above=0)
-    check_number(name, "norm_type", norm_type, above=0)
+    check_number("max_norm", max_norm, above=0)
+    check_number("norm_type", norm_type, above=0)
     wide = widened_array(rows)
     size = lax.abs(wide)
     if norm_type == float("inf"):
@@ -187,7 +180,7 @@ def fft(
     Source: Cooley and Tukey (1965), An algorithm for the machine calculation of complex Fourier
     series.
     """
-    axis, n = _checked("fft", x, n, axis, norm)
+    axis, n = _checked(x, n, axis, norm)
     return jnp.fft.fft(widened_array(x, jnp.complex64), n, axis, norm)
 
 
@@ -201,7 +194,7 @@ def ifft(
         >>> ifft(fft(jnp.array([1.0, 2.0]))).real
         Array([1., 2.], dtype=float32)
     """
-    axis, n = _checked("ifft", x, n, axis, norm)
+    axis, n = _checked(x, n, axis, norm)
     return jnp.fft.ifft(widened_array(x, jnp.complex64), n, axis, norm)
 
 
@@ -222,7 +215,7 @@ def rfft(
         >>> rfft(jnp.array([1.0, 1.0, 1.0, 1.0]))
         Array([4.+0.j, 0.+0.j, 0.+0.j], dtype=complex64)
     """
-    axis, n = _checked("rfft", x, n, axis, norm)
+    axis, n = _checked(x, n, axis, norm)
     # In widened numbers, here and below: there is no Fourier transform of half precision.
     return jnp.fft.rfft(widened_array(x), n, axis, norm)
 
@@ -243,11 +236,10 @@ def irfft(
         >>> irfft(rfft(jnp.array([1.0, 2.0, 3.0])), n=3)
         Array([1., 2., 3.], dtype=float32)
     """
-    axis, _ = _checked("irfft", x, n, axis, norm)
+    axis, _ = _checked(x, n, axis, norm)
     if n is None and x.shape[axis] < 2:
         raise ShapeError(
-            f"irfft: axis {axis} must have two values at least, or n be given, got "
-            f"{describe_shape(x)}."
+            f"axis {axis} must have two values at least, or n be given, got {describe_shape(x)}."
         )
     return jnp.fft.irfft(widened_array(x, jnp.complex64), n, axis, norm)
 
@@ -279,7 +271,7 @@ def dct(
 
     Source: Ahmed, Natarajan and Rao (1974), Discrete cosine transform.
     """
-    return _cosine("dct", x, type, n, axis, norm, inverse=False)
+    return _cosine(x, type, n, axis, norm, inverse=False)
 
 
 @kernel(static=("type", "n", "axis", "norm"))
@@ -297,16 +289,16 @@ def idct(
         >>> idct(dct(jnp.array([1.0, 2.0, 4.0]))).round(5)
         Array([1., 2., 4.], dtype=float32)
     """
-    return _cosine("idct", x, type, n, axis, norm, inverse=True)
+    return _cosine(x, type, n, axis, norm, inverse=True)
 
 
-def _checked(name: str, x: Array, n: object, axis: int, norm: str) -> tuple[int, int]:
+def _checked(x: Array, n: object, axis: int, norm: str) -> tuple[int, int]:
     """Return the axis, counted from the front, and the number of values to transform."""
-    check_choice(name, "norm", norm, _NORMS)
-    axis = check_axis(name, axis, x.ndim)
-    n = x.shape[axis] if n is None else size(name, "n", n)
+    check_choice("norm", norm, _NORMS)
+    axis = check_axis(axis, x.ndim)
+    n = x.shape[axis] if n is None else size("n", n)
     if n < 1:
-        raise ShapeError(f"{name}: axis {axis} must not be empty, got {describe_shape(x)}.")
+        raise ShapeError(f"axis {axis} must not be empty, got {describe_shape(x)}.")
     return axis, n
 
 
@@ -321,16 +313,14 @@ _TYPES: dict[int, tuple[float, float, list[int], list[int]]] = {
 }
 
 
-def _cosine(
-    name: str, x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool
-) -> Array:
+def _cosine(x: Array, type: int, n: object, axis: int, norm: str, *, inverse: bool) -> Array:
     """Compute the sums by one Fourier transform of twice the length."""
-    axis, n = _checked(name, x, n, axis, norm)
+    axis, n = _checked(x, n, axis, norm)
     if type not in _TYPES:
-        raise ArgumentError(f"{name}: type must be 1, 2, 3 or 4, got {type!r}.")
+        raise ArgumentError(f"type must be 1, 2, 3 or 4, got {type!r}.")
     if type == 1 and n < 2:
         raise ShapeError(
-            f"{name}: type 1 needs two values at least on axis {axis}, got {describe_shape(x)}."
+            f"type 1 needs two values at least on axis {axis}, got {describe_shape(x)}."
         )
     if inverse:
         type = {1: 1, 2: 3, 3: 2, 4: 4}[type]

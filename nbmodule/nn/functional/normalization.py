@@ -56,8 +56,8 @@ def batch_norm(
 
     Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
     """
-    axis = _check_channels("batch_norm", x, axis, mean=mean, var=var, weight=weight, bias=bias)
-    check_number("batch_norm", "eps", eps, least=0)
+    axis = _check_channels(x, axis, mean=mean, var=var, weight=weight, bias=bias)
+    check_number("eps", eps, least=0)
     wide = widened_array(x)
     mean, var = (along(lax.convert_element_type(s, wide.dtype), axis, x.ndim) for s in (mean, var))
     return _affine((wide - mean) * lax.rsqrt(var + eps), weight, bias, axis, x.dtype)
@@ -111,12 +111,11 @@ def batch_norm_train(
 
     Source: Ioffe and Szegedy (2015), arXiv:1502.03167.
     """
-    name = "batch_norm_train"
     axis = _check_channels(
-        name, x, axis, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
+        x, axis, running_mean=running_mean, running_var=running_var, weight=weight, bias=bias
     )
-    check_number(name, "eps", eps, least=0)
-    check_number(name, "momentum", momentum, least=0, most=1)
+    check_number("eps", eps, least=0)
+    check_number("momentum", momentum, least=0, most=1)
     others = tuple(i for i in range(x.ndim) if i != axis)
     count = math.prod(x.shape[i] for i in others) * (
         1 if axis_name is None else lax.axis_size(axis_name)
@@ -126,7 +125,7 @@ def batch_norm_train(
         return _affine(x, weight, bias, axis, x.dtype), mean, var
     if count < 2:
         raise ShapeError(
-            f"{name}: x must have more than one value for each channel to learn from, got "
+            f"x must have more than one value for each channel to learn from, got "
             f"{describe_shape(x)}."
         )
     wide = widened_array(x)
@@ -167,8 +166,8 @@ def layer_norm(
 
     Source: Ba, Kiros and Hinton (2016), arXiv:1607.06450.
     """
-    axes = _check_last("layer_norm", x, weight, bias, normalized_shape)
-    check_number("layer_norm", "eps", eps, least=0)
+    axes = _check_last(x, weight, bias, normalized_shape)
+    check_number("eps", eps, least=0)
     wide = widened_array(x)
     mean, var = _moments(wide, axes)
     y = (wide - mean) * lax.rsqrt(var + eps)
@@ -202,8 +201,8 @@ def rms_norm(
 
     Source: Zhang and Sennrich (2019), arXiv:1910.07467.
     """
-    axes = _check_last("rms_norm", x, weight, None, normalized_shape)
-    check_number("rms_norm", "eps", eps, least=0)
+    axes = _check_last(x, weight, None, normalized_shape)
+    check_number("eps", eps, least=0)
     wide = widened_array(x)
     return _scaled(
         wide * lax.rsqrt(jnp.mean(wide * wide, axes, keepdims=True) + eps), weight, None, x.dtype
@@ -241,15 +240,14 @@ def group_norm(
 
     Source: Wu and He (2018), arXiv:1803.08494.
     """
-    spatial, axis = _image_axes("group_norm", x, data_format)
-    _check_channels("group_norm", x, axis, weight=weight, bias=bias)
-    check_number("group_norm", "eps", eps, least=0)
-    groups = whole_number("group_norm", "num_groups", num_groups)
+    spatial, axis = _image_axes(x, data_format)
+    _check_channels(x, axis, weight=weight, bias=bias)
+    check_number("eps", eps, least=0)
+    groups = whole_number("num_groups", num_groups)
     channels = x.shape[axis]
     if channels % groups:
         raise ShapeError(
-            f"group_norm: {groups} groups must divide the {channels} channels of x "
-            f"{describe_shape(x)}."
+            f"{groups} groups must divide the {channels} channels of x {describe_shape(x)}."
         )
     wide = widened_array(x)
     parts = lax.reshape(wide, (*x.shape[:axis], groups, channels // groups, *x.shape[axis + 1 :]))
@@ -287,12 +285,12 @@ def instance_norm(
 
     Source: Ulyanov, Vedaldi and Lempitsky (2016), arXiv:1607.08022.
     """
-    spatial, axis = _image_axes("instance_norm", x, data_format)
-    _check_channels("instance_norm", x, axis, weight=weight, bias=bias)
-    check_number("instance_norm", "eps", eps, least=0)
+    spatial, axis = _image_axes(x, data_format)
+    _check_channels(x, axis, weight=weight, bias=bias)
+    check_number("eps", eps, least=0)
     if math.prod(x.shape[i] for i in spatial) < 2:
         raise ShapeError(
-            f"instance_norm: x must have more than one pixel, got {describe_shape(x)}, "
+            f"x must have more than one pixel, got {describe_shape(x)}, "
             f"read as {data_format or 'N...C'}."
         )
     wide = widened_array(x)
@@ -330,30 +328,24 @@ def local_response_norm(
     Source: Krizhevsky, Sutskever and Hinton (2012), ImageNet classification with deep convolutional
     neural networks.
     """
-    axis = check_axis("local_response_norm", axis, x.ndim)
-    size = whole_number("local_response_norm", "size", size)
+    axis = check_axis(axis, x.ndim)
+    size = whole_number("size", size)
     wide = widened_array(x)
     squares = pad(wide * wide, (axis,), ((size // 2, (size - 1) // 2),), 0)
     y = wide / (k + alpha / size * slide(squares, axis, size, 1, 1, lax.add)) ** beta
     return lax.convert_element_type(y, x.dtype)
 
 
-def _check_channels(where: str, x: Array, axis: int, **vectors: Array | None) -> int:
-    axis = check_axis(where, axis, x.ndim)
+def _check_channels(x: Array, axis: int, **vectors: Array | None) -> int:
+    axis = check_axis(axis, x.ndim)
     for name, vector in vectors.items():
-        if vector is not None:
-            check_shape(
-                where,
-                name,
-                vector,
-                (x.shape[axis],),
-                f"one for each channel on axis {axis} of x {describe_shape(x)}",
-            )
+        why = f"one for each channel on axis {axis} of x {describe_shape(x)}"
+        check_shape(name, vector, (x.shape[axis],), why)
     return axis
 
 
 def _check_last(
-    where: str, x: Array, weight: Array | None, bias: Array | None, shape: object
+    x: Array, weight: Array | None, bias: Array | None, shape: object
 ) -> tuple[int, ...]:
     """The axes that are normalized: the last ones."""
     affine = [v for v in (weight, bias) if v is not None]
@@ -362,30 +354,28 @@ def _check_last(
     shape = (
         tuple(shape)
         if isinstance(shape, Sequence)
-        else (whole_number(where, "normalized_shape", shape, least=0),)
+        else (whole_number("normalized_shape", shape, least=0),)
     )
     if not shape or x.ndim < len(shape) or tuple(x.shape[-len(shape) :]) != shape:
         raise ShapeError(
-            f"{where}: x must end with the normalized shape {list(shape)}, got {describe_shape(x)}."
+            f"x must end with the normalized shape {list(shape)}, got {describe_shape(x)}."
         )
-    for name, vector in (("weight", weight), ("bias", bias)):
-        if vector is not None:
-            check_shape(where, name, vector, shape, "the normalized shape")
+    check_shape("weight", weight, shape, "the normalized shape")
+    check_shape("bias", bias, shape, "the normalized shape")
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-def _image_axes(where: str, x: Array, data_format: str | None) -> tuple[tuple[int, ...], int]:
+def _image_axes(x: Array, data_format: str | None) -> tuple[tuple[int, ...], int]:
     """Spatial axes and channel axis."""
     if x.ndim == 0:
-        raise ShapeError(f"{where}: x must have channels, got {describe_shape(x)}.")
+        raise ShapeError(f"x must have channels, got {describe_shape(x)}.")
     if data_format is None:
         return tuple(range(1, x.ndim - 1)), x.ndim - 1
-    check_choice(where, "data_format", data_format, FORMATS)
+    check_choice("data_format", data_format, FORMATS)
     rank = len(data_format) - 1
     if x.ndim < rank:
         raise ShapeError(
-            f"{where}: x must have axes (*batch, {', '.join(data_format[1:])}), got "
-            f"{describe_shape(x)}."
+            f"x must have axes (*batch, {', '.join(data_format[1:])}), got {describe_shape(x)}."
         )
     axis = channel_axis(x.ndim, data_format)
     return tuple(i for i in range(x.ndim - rank, x.ndim) if i != axis), axis

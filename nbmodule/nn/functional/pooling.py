@@ -34,8 +34,7 @@ _MAX_OPTIONS = (*_OPTIONS, "dilation")
 _AVG_OPTIONS = (*_OPTIONS, "count_include_pad", "divisor_override")
 
 
-def _max_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
-    name: str,
+def _max_pool(  # noqa: D417 - `n` comes from `for_axes`
     n: int,
     x: Real[Array, "*_images _channels"],
     kernel_size: Sizes,
@@ -74,11 +73,11 @@ def _max_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
     """
     if x.dtype == jnp.bool_:
         raise DtypeError(
-            f"{name}: x must hold numbers, got {describe_shape(x)}. Convert it first: "
+            f"x must hold numbers, got {describe_shape(x)}. Convert it first: "
             'x.astype("uint8"); the largest is then 1 where any was true.'
         )
-    axes = spatial_axes(name, x, data_format, n)
-    windows = windows_of(name, x, axes, kernel_size, stride, padding, dilation, ceil_mode)
+    axes = spatial_axes(x, data_format, n)
+    windows = windows_of(x, axes, kernel_size, stride, padding, dilation, ceil_mode)
     least = -np.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     x = pad(x, axes, tuple(window.reach for window in windows), least)
     for axis, window in reversed(list(zip(axes, windows, strict=True))):
@@ -86,8 +85,7 @@ def _max_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
     return x
 
 
-def _avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
-    name: str,
+def _avg_pool(  # noqa: D417 - `n` comes from `for_axes`
     n: int,
     x: Float[Array, "*_images _channels"],
     kernel_size: Sizes,
@@ -122,21 +120,20 @@ def _avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
 
     Source: Fukushima (1980), Neocognitron.
     """
-    axes = spatial_axes(name, x, data_format, n)
-    windows = windows_of(name, x, axes, kernel_size, stride, padding, 1, ceil_mode)
+    axes = spatial_axes(x, data_format, n)
+    windows = windows_of(x, axes, kernel_size, stride, padding, 1, ceil_mode)
     divisor: Any = divisor_override
     if divisor_override is None:
         divisor = _counts(x, axes, windows, count_include_pad)
     elif divisor_override == 0:
-        raise ArgumentError(f"{name}: divisor_override must not be zero.")
+        raise ArgumentError("divisor_override must not be zero.")
     total = pad(widened_array(x), axes, tuple(window.reach for window in windows), 0)
     for axis, window in reversed(list(zip(axes, windows, strict=True))):
         total = slide(total, axis, window.size, window.stride, 1, lax.add)
     return lax.convert_element_type(total / divisor, x.dtype)
 
 
-def _adaptive_avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
-    name: str,
+def _adaptive_avg_pool(  # noqa: D417 - `n` comes from `for_axes`
     n: int,
     x: Float[Array, "*_images _channels"],
     output_size: Sizes | tuple[SupportsIndex | None, ...],
@@ -160,14 +157,14 @@ def _adaptive_avg_pool(  # noqa: D417 - `name` and `n` come from `for_axes`
 
     Source: He, Zhang, Ren and Sun (2014), arXiv:1406.4729.
     """
-    axes = spatial_axes(name, x, data_format, n)
+    axes = spatial_axes(x, data_format, n)
     if isinstance(output_size, tuple) and len(output_size) == n:
         output_size = tuple(
             x.shape[a] if size is None else size for a, size in zip(axes, output_size, strict=True)
         )
-    new = sizes(name, "output_size", output_size, n)
+    new = sizes("output_size", output_size, n)
     if any(x.shape[axis] == 0 for axis in axes):
-        raise ShapeError(f"{name}: x must have pixels, got {describe_shape(x)}.")
+        raise ShapeError(f"x must have pixels, got {describe_shape(x)}.")
     for axis, size in zip(axes, new, strict=True):
         if x.shape[axis] % size == 0:
             parts = (*x.shape[:axis], size, x.shape[axis] // size, *x.shape[axis + 1 :])
@@ -199,7 +196,6 @@ class _Window(NamedTuple):
 
 
 def windows_of(
-    name: str,
     x: Array,
     axes: tuple[int, ...],
     kernel_size: object,
@@ -210,23 +206,23 @@ def windows_of(
 ) -> list[_Window]:
     """Return the window on each axis, checked."""
     n = len(axes)
-    windows = sizes(name, "kernel_size", kernel_size, n)
-    strides = windows if stride is None else sizes(name, "stride", stride, n)
-    dilations = sizes(name, "dilation", dilation, n)
+    windows = sizes("kernel_size", kernel_size, n)
+    strides = windows if stride is None else sizes("stride", stride, n)
+    dilations = sizes("dilation", dilation, n)
     spans = tuple(d * (w - 1) + 1 for d, w in zip(dilations, windows, strict=True))
     lengths = tuple(x.shape[axis] for axis in axes)
-    margins = pairs(name, padding, n)
+    margins = pairs(padding, n)
     edges = resolve(margins, lengths, spans, strides)
     is_wide = any(max(pair) > span // 2 for pair, span in zip(edges, spans, strict=True))
     if is_wide and not isinstance(margins, str):
         raise ArgumentError(
-            f"{name}: padding must be at most half the window, got {padding!r} for a "
+            f"padding must be at most half the window, got {padding!r} for a "
             f"window of {list(spans)}."
         )
     # in `ceil_mode` the first window may reach over the end, as the last one may
     over = strides if ceil_mode else (1,) * n
     inside = tuple(max(span - step + 1, 1) for span, step in zip(spans, over, strict=True))
-    check_fit(name, x, axes, edges, inside, spans)
+    check_fit(x, axes, edges, inside, spans)
     reach = _reach(lengths, edges, spans, strides) if ceil_mode else edges
     return list(map(_Window, windows, strides, dilations, edges, reach))
 

@@ -25,7 +25,7 @@ from nbmodule.nn.kernel import ArrayLike, kernel, plain, promoted, where
 @kernel(static=("nonlinearity",))
 def rnn_cell(
     x: Float[ArrayLike, "*batch in_features"],
-    h: Float[ArrayLike, "*batch hidden"],
+    h: Float[ArrayLike, "*batch hidden"] | None,
     weight_ih: Float[ArrayLike, "hidden in_features"],
     weight_hh: Float[ArrayLike, "hidden hidden"],
     bias_ih: Float[ArrayLike, " hidden"] | None = None,
@@ -38,7 +38,7 @@ def rnn_cell(
 
     Args:
         x: Inputs of this time.
-        h: State before.
+        h: State before, zeros if None.
         weight_ih: Weights of the inputs.
         weight_hh: Weights of the state.
         bias_ih: Bias of the inputs' part.
@@ -54,15 +54,14 @@ def rnn_cell(
 
     Source: Elman (1990), Finding structure in time.
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
-    return _cell("rnn_cell", 1, _rnn_step("rnn_cell", nonlinearity), x, (h,), weights)[0]
+    return _cell(1, _rnn_step(nonlinearity), x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)[0]
 
 
 @kernel
 def lstm_cell(
     x: Float[ArrayLike, "*batch in_features"],
-    h: Float[ArrayLike, "*batch hidden"],
-    c: Float[ArrayLike, "*batch hidden"],
+    h: Float[ArrayLike, "*batch hidden"] | None,
+    c: Float[ArrayLike, "*batch hidden"] | None,
     weight_ih: Float[ArrayLike, "gates in_features"],
     weight_hh: Float[ArrayLike, "gates hidden"],
     bias_ih: Float[ArrayLike, " gates"] | None = None,
@@ -75,8 +74,8 @@ def lstm_cell(
 
     Args:
         x: Inputs of this time.
-        h: Hidden state before.
-        c: Cell state before.
+        h: Hidden state before, zeros if None.
+        c: Cell state before, zeros if None.
         weight_ih: Weights of the inputs, the gates i, f, g, o one below the other.
         weight_hh: Weights of the hidden state.
         bias_ih: Bias of the inputs' part.
@@ -95,15 +94,14 @@ def lstm_cell(
     Source: Hochreiter and Schmidhuber (1997), Long short-term memory; Gers, Schmidhuber and Cummins
     (2000).
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
-    h, c = _cell("lstm_cell", 4, _lstm_step, x, (h, c), weights)
+    h, c = _cell(4, _lstm_step, x, (h, c), weight_ih, weight_hh, bias_ih, bias_hh)
     return h, c
 
 
 @kernel
 def gru_cell(
     x: Float[ArrayLike, "*batch in_features"],
-    h: Float[ArrayLike, "*batch hidden"],
+    h: Float[ArrayLike, "*batch hidden"] | None,
     weight_ih: Float[ArrayLike, "gates in_features"],
     weight_hh: Float[ArrayLike, "gates hidden"],
     bias_ih: Float[ArrayLike, " gates"] | None = None,
@@ -117,7 +115,7 @@ def gru_cell(
 
     Args:
         x: Inputs of this time.
-        h: State before.
+        h: State before, zeros if None.
         weight_ih: Weights of the inputs, the gates r, z, n one below the other.
         weight_hh: Weights of the state.
         bias_ih: Bias of the inputs' part.
@@ -133,8 +131,7 @@ def gru_cell(
     Source: Cho et al. (2014), arXiv:1406.1078, in the form that multiplies by r after the product,
     as PyTorch and cuDNN have it.
     """
-    weights = weight_ih, weight_hh, bias_ih, bias_hh
-    return _cell("gru_cell", 3, _gru_step, x, (h,), weights)[0]
+    return _cell(3, _gru_step, x, (h,), weight_ih, weight_hh, bias_ih, bias_hh)[0]
 
 
 @kernel(static=("nonlinearity", "reverse"))
@@ -172,9 +169,9 @@ def rnn(
         >>> ys.shape, h
         ((3, 1), Array([0.7615942], dtype=float32))
     """
+    step = _rnn_step(nonlinearity)
     weights = weight_ih, weight_hh, bias_ih, bias_hh
-    step = _rnn_step("rnn", nonlinearity)
-    ys, (h,) = _scan("rnn", 1, step, x, (h,), weights, lengths, reverse)
+    ys, (h,) = _scan(1, step, x, (h,), lengths, reverse, *weights)
     return ys, h
 
 
@@ -217,11 +214,9 @@ def lstm(
     if state is None:
         state = (None, None)  # type: ignore[assignment]
     if not isinstance(state, (tuple, list)) or len(state) != 2:
-        raise ShapeError(
-            "lstm: state must be a pair (h, c) of hidden state and cell state, or None."
-        )
+        raise ShapeError("state must be a pair (h, c) of hidden state and cell state, or None.")
     weights, pair = (weight_ih, weight_hh, bias_ih, bias_hh), tuple(map(plain, state))
-    ys, (h, c) = _scan("lstm", 4, _lstm_step, x, pair, weights, lengths, reverse)
+    ys, (h, c) = _scan(4, _lstm_step, x, pair, lengths, reverse, *weights)
     return ys, (h, c)
 
 
@@ -259,17 +254,16 @@ def gru(
         ((5, 2), (2,))
     """
     weights = weight_ih, weight_hh, bias_ih, bias_hh
-    ys, (h,) = _scan("gru", 3, _gru_step, x, (h,), weights, lengths, reverse)
+    ys, (h,) = _scan(3, _gru_step, x, (h,), lengths, reverse, *weights)
     return ys, h
 
 
 State = tuple[Array, ...]
 Step = Callable[[Array, State, Array, "Array | None"], State]
-Weights = tuple[Array, Array, "Array | None", "Array | None"]
 
 
-def _rnn_step(name: str, nonlinearity: str) -> Step:
-    check_choice(name, "nonlinearity", nonlinearity, ("tanh", "relu"))
+def _rnn_step(nonlinearity: str) -> Step:
+    check_choice("nonlinearity", nonlinearity, ("tanh", "relu"))
 
     def step(projected: Array, state: State, weight: Array, bias: Array | None) -> State:
         total = projected + linear(state[0], weight, bias)
@@ -299,62 +293,62 @@ def _parts(x: Array, count: int) -> list[Array]:
 
 
 def _projected(
-    name: str,
     gates: int,
     x: Array,
     states: tuple[Array | None, ...],
-    weights: Weights,
     batch: tuple[int, ...],
+    weight_ih: Array,
+    weight_hh: Array,
+    *biases: Array | None,
 ) -> tuple[Array, State, Array, Array | None]:
     """Check the arguments of a cell, and return those of its step: the projected inputs, the
     states (zeros for None), and the weight and bias of the state's part.
     """
-    weight_ih, weight_hh, *biases = weights
     axes = "(gates * hidden, hidden)" if gates > 1 else "(hidden, hidden)"
-    check_rank(name, "weight_hh", weight_hh, axes, 2, 2)
+    check_rank("weight_hh", weight_hh, axes, 2, 2)
     hidden = weight_hh.shape[1]
     rows = gates * hidden
-    check_shape(name, "weight_hh", weight_hh, (rows, hidden), f"{gates} gates")
-    check_rank(name, "x", x, "(*batch, in_features)", 1)
+    check_shape("weight_hh", weight_hh, (rows, hidden), f"{gates} gates")
+    check_rank("x", x, "(*batch, in_features)", 1)
     reason = f"rows as in weight_hh, columns as features of x {describe_shape(x)}"
-    check_shape(name, "weight_ih", weight_ih, (rows, x.shape[-1]), reason)
+    check_shape("weight_ih", weight_ih, (rows, x.shape[-1]), reason)
     for which, bias in zip(("bias_ih", "bias_hh"), biases):
-        if bias is not None:
-            check_shape(name, which, bias, (rows,), "one for each row of weight_hh")
+        check_shape(which, bias, (rows,), "one for each row of weight_hh")
     reason = f"leading axes as in x {describe_shape(x)}, {hidden} hidden"
     for which, state in zip("hc", states, strict=False):
         if state is not None:
-            check_floating(name, **{which: state})
-            check_shape(name, which, state, (*batch, hidden), reason)
-    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(x, *weights, *states)
+            check_floating(which, state)
+            check_shape(which, state, (*batch, hidden), reason)
+    x, weight_ih, weight_hh, bias_ih, bias_hh, *states_ = promoted(
+        x, weight_ih, weight_hh, *biases, *states
+    )
     shape = *batch, hidden
     state = tuple(jnp.zeros(shape, x.dtype) if each is None else each for each in states_)
     return linear(x, weight_ih, bias_ih), state, weight_hh, bias_hh
 
 
-def _cell(name: str, gates: int, step: Step, x: Array, states: State, weights: Weights) -> State:
-    return step(*_projected(name, gates, x, states, weights, x.shape[:-1]))
+def _cell(gates: int, step: Step, x: Array, states: tuple[Any, ...], *weights: Any) -> State:
+    return step(*_projected(gates, x, states, x.shape[:-1], *weights))
 
 
 def _scan(
-    name: str,
     gates: int,
     step: Step,
     x: Array,
     states: tuple[Any, ...],
-    weights: Weights,
     lengths: Array | None,
     reverse: bool,
+    *weights: Any,
 ) -> tuple[Array, State]:
-    check_rank(name, "x", x, "(*batch, time, in_features)", 2)
+    check_rank("x", x, "(*batch, time, in_features)", 2)
     batch, time = x.shape[:-2], x.shape[-2]
-    projected, state, weight_hh, bias_hh = _projected(name, gates, x, states, weights, batch)
+    projected, state, weight_hh, bias_hh = _projected(gates, x, states, batch, *weights)
     if not time:  # which `lax.scan` refuses under `jax_disable_jit`
         return jnp.zeros((*batch, 0, weight_hh.shape[1]), projected.dtype), state
     times = lax.transpose(projected, (x.ndim - 2, *range(x.ndim - 2), x.ndim - 1))
     counts: Array | None = None
     if lengths is not None:
-        check_shape(name, "lengths", lengths, batch, "one for each sequence")
+        check_shape("lengths", lengths, batch, "one for each sequence")
         counts = (lax.broadcasted_iota(lengths.dtype, (time, *batch), 0) < lengths)[..., None]
 
     def advance(state: State, inputs: tuple[Array, Array | None]) -> tuple[State, Array]:

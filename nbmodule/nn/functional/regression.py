@@ -17,13 +17,12 @@ from nbmodule.nn.kernel import ArrayLike, kernel, where
 REDUCTIONS = ("mean", "sum", "none")
 
 
-def equal_pair(where: str, prediction: Array, target: Array) -> tuple[Array, Array]:
+def equal_pair(prediction: Array, target: Array) -> tuple[Array, Array]:
     """Prediction and target, of one shape; the target in the dtype of both."""
     if prediction.shape != target.shape:
         raise ShapeError(
-            f"{where}: prediction and target must have the same shape, got "
-            f"{describe_shape(prediction)} and {describe_shape(target)}; they are not "
-            f"broadcast.{_one_column(prediction, target)}"
+            f"prediction and target must have the same shape, got {describe_shape(prediction)} and "
+            f"{describe_shape(target)}; they are not broadcast.{_one_column(prediction, target)}"
         )
     dtype = common_dtype(prediction, target)
     return lax.convert_element_type(prediction, dtype), lax.convert_element_type(target, dtype)
@@ -43,13 +42,13 @@ def _one_column(prediction: Array, target: Array) -> str:
     return ""
 
 
-def reduce(where: str, values: Array, reduction: str, *, count: Array | int | None = None) -> Array:
+def reduce(values: Array, reduction: str, *, count: Array | int | None = None) -> Array:
     """Mean (over `count` if given), sum, or the values themselves.
 
     A mean is divided before it is rounded to the dtype of the values: the sum of many in half
     precision may be none of its numbers.
     """
-    check_choice(where, "reduction", reduction, REDUCTIONS)
+    check_choice("reduction", reduction, REDUCTIONS)
     if reduction == "none":
         return values
     if reduction == "sum":
@@ -81,9 +80,9 @@ def mse_loss(
         >>> mse_loss(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
         Array(2., dtype=float32)
     """
-    prediction, target = equal_pair("mse_loss", prediction, target)
+    prediction, target = equal_pair(prediction, target)
     difference = prediction - target
-    return reduce("mse_loss", difference * difference, reduction)
+    return reduce(difference * difference, reduction)
 
 
 @kernel(static=("reduction",))
@@ -104,8 +103,8 @@ def mae_loss(
         >>> mae_loss(jnp.array([1.0, 2.0]), jnp.array([1.0, 4.0]))
         Array(1., dtype=float32)
     """
-    prediction, target = equal_pair("mae_loss", prediction, target)
-    return reduce("mae_loss", _size(prediction - target), reduction)
+    prediction, target = equal_pair(prediction, target)
+    return reduce(_size(prediction - target), reduction)
 
 
 @kernel(static=("delta", "reduction"))
@@ -133,15 +132,15 @@ def huber_loss(
 
     Source: Huber (1964), Robust estimation of a location parameter.
     """
-    prediction, target = equal_pair("huber_loss", prediction, target)
-    check_number("huber_loss", "delta", delta, above=0)
+    prediction, target = equal_pair(prediction, target)
+    check_number("delta", delta, above=0)
     difference = prediction - target
     size = _size(difference)
     near = where(
         size <= delta, difference, 0
     )  # of what is far, the gradient of the square may be no number
     values = where(size <= delta, 0.5 * near * near, delta * (size - 0.5 * delta))
-    return reduce("huber_loss", values, reduction)
+    return reduce(values, reduction)
 
 
 @kernel(static=("full", "reduction"))
@@ -165,13 +164,13 @@ def log_poisson_loss(
         >>> log_poisson_loss(jnp.array([0.0]), jnp.array([3]))
         Array(1., dtype=float32)
     """
-    prediction, target = equal_pair("log_poisson_loss", prediction, target)
+    prediction, target = equal_pair(prediction, target)
     values = lax.exp(prediction) - target * prediction
     if full:
         many = where(target > 1, target, 1)
         stirling = many * lax.log(many) - many + 0.5 * lax.log(2 * math.pi * many)
         values = values + where(target > 1, stirling, 0)
-    return reduce("log_poisson_loss", values, reduction)
+    return reduce(values, reduction)
 
 
 @kernel(static=("axis", "eps"))
@@ -195,9 +194,9 @@ def cosine_similarity(
         >>> cosine_similarity(jnp.array([1.0, 0.0]), jnp.array([3.0, 4.0]))
         Array(0.6, dtype=float32)
     """
-    x1, x2 = equal_pair("cosine_similarity", x1, x2)
-    axis = check_axis("cosine_similarity", axis, x1.ndim)
-    check_number("cosine_similarity", "eps", eps, above=0)
+    x1, x2 = equal_pair(x1, x2)
+    axis = check_axis(axis, x1.ndim)
+    check_number("eps", eps, above=0)
     return lax.convert_element_type(_cosine(x1, x2, axis, eps), x1.dtype)
 
 
@@ -224,10 +223,10 @@ def cosine_loss(
         >>> cosine_loss(jnp.array([[1.0, 0.0]]), jnp.array([[3.0, 4.0]]))
         Array(0.4, dtype=float32)
     """
-    prediction, target = equal_pair("cosine_loss", prediction, target)
-    axis = check_axis("cosine_loss", axis, prediction.ndim)
-    check_number("cosine_loss", "eps", eps, above=0)
-    loss = reduce("cosine_loss", 1 - _cosine(prediction, target, axis, eps), reduction)
+    prediction, target = equal_pair(prediction, target)
+    axis = check_axis(axis, prediction.ndim)
+    check_number("eps", eps, above=0)
+    loss = reduce(1 - _cosine(prediction, target, axis, eps), reduction)
     return lax.convert_element_type(loss, prediction.dtype)
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float
 from nbmodule.base.format import describe_shape
 from nbmodule.errors import ArgumentError, ShapeError
 from nbmodule.nn.checks import check_choice, check_number, for_each_axis, sizes
-from nbmodule.nn.functional.windows import FORMATS, Sizes, mix, spatial_axes
+from nbmodule.nn.functional.windows import FORMATS, mix, spatial_axes
 from nbmodule.nn.kernel import ArrayLike, kernel
 
 _MODES = {
@@ -69,51 +69,50 @@ def interpolate(
 
     Source: Keys (1981), Cubic convolution interpolation for digital image processing.
     """
-    check_resize("interpolate", size, scale_factor, mode, align_corners, data_format)
-    axes = spatial_axes("interpolate", x, data_format, len(data_format) - 2)
+    size = check_resize(size, scale_factor, mode, align_corners, data_format)
+    axes = spatial_axes(x, data_format, len(data_format) - 2)
     for axis, new, scale in _targets(x, axes, size, scale_factor):
         x = _resize(x, axis, new, scale, mode, align_corners)
     return x
 
 
 def check_resize(
-    where: str, size: object, scale_factor: object, mode: str, align_corners: bool, data_format: str
-) -> None:
-    """Refuse options that do not fit together."""
-    check_choice(where, "mode", mode, tuple(_MODES))
-    check_choice(where, "data_format", data_format, FORMATS[1:])
+    size: object, scale_factor: object, mode: str, align_corners: bool, data_format: str
+) -> tuple[int, ...] | None:
+    """Refuse options that do not fit together; return the size for each axis, if it is given."""
+    check_choice("mode", mode, tuple(_MODES))
+    check_choice("data_format", data_format, FORMATS[1:])
     n = len(data_format) - 2
     if n not in _MODES[mode]:
-        raise ArgumentError(f"{where}: mode {mode!r} is not for {n} spatial axes ({data_format}).")
+        raise ArgumentError(f"mode {mode!r} is not for {n} spatial axes ({data_format}).")
     if align_corners and mode == "nearest":
-        raise ArgumentError(f"{where}: align_corners is not for mode 'nearest'.")
+        raise ArgumentError("align_corners is not for mode 'nearest'.")
     if (size is None) == (scale_factor is None):
         raise ArgumentError(
-            f"{where}: give size or scale_factor, got size={size!r} and "
-            f"scale_factor={scale_factor!r}."
+            f"give size or scale_factor, got size={size!r} and scale_factor={scale_factor!r}."
         )
+    if size is not None:
+        return sizes("size", size, n)
+    for factor in for_each_axis("scale_factor", scale_factor, n):
+        check_number("scale_factor", factor, above=0)
+    return None
 
 
 def _targets(
-    x: Array, axes: tuple[int, ...], size: Sizes | None, scale_factor: Any
+    x: Array, axes: tuple[int, ...], size: tuple[int, ...] | None, scale_factor: Any
 ) -> list[tuple[int, int, float]]:
     """For each axis the new size and how many old pixels one new pixel covers."""
     old = [x.shape[axis] for axis in axes]
     if 0 in old:
-        raise ShapeError(f"interpolate: x must have pixels, got {describe_shape(x)}.")
+        raise ShapeError(f"x must have pixels, got {describe_shape(x)}.")
     if size is not None:
-        new = sizes("interpolate", "size", size, len(axes))
-        return [(axis, m, n / m) for axis, n, m in zip(axes, old, new, strict=True)]
-    factors = for_each_axis("interpolate", "scale_factor", scale_factor, len(axes))
-    for factor in factors:
-        check_number("interpolate", "scale_factor", factor, above=0)
+        return [(axis, m, n / m) for axis, n, m in zip(axes, old, size, strict=True)]
+    factors = for_each_axis("scale_factor", scale_factor, len(axes))
     result = [
         (axis, math.floor(n * f), 1 / f) for axis, n, f in zip(axes, old, factors, strict=True)
     ]
     if any(m < 1 for _, m, _ in result):
-        raise ShapeError(
-            f"interpolate: scale_factor {scale_factor!r} leaves nothing of x {describe_shape(x)}."
-        )
+        raise ShapeError(f"scale_factor {scale_factor!r} leaves nothing of x {describe_shape(x)}.")
     return result
 
 

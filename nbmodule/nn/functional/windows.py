@@ -41,7 +41,7 @@ FORMATS = ("NC", *(name for names in DATA_FORMATS.values() for name in names))
 
 def for_axes(
     stem: str,
-    function: Callable[Concatenate[str, int, P], R],
+    function: Callable[Concatenate[int, P], R],
     *,
     static: Sequence[str] = (),
     numbers: Sequence[str] = (),
@@ -50,7 +50,7 @@ def for_axes(
 
     Args:
         stem: The public name without the number of axes.
-        function: Takes the public name, the number of axes, and then the public arguments. Its
+        function: Takes the number of axes, and then the public arguments. Its
             docstring is a template, see `documented`.
         static: As in `kernel`.
         numbers: As in `kernel`.
@@ -64,12 +64,12 @@ def for_axes(
 
         @functools.wraps(function)
         def with_n_axes(*args: Any, **kwargs: Any) -> Any:
-            return generic(name, n, *args, **(usual | kwargs))
+            return generic(n, *args, **(usual | kwargs))
 
         public: Any = with_n_axes
         public.__name__ = public.__qualname__ = name
         public.__doc__ = documented(template, name, n)
-        _, _, *parameters = (
+        _, *parameters = (
             each.replace(default=usual.get(each.name, each.default))
             for each in signature.parameters.values()
         )
@@ -92,16 +92,14 @@ def documented(template: str, name: str, axes: int, **words: str) -> str:
     return re.sub(r"\*(\d+)", lambda size: ", ".join([size[1]] * axes), text)
 
 
-def spatial_axes(where: str, x: Array, data_format: str, n: int) -> tuple[int, ...]:
+def spatial_axes(x: Array, data_format: str, n: int) -> tuple[int, ...]:
     """The spatial axes of `x`, checked; the channel axis is the one before them or after them."""
     if data_format not in DATA_FORMATS[n]:
         last, first = DATA_FORMATS[n]
-        raise ArgumentError(
-            f"{where}: data_format must be {last!r} or {first!r}, got {data_format!r}."
-        )
+        raise ArgumentError(f"data_format must be {last!r} or {first!r}, got {data_format!r}.")
     if x.ndim < n + 1:
         axes = f"*batch, {', '.join(data_format[1:])}"
-        raise ShapeError(f"{where}: x must have axes ({axes}), got {describe_shape(x)}.")
+        raise ShapeError(f"x must have axes ({axes}), got {describe_shape(x)}.")
     first = x.ndim - n if data_format[1] == "C" else x.ndim - n - 1
     return tuple(range(first, first + n))
 
@@ -111,23 +109,21 @@ def channel_axis(ndim: int, data_format: str) -> int:
     return ndim - 1 if data_format.endswith("C") else ndim - len(data_format) + 1
 
 
-def pairs(where: str, padding: object, n: int) -> str | Pairs:
+def pairs(padding: object, n: int) -> str | Pairs:
     """Padding before and after each spatial axis, or one of the words SAME and VALID."""
     if isinstance(padding, str):
         if padding.upper() not in ("SAME", "VALID"):
-            raise ArgumentError(
-                f"{where}: padding must be 'SAME', 'VALID' or numbers, got {padding!r}."
-            )
+            raise ArgumentError(f"padding must be 'SAME', 'VALID' or numbers, got {padding!r}.")
         return padding.upper()
     if not isinstance(padding, tuple) or not any(isinstance(pair, tuple) for pair in padding):
-        return tuple((p, p) for p in sizes(where, "padding", padding, n, least=0))
+        return tuple((p, p) for p in sizes("padding", padding, n, least=0))
     if len(padding) != n or any(not isinstance(pair, tuple) or len(pair) != 2 for pair in padding):
         raise ArgumentError(
-            f"{where}: padding must hold {n} pairs (before, after), one for each spatial "
+            f"padding must hold {n} pairs (before, after), one for each spatial "
             f"axis, got {padding!r}."
         )
     return tuple(
-        (size(where, "padding", before, least=0), size(where, "padding", after, least=0))
+        (size("padding", before, least=0), size("padding", after, least=0))
         for before, after in padding
     )
 
@@ -151,7 +147,6 @@ def resolve(
 
 
 def check_fit(
-    where: str,
     x: Array,
     axes: tuple[int, ...],
     padding: Pairs,
@@ -164,7 +159,7 @@ def check_fit(
     padded = [x.shape[axis] + sum(pair) for axis, pair in zip(axes, padding, strict=True)]
     if any(w > p for w, p in zip(window, padded, strict=True)):
         raise ShapeError(
-            f"{where}: a window of {list(named or window)} does not fit into x "
+            f"a window of {list(named or window)} does not fit into x "
             f"{describe_shape(x)}, padded to {padded}."
         )
 

@@ -46,7 +46,7 @@ def as_initializer(where: str, passed: object) -> Initializer:
     """An initializer whose `create_variables` gives a parameter of the shape asked for.
 
     Args:
-        where: For messages, as `Linear: weight_initializer`.
+        where: For messages, as `weight_initializer`.
         passed: An initializer, an object with `create_variables`, a function of `(key, shape,
             dtype)`, or a number.
 

@@ -12,7 +12,6 @@ the kernel's area counts.
 from __future__ import annotations
 
 import math
-import operator
 import warnings
 from collections.abc import Sequence
 from functools import partial
@@ -23,22 +22,17 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from nbmodule.base.kinds import DeviceLike, KeyLike, is_real
+from nbmodule.base.kinds import DeviceLike, KeyLike
 from nbmodule.core.numbers import threefry
 from nbmodule.core.numbers.random import is_one_for_many, next_key, traced_key
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.core.variables.variable import Parameter
-from nbmodule.errors import ArgumentError, ArgumentTypeError, ShapeError
+from nbmodule.errors import ArgumentError, ShapeError, naming
+from nbmodule.nn.checks import check_number
 
 Drawn: TypeAlias = np.ndarray | jax.Array
 Shape: TypeAlias = tuple[int, ...]
-FAN_MODES = {
-    "fan_in": ("fan_in",),
-    "fan_out": ("fan_out",),
-    "fan_sum": ("fan_in", "fan_out"),
-    "fan_avg": ("fan_in", "fan_out"),
-}
 
 
 def compute_fans(shape: Sequence[int]) -> tuple[int, int]:
@@ -119,7 +113,10 @@ class Initializer:
         shape = threefry.checked_shape(var_shape)
         device = find_device(device)
         dtype = jax.dtypes.canonicalize_dtype(find_dtype(dtype) or float)
-        fan_out, fan_in = self._checked_fan("fan_out", fan_out), self._checked_fan("fan_in", fan_in)
+        with naming(type(self).__name__):
+            for name, fan in (("fan_out", fan_out), ("fan_in", fan_in)):
+                if fan is not None:
+                    check_number(name, fan, least=0)
         if len(shape) >= 2:
             inputs, outputs = compute_fans(shape)
             fan_in = inputs if fan_in is None else fan_in
@@ -194,12 +191,3 @@ class Initializer:
         raise NotImplementedError(
             f"{type(self).__name__} defines no draw(self, key, shape, dtype, fan_out, fan_in)."
         )
-
-    def _checked_fan(self, name: str, fan: object) -> float | None:
-        if fan is None:
-            return None
-        if not is_real(fan):
-            raise ArgumentTypeError(f"{type(self).__name__}: {name} must be a number, got {fan!r}.")
-        if not 0 <= fan < math.inf:
-            raise ArgumentError(f"{type(self).__name__}: {name} must be at least 0, got {fan}.")
-        return operator.index(fan) if isinstance(fan, (int, np.integer)) else float(fan)

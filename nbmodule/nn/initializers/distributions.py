@@ -13,13 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from nbmodule.base.kinds import KeyLike, is_real
+from nbmodule.base.kinds import KeyLike
 from nbmodule.base.migration import accept_aliases
 from nbmodule.base.promotion import widened
 from nbmodule.core.numbers.host_random import draw_normal, draw_truncated_normal, draw_uniform
 from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
-from nbmodule.nn.initializers.base import FAN_MODES, Drawn, Initializer, Shape
+from nbmodule.nn.checks import check_choice, check_number
+from nbmodule.nn.initializers.base import Drawn, Initializer, Shape
 
+_MODES = ("fan_in", "fan_out", "fan_sum", "fan_avg")
 _CUT = 0.87962566103423978  # deviation of a standard normal variable that is cut at -2 and 2
 
 
@@ -91,19 +93,13 @@ class _Random(Initializer):
     _fixed_mode: ClassVar[str | None] = None  # the fan that counts, if it is no parameter
 
     def __post_init__(self) -> None:
-        name = type(self).__name__
-        if self._mode is not None and self._mode not in FAN_MODES:
-            modes = ", ".join(map(repr, FAN_MODES))
-            raise ArgumentError(f"{name}: fan_mode must be one of {modes}, got {self._mode!r}.")
-        for parameter, value in vars(self).items():
-            least = self._least.get(parameter, -math.inf)
-            if parameter == "fan_mode":
-                continue
-            if not is_real(value):
-                raise ArgumentTypeError(f"{name}: {parameter} must be a number, got {value!r}.")
-            if not least <= value < math.inf:
-                range_ = "finite" if least == -math.inf else f"at least {least:g}"
-                raise ArgumentError(f"{name}: {parameter} must be {range_}, got {value}.")
+        if self._mode is not None:
+            check_choice("fan_mode", self._mode, _MODES)
+        for name, value in vars(self).items():
+            if name != "fan_mode":
+                check_number(name, value, least=self._least.get(name))
+                if not math.isfinite(value):
+                    raise ArgumentError(f"{name} must be finite, got {value}.")
 
     @property
     def _mode(self) -> str | None:
@@ -115,7 +111,7 @@ class _Random(Initializer):
         if not jnp.issubdtype(dtype, jnp.floating):
             raise DtypeError(f"{name} draws floating values, got dtype {dtype}.")
         for which, fan in zip(("fan_out", "fan_in"), fans):
-            if fan is None and which in FAN_MODES.get(self._mode or "", ()):
+            if fan is None and self._mode in (which, "fan_sum", "fan_avg"):
                 raise ArgumentError(
                     f"{name} needs {which}, which cannot be told from shape {list(shape)}. "
                     f"Give it: create_variables(..., {which}=...)."
@@ -180,9 +176,7 @@ class TruncatedNormal(_Random):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.lower < self.upper:
-            raise ArgumentError(
-                f"TruncatedNormal: lower must be less than upper, got {self.lower}, {self.upper}."
-            )
+            raise ArgumentError(f"lower must be less than upper, got {self.lower}, {self.upper}.")
 
     def _draw(self, key: KeyLike, shape: Shape, dtype: DTypeLike, fan: float) -> Drawn:
         value = draw_truncated_normal(key, self.lower, self.upper, shape, dtype)
@@ -337,7 +331,7 @@ class Siren(_FanUniform):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.w0 == 0:
-            raise ArgumentError("Siren: w0 must be above zero.")
+            raise ArgumentError("w0 must be above zero.")
 
     def limit(self, fan: float) -> float:
         """`sqrt(6 / fan) / w0`."""

@@ -11,64 +11,50 @@ import pytest
 
 from nbmodule.errors import ArgumentTypeError, DtypeError
 from nbmodule.nn import functional as F
+from tests.nn.functional.calls import CASES, row
 
-IMAGE, KERNEL, VECTOR, ROWS = (2, 6, 6, 4), (4, 3, 3, 4), (4,), (2, 4)
-CALLS = {
-    "linear": (lambda x, w, b: F.linear(x, w, b), [ROWS, (3, 4), (3,)]),
-    "bilinear": (F.bilinear, [ROWS, ROWS, (3, 4, 4)]),
-    "embedding": (
-        lambda w: F.embedding(jnp.array([1, 0]), w, padding_idx=0, max_norm=0.5),
-        [(3, 4)],
-    ),
-    "conv2d": (F.conv2d, [IMAGE, KERNEL, VECTOR]),
-    "depthwise_conv2d": (F.depthwise_conv2d, [IMAGE, (4, 3, 3, 1), VECTOR]),
-    "conv_transpose2d": (lambda *a: F.conv_transpose2d(*a, stride=2), [IMAGE, KERNEL, VECTOR]),
-    "max_pool2d": (lambda x: F.max_pool2d(x, 2, padding=1), [IMAGE]),
-    "avg_pool2d": (lambda x: F.avg_pool2d(x, 3, padding=1, count_include_pad=False), [IMAGE]),
-    "adaptive_avg_pool2d": (lambda x: F.adaptive_avg_pool2d(x, 4), [IMAGE]),
-    "interpolate": (lambda x: F.interpolate(x, 9, mode="bicubic"), [IMAGE]),
-    "batch_norm": (F.batch_norm, [IMAGE, VECTOR, VECTOR, VECTOR, VECTOR]),
-    "batch_norm_train": (
-        lambda *a: F.batch_norm_train(*a),
-        [IMAGE, VECTOR, VECTOR, VECTOR, VECTOR],
-    ),
-    "layer_norm": (lambda *a: F.layer_norm(*a, new_std=2.0), [IMAGE, VECTOR, VECTOR]),
-    "rms_norm": (F.rms_norm, [IMAGE, VECTOR]),
-    "group_norm": (lambda x, w: F.group_norm(x, 2, w), [IMAGE, VECTOR]),
-    "instance_norm": (F.instance_norm, [IMAGE]),
-    "local_response_norm": (lambda x: F.local_response_norm(x, 3), [IMAGE]),
-    "dropout": (lambda x: F.dropout(x, 0.3, np.array([0, 1], np.uint32)), [ROWS]),
-    "alpha_dropout": (lambda x: F.alpha_dropout(x, 0.3, np.array([0, 1], np.uint32)), [ROWS]),
-    "attention": (
-        lambda q, m: F.multi_head_attention(q, q, q, 2, m, return_weights=True),
-        [(2, 3, 4), (3, 3)],
-    ),
-    "lstm": (
-        lambda x, a, b, c: F.lstm(x, None, a, b, c, lengths=jnp.array([2, 1])),
-        [(2, 3, 4), (8, 4), (8, 2), (8,)],
-    ),
-    "gru": (lambda x, a, b: F.gru(x, None, a, b), [(2, 3, 4), (6, 4), (6, 2)]),
-    "rotary_embedding": (F.rotary_embedding, [(2, 3, 4)]),
-    "cross_entropy": (
-        lambda x, w: F.cross_entropy(x, jnp.array([0, 2]), weight=w, label_smoothing=0.1),
-        [ROWS, VECTOR],
-    ),
-    "binary_cross_entropy": (
-        lambda x: F.binary_cross_entropy(x, jnp.ones(ROWS, bool), label_smoothing=0.1),
-        [ROWS],
-    ),
-    "kl_div": (lambda x, t: F.kl_div(x, t, from_logits=True), [ROWS, ROWS]),
-    "mse_loss": (lambda x: F.mse_loss(x, jnp.ones(ROWS, int)), [ROWS]),
-    "huber_loss": (F.huber_loss, [ROWS, ROWS]),
-    "log_poisson_loss": (lambda x: F.log_poisson_loss(x, jnp.ones(ROWS, int), full=True), [ROWS]),
-    "cosine_loss": (F.cosine_loss, [ROWS, ROWS]),
-    "dct": (lambda x: F.dct(x, norm="ortho"), [ROWS]),
-    "gelu": (lambda x: F.gelu(x, approximate=True), [ROWS]),
-    "softplus": (lambda x: F.softplus(x, beta=2.0), [ROWS]),
-    "selu": (F.selu, [ROWS]),
-    "geglu": (F.geglu, [ROWS]),
-    "log_softmax": (F.log_softmax, [ROWS]),
-}
+FLOATS = (np.float32, np.float64)
+
+IMAGE, VECTOR, ROWS, SEQUENCE = (2, 6, 6, 4), (4,), (2, 4), (2, 3, 4)
+DRAW = {"rate": 0.3, "key": np.array([0, 1], np.uint32)}
+OTHERS = [
+    row("linear", ROWS, (3, 4), (3,)),
+    row("bilinear", ROWS, ROWS, (3, 4, 4)),
+    row("embedding", np.array([1, 0]), (3, 4), padding_idx=0, max_norm=0.5),
+    row("batch_norm", IMAGE, VECTOR, VECTOR, VECTOR, VECTOR),
+    row("batch_norm_train", IMAGE, VECTOR, VECTOR, VECTOR, VECTOR),
+    row("layer_norm", IMAGE, VECTOR, VECTOR, new_std=2.0),
+    row("avg_pool2d", IMAGE, kernel_size=3, padding=1, count_include_pad=False),
+    row("dropout", ROWS, **DRAW),
+    row("alpha_dropout", ROWS, **DRAW),
+    row("group_norm", IMAGE, num_groups=2, weight=np.ones(4)),
+    row("multi_head_attention", *[SEQUENCE] * 3, num_heads=2, mask=np.ones((3, 3))),
+    row("lstm", SEQUENCE, None, (8, 4), (8, 2), (8,), lengths=np.array([2, 1])),
+    row("gru", SEQUENCE, None, (6, 4), (6, 2)),
+    row("rotary_embedding", SEQUENCE),
+    row("cross_entropy", ROWS, np.array([0, 2]), weight=np.ones(4), label_smoothing=0.1),
+    row("binary_cross_entropy", ROWS, np.ones(ROWS, bool), label_smoothing=0.1),
+    row("kl_div", ROWS, ROWS, from_logits=True),
+    row("mse_loss", ROWS, np.ones(ROWS, int)),
+    row("cosine_loss", ROWS, ROWS),
+    row("dct", ROWS, norm="ortho"),
+]
+ROW_OF = {name: (arrays, options) for name, arrays, options in [*CASES, *OTHERS]}
+
+
+def function_of(name):
+    """A function of the floating arrays of a row, and their shapes."""
+    arrays, options = ROW_OF[name]
+    arrays = [np.ones(x, "f") if isinstance(x, tuple) else x for x in arrays]
+    given = {str(i): x for i, x in enumerate(arrays)} | options
+    shapes = {key: np.shape(x) for key, x in given.items() if getattr(x, "dtype", None) in FLOATS}
+
+    def fn(floating):
+        values = given | floating
+        positional = [values.pop(str(i)) for i in range(len(arrays))]
+        return getattr(F, name)(*positional, **values)
+
+    return fn, shapes
 
 
 def with_pullback(fn):
@@ -82,24 +68,23 @@ def with_pullback(fn):
 
 
 @pytest.mark.parametrize("promotion", ["standard", "strict"])
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", ROW_OF)
 def test_the_dtype_stays_in_values_and_gradients_also_where_jax_refuses_to_mix(name, promotion):
-    fn, shapes = CALLS[name]
+    fn, shapes = function_of(name)
     with jax.enable_x64(True), jax.numpy_dtype_promotion(promotion):
         for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64):
-            outputs = jax.eval_shape(
-                with_pullback(fn), *(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
-            )
+            floating = {key: jax.ShapeDtypeStruct(shape, dtype) for key, shape in shapes.items()}
+            outputs = jax.eval_shape(with_pullback(fn), floating)
             assert {x.dtype for x in jax.tree.leaves(outputs)} == {jnp.dtype(dtype)}
 
 
 HOLDING_CALLS = {"dropout", "alpha_dropout", "binary_cross_entropy", "dct"}  # of JAX's own
 
 
-@pytest.mark.parametrize("name", sorted(set(CALLS) - HOLDING_CALLS))
+@pytest.mark.parametrize("name", sorted(set(ROW_OF) - HOLDING_CALLS))
 def test_the_program_holds_no_nested_call(name):
-    fn, shapes = CALLS[name]
-    program = jax.make_jaxpr(fn)(*(jnp.ones(shape) for shape in shapes))
+    fn, shapes = function_of(name)
+    program = jax.make_jaxpr(fn)({key: jnp.ones(shape) for key, shape in shapes.items()})
     assert not {"jit", "pjit", "custom_jvp_call"} & {e.primitive.name for e in program.eqns}
 
 

@@ -11,7 +11,8 @@ from nbmodule.core.variables.variable import Buffer, Parameter
 from nbmodule.errors import ShapeError
 from nbmodule.nn import functional as ours
 from nbmodule.nn.kernel import nan_where
-from tests.nn.conftest import close, functions_agree
+from tests.nn.conftest import close
+from tests.nn.functional.test_all_functions import function_of
 
 from jax_settings import COMPLEX, FLOAT, INT
 
@@ -27,7 +28,7 @@ def test_relu_takes_integers_and_softmax_an_empty_axis():
     assert ours.log_softmax(jnp.ones((2, 0))).shape == (2, 0)
 
 
-def test_linear_takes_boxes_and_leaves_two_operations(operations):
+def test_linear_takes_variables_and_leaves_two_operations(operations):
     w, b = Parameter(jnp.ones((3, 2))), Parameter(jnp.ones(3))
     np.testing.assert_array_equal(ours.linear(jnp.ones((1, 2)), w, bias=b), [[3, 3, 3]])
     found = operations(lambda x: ours.linear(x, w, b), jnp.ones((4, 2)))
@@ -46,18 +47,6 @@ def test_an_error_inside_a_transform_is_the_same_one_line():
         jax.jit(jax.vmap(lambda x: ours.linear(x, jnp.ones((4, 5)))))(jnp.ones((2, 3)))
 
 
-@pytest.mark.parametrize("norm_type", [2.0, 1.0, np.inf])
-def test_embedding_with_a_largest_norm_agrees_with_torch(norm_type, draws):
-    table, indices = draws.normal(size=(5, 3)).astype("f"), np.array([0, 2, 2, 3])
-    table[3] *= 1e-3
-    options = {"max_norm": 0.9, "norm_type": norm_type}
-    functions_agree(
-        lambda w: ours.embedding(indices, w, **options),
-        lambda w: F.embedding(torch.tensor(indices), w.clone(), **options),
-        table,
-    )
-
-
 @pytest.mark.parametrize("index", [-3, -1, 4, 100])
 @pytest.mark.not_under("nans", reason="makes NaN on purpose")
 def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
@@ -66,7 +55,7 @@ def test_an_index_outside_of_the_table_gives_nan_and_no_gradient(index):
     assert not jax.grad(lambda w: ours.embedding(jnp.array([index]), w).sum())(table).any()
 
 
-def test_recurrent_states_may_be_boxes_and_an_empty_sequence_leaves_them(draws):
+def test_recurrent_states_may_be_variables_and_an_empty_sequence_keeps_them(draws):
     w = [draws.normal(size=shape).astype("f") for shape in ((16, 3), (16, 4), (16,), (16,))]
     h, c = np.ones(4, "f"), np.full(4, 2, "f")
     plain, _ = ours.lstm(jnp.ones((2, 3)), (h, c), *w)
@@ -130,24 +119,16 @@ def test_the_layout_tells_batch_from_space(fn, draws):
     close(np.moveaxis(first, 1, -1), fn(x), rtol=1e-4, atol=1e-5)
 
 
-NORMS = {
-    "batch_norm_train": lambda x: ours.batch_norm_train(x)[0],
-    "layer_norm": ours.layer_norm,
-    "rms_norm": ours.rms_norm,
-    "group_norm": lambda x: ours.group_norm(x, 2),
-    "instance_norm": ours.instance_norm,
-    "local_response_norm": lambda x: ours.local_response_norm(x, 2),
-}
+NORMS = "batch_norm_train layer_norm rms_norm group_norm instance_norm local_response_norm"
 
 
-@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize("name", NORMS.split())
 def test_constant_input_has_a_finite_value_and_gradient(name):
+    fn, shapes = function_of(name)
+    total = lambda arrays: sum((y**2).sum() for y in jax.tree.leaves(fn(arrays)))
     for fill in (0.0, 3.0, 1e4):
-        value, gradient = jax.value_and_grad(lambda x: (NORMS[name](x) ** 2).sum())(
-            jnp.full((2, 3, 4), fill)
-        )
-        assert np.isfinite(value)
-        assert np.isfinite(gradient).all()
+        found = jax.value_and_grad(total)({key: jnp.full(s, fill) for key, s in shapes.items()})
+        assert all(np.isfinite(part).all() for part in jax.tree.leaves(found))
 
 
 def test_variables_in_float32_leave_half_precision_half():

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from nbmodule.nn.functional.classification import binary_cross_entropy, cross_entropy, kl_div
-from nbmodule.nn.functional.convolution import depthwise_conv2d
+from nbmodule.nn import functional
+from nbmodule.nn.functional.classification import binary_cross_entropy
 from nbmodule.nn.functional.linear import embedding
-from nbmodule.nn.functional.normalization import local_response_norm
-from nbmodule.nn.functional.pooling import avg_pool2d
-from nbmodule.nn.functional.regression import cosine_loss, cosine_similarity, mse_loss
+from tests.nn.functional.calls import row
+from tests.nn.functional.test_same_as_torch import tensor, theirs
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -33,77 +32,32 @@ def agrees(found, expected, dtype, *, steps=2.0):
     assert largest <= steps * float(jnp.finfo(jnp.dtype(dtype)).eps)
 
 
-def near(draws, scale, apart):
-    """Two batches of vectors of nearly one direction."""
-    x = draws.normal(size=(4, 50)) * scale
-    return x, x + draws.normal(size=x.shape) * apart
+DRAWS = np.random.default_rng(7)
+ROWS = DRAWS.normal(size=(SIZE, 3))
+LABELS = DRAWS.integers(0, 3, SIZE)
+A, B, C = DRAWS.normal(size=(3, 4, 50))
+CASES = [
+    row("mse_loss", *2 * DRAWS.normal(size=(2, SIZE))),
+    row("cross_entropy", ROWS, LABELS),
+    row("cross_entropy", ROWS, LABELS, weight=np.array([1.0, 2.0, 0.5])),
+    row("kl_div", np.full((SIZE, 2), -3.0), np.full((SIZE, 2), 0.5), reduction="batchmean"),
+    row("avg_pool2d", 200 * abs(DRAWS.normal(size=(1, 32, 32, 2))) + 100, kernel_size=32),
+    # squares that float16 does not hold
+    row("cosine_similarity", 500 * A, 500 * A + 200 * B, axis=-1),
+    row("local_response_norm", 400 * DRAWS.normal(size=(2, 3, 9)), size=5),
+    row("cosine_loss", A, A + 0.1 * C, axis=-1),
+    row("depthwise_conv2d", *(abs(DRAWS.normal(size=s)) for s in [(1, 9, 9, 3), (3, 7, 7, 1)])),
+]
 
 
-def channels_first(fn):
-    return lambda x, *w: fn(x.movedim(-1, 1), *(w.movedim(-1, 1) for w in w)).movedim(1, -1)
-
-
-LABELS = np.random.default_rng(0).integers(0, 3, SIZE)
-WEIGHT = np.array([1.0, 2.0, 0.5], "f")
-# Ours, that of PyTorch, and what makes the arrays.
-CASES = {
-    "a mean over more positions than float16 counts": (
-        mse_loss,
-        F.mse_loss,
-        lambda draws: 2 * draws.normal(size=(2, SIZE)),
-    ),
-    "labels": (
-        lambda x: cross_entropy(x, LABELS),
-        lambda x: F.cross_entropy(x, torch.tensor(LABELS)),
-        lambda draws: [draws.normal(size=(SIZE, 3))],
-    ),
-    "weighted labels": (
-        lambda x: cross_entropy(x, LABELS, weight=jnp.asarray(WEIGHT, x.dtype)),
-        lambda x: F.cross_entropy(x, torch.tensor(LABELS), weight=torch.tensor(WEIGHT).double()),
-        lambda draws: [draws.normal(size=(SIZE, 3))],
-    ),
-    "a divergence that is divided before it is rounded": (
-        lambda p, t: kl_div(p, t, reduction="batchmean"),
-        lambda p, t: F.kl_div(p, t, reduction="batchmean"),
-        lambda draws: (np.full((SIZE, 2), -3.0), np.full((SIZE, 2), 0.5)),
-    ),
-    "a mean under a large window": (
-        lambda x: avg_pool2d(x, 32),
-        channels_first(lambda x: F.avg_pool2d(x, 32)),
-        lambda draws: [200 * np.abs(draws.normal(size=(1, 32, 32, 2))) + 100],
-    ),
-    "vectors whose squares float16 does not hold": (
-        cosine_similarity,
-        F.cosine_similarity,
-        lambda draws: near(draws, 500, 200),
-    ),
-    "vectors that nearly agree": (
-        cosine_loss,
-        lambda a, b: (1 - F.cosine_similarity(a, b)).mean(),
-        lambda draws: near(draws, 1, 0.1),
-    ),
-    "neighbors whose squares float16 does not hold": (
-        lambda x: local_response_norm(x, 5),
-        lambda x: F.local_response_norm(x[..., None], 5)[..., 0],
-        lambda draws: [400 * draws.normal(size=(2, 9))],
-    ),
-    "a depthwise kernel of many places": (
-        depthwise_conv2d,
-        channels_first(lambda x, w: F.conv2d(x, w, groups=2)),
-        lambda draws: (
-            np.abs(draws.normal(size=(1, 9, 9, 2))) + 1,
-            np.abs(draws.normal(size=(2, 7, 7, 1))),
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "arrays", "options"), CASES, ids=lambda part: str(part)[:40])
 @pytest.mark.parametrize("dtype", HALVES)
-def test_a_sum_in_half_precision_is_that_of_its_numbers(dtype, name, draws):
-    ours, theirs, make = CASES[name]
-    arrays = [jnp.asarray(x, dtype) for x in make(draws)]
-    agrees(ours(*arrays), exact(theirs, *arrays), dtype)
+def test_a_sum_in_half_precision_is_that_of_its_numbers(dtype, name, arrays, options):
+    half = lambda x: jnp.asarray(x, dtype) if getattr(x, "dtype", None) == np.float64 else x
+    arrays = [half(x) for x in arrays]
+    options = {option: half(value) for option, value in options.items()}
+    wanted = theirs(name, options)(*map(tensor, arrays))
+    agrees(getattr(functional, name)(*arrays, **options), wanted.numpy(), dtype)
 
 
 @pytest.mark.parametrize("dtype", HALVES)
