@@ -119,27 +119,6 @@ def test_nan_from_infinite_operands_is_found_when_nothing_else_is():
     assert (found.operation, found.source.partition(":")[0]) == ("add", "test_nonfinite.py")
 
 
-@pytest.mark.not_under("eager", reason="counts what is compiled")
-def test_nothing_is_changed_and_nothing_compiled_again(x):
-    traces = []
-    norm = nb.BatchNorm1d(4)
-    model = Net(norm)
-
-    @nb.jit
-    def step(x):
-        traces.append(1)
-        return model(x)
-
-    step(x)
-    before = [np.asarray(variable.value) for variable in norm.buffers()]
-    count = len(traces)
-    assert first_nonfinite(step, x) is None
-    assert all(np.array_equal(a, variable.value) for a, variable in zip(before, norm.buffers()))
-    traced = len(traces)
-    step(x)
-    assert (count, len(traces)) == (1, traced)
-
-
 def test_the_text_says_all_of_it(x):
     text = repr(first_nonfinite(Net(Logs()), x))
     assert "first non-finite value: log in blocks.1 (forward pass)" in text

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import nbmodule as nb
-from nbmodule.base.scopes import marks_of, read_scopes
 from nbmodule.calls.profile import PASSES
 
 
@@ -169,44 +168,20 @@ def test_a_graph_is_colored_by_the_times(trained):
         assert graph.drawn(color=numbers).options.color == numbers
 
 
-# -- the parts --
-
-
-@pytest.mark.parametrize(
-    ("text", "names", "phase", "operation"),
-    [
-        ("jit(step)/jvp(Net)/layers.0/dot_general", ["Net", "layers.0"], "forward", "dot_general"),
-        (
-            "jit(step)/transpose(jvp(Net))/while/body/closed_call/head/mul",
-            ["Net", "head"],
-            "backward",
-            "mul",
-        ),
-        ("jit(f)/vmap(jvp(Net))/jit(relu)/max", ["Net"], "forward", "max"),
-        ("jit(f)/Net/a%2Fb#2/add", ["Net", "a/b"], "forward", "add"),
-        ("jit(step)/jvp()/reduce_sum", [], "forward", "reduce_sum"),
-    ],
-)
-def test_the_scopes_of_an_instruction_are_read(text, names, phase, operation):
-    marks, found = marks_of(text)
-    scopes, passed = read_scopes(marks)
-    assert ([scope.name for scope in scopes], passed, found) == (names, phase, operation)
-
-
 def test_a_module_is_named_in_the_profile_as_in_the_model():
     class Named(nb.Module):
         def __init__(self):
             self.größe, self.层 = nb.Linear(64, 64), nb.Linear(64, 64)
-            self.parts = {'a "quoted" <b>': nb.Linear(64, 64)}
+            self.parts = {'a/b "quoted" <b>': nb.Linear(64, 64)}
 
         def forward(self, x):
-            return self.parts['a "quoted" <b>'](self.层(self.größe(x)))
+            return self.parts['a/b "quoted" <b>'](self.层(self.größe(x)))
 
     rows = nb.profile(Named(), jnp.ones((64, 64)), runs=2)
     assert {row.path for row in rows if row.kind == "module"} >= {
         "größe",
         "层",
-        'parts.a "quoted" <b>',
+        'parts.a/b "quoted" <b>',
     }
 
 
