@@ -192,14 +192,6 @@ def test_one_bad_value_in_a_tracked_step_is_found_in_returns_and_gradients_throu
         assert calls["0"].statistics.nonfinite == 0
 
 
-def test_statistics_survive_a_file_with_what_they_are_of(tmp_path):
-    model = nb.Sequential(nb.Lambda(jnp.sin))
-    with nb.track(model, returns="stats") as calls:
-        nb.jit(lambda x: model(x))(jnp.linspace(0, 1, 3000))
-    calls.save(tmp_path / "calls.h5")
-    assert nb.load_calls(tmp_path / "calls.h5")["0"].statistics == calls["0"].statistics
-
-
 def test_double_precision_has_its_own_range():
     with jax.enable_x64(True):
         x = np.random.default_rng(5).normal(size=(50, 100)) * 1e60

@@ -23,7 +23,7 @@ from nbmodule.core.compiled.key import cells
 pytestmark = pytest.mark.not_under("eager", reason="nothing is traced")
 
 HEADER = """
-import collections, dataclasses, functools, types, jax, jax.numpy as jnp, nbmodule as nb
+import functools, types, jax, jax.numpy as jnp, nbmodule as nb
 class Net(nb.Module):
     def __init__(self, key):
         self.fc, self.out = nb.Linear(3, 3, key=key), nb.Linear(3, 3, key=key + 100)
@@ -39,11 +39,6 @@ PLACES = {
         "state = types.SimpleNamespace(model=Net(0))",
         "state.model",
         "state.model = Net(1)",
-    ),
-    "dataclass": (
-        "@dataclasses.dataclass\nclass State:\n    model: object\nstate = State(Net(0))",
-        "state.model",
-        "state = State(Net(1))",
     ),
     "dict_of_dicts": ("nets = {'a': {'g': Net(0)}}", "nets['a']['g']", "nets['a']['g'] = Net(1)"),
     "tuple_in_a_list": ("pairs = [('s', Net(0))]", "pairs[0][1]", "pairs[0] = ('s', Net(1))"),
@@ -85,11 +80,6 @@ PLACES = {
     ),
     "part_of_a_model": ("whole = nb.Module(body=Net(0))", "whole.body", "whole.body = Net(1)"),
     "one_name_of_two": ("a = Net(0); b = a", "b", "b = Net(1)"),
-    "named_tuple_in_a_list": (
-        "Pair = collections.namedtuple('Pair', 'name model')\npairs = [Pair('s', Net(0))]",
-        "pairs[0].model",
-        "pairs[0] = Pair('s', Net(1))",
-    ),
     "class_of_an_object": (
         "class Registry:\n    model = Net(0)\nregistry = Registry()",
         "registry.model",
