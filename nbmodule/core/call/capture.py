@@ -20,7 +20,7 @@ from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
 from nbmodule.base.kinds import as_flag
 from nbmodule.base.sockets import Displayed
-from nbmodule.base.trees import channels_as_in, gap_between
+from nbmodule.base.trees import gap_between
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
@@ -434,8 +434,9 @@ def _compare_call(
 ) -> None:
     title = f'{type(module).__name__}: the return of "{key}", call {number},'
     leaves, others = jax.tree.leaves(actual), jax.tree.leaves(expected)
-    if len(leaves) == len(others):
-        others = [_as_ours(module, leaf, value) for leaf, value in zip(leaves, others)]
+    others = [np.asarray(without_torch(x)) for x in others]
+    if len(leaves) == len(others):  # a number fills the whole return
+        others = [x if x.ndim else np.broadcast_to(x, np.shape(y)) for x, y in zip(others, leaves)]
     gap = gap_between(leaves, others, rtol, atol)
     if gap.agrees:
         return
@@ -449,19 +450,6 @@ def _compare_call(
     error.path, error.number = key, number
     error.expected, error.actual = others[gap.leaf], np.asarray(leaves[gap.leaf])
     raise error
-
-
-def _as_ours(module: CoreModule, actual: Any, expected: Any) -> np.ndarray:
-    """Return an expected array for NumPy; a number fills the whole return.
-
-    A tensor of PyTorch gets its channels in our order, unless the module is of PyTorch, too.
-    """
-    value = np.asarray(without_torch(expected))
-    if not value.ndim:
-        return np.broadcast_to(value, np.shape(actual))
-    if not hasattr(expected, "detach"):
-        return value
-    return value if module._framework == "torch" else channels_as_in(actual, value)
 
 
 # Errors lie below sockets, so the class cannot name its display itself.
