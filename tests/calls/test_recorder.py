@@ -71,9 +71,7 @@ def test_steps_may_be_numbered_by_hand(net, x):
         with recorder.step(number):
             net(x)
     assert recorder.steps == (100, 1200)
-    with pytest.raises(
-        nb.PathError, match="step 150 was not recorded; the nearest is 100, recorded are 100, 1200"
-    ):
+    with pytest.raises(nb.PathError, match="no step 150; the nearest is 100, kept are 100, 1200"):
         recorder[150]
 
 

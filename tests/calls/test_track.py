@@ -132,7 +132,7 @@ def test_each_outermost_call_is_a_step_and_the_last_ones_are_kept(net, x):
     np.testing.assert_allclose(calls.step(8)["head"].returns, net(x * 8), rtol=1e-5)
     np.testing.assert_allclose(calls.step(-1)["head"].returns, net(x * 9), rtol=1e-5)
     assert "the last 3 of 10 steps are kept" in repr(calls)
-    with pytest.raises(nb.PathError, match="there is no step 2; kept are 7 to 9"):
+    with pytest.raises(nb.PathError, match="no step 2; the nearest is 7, kept are 7, 8, 9"):
         calls.step(2)
 
 
