@@ -11,6 +11,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule import first_nonfinite
+from tests.calls.test_track import WAYS
 
 from jax_settings import FLOAT
 
@@ -52,29 +53,14 @@ def row_by_row(model, x):
     return nb.scan(lambda c, row: (c + (model(row) ** 2).sum(), None), 0.0, x)[0]
 
 
-FORWARD = {
-    "model": lambda model, x: (model, x),
-    "loss": lambda model, x: (squares, model, x),
-    "jit": lambda model, x: (nb.jit(lambda x: model(x)), x),
-    "jit of loss": lambda model, x: (nb.jit(squares), model, x),
-    "vmap": lambda model, x: (nb.vmap(lambda row: model(row)), x),
-    "cond": lambda model, x: (
-        lambda x: nb.cond(True, lambda x: model(x), lambda x: x[:, :2], x),
-        x,
-    ),
-    "checkpoint": lambda model, x: (nb.checkpoint(lambda x: model(x)), x),
-    "step": lambda model, x: (nb.jit(lambda x: nb.grad(squares)(model, x)), x),
-}
-
-
-@pytest.mark.parametrize("way", FORWARD)
+@pytest.mark.parametrize("way", WAYS)
 def test_the_operation_that_made_it_is_named(way, x):
-    found = first_nonfinite(*FORWARD[way](Net(Logs()), x))
+    found = first_nonfinite(WAYS[way](Net(Logs())), x)
     assert (found.path, found.operation, found.source) == ("blocks.1", "log", line_of(Logs))
     assert found.code.startswith("return jnp.log(y)")
     assert (found.inputs[0].low, found.inputs[0].high, found.inputs[0].nonfinite) == (0, 0, 0)
     assert found.carriers[0] == "head"
-    assert found.turns == ()
+    assert found.turns == ((0,) if "scan" in way else ())
 
 
 BACKWARD = {

@@ -85,20 +85,18 @@ def test_flops_of_the_products_are_those_of_their_shapes(trained):
 
 def test_profiling_changes_nothing(trained):
     model, optimizer, step, x = trained
-    keys = nb.profile(step, x, runs=1)  # compiles
-    before = {name: np.asarray(value) for name, value in model.state_dict().items()}
-    moments = [np.asarray(leaf) for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")]
+
+    def values():
+        leaves = [leaf for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")]
+        return list(map(np.asarray, [*model.state_dict().values(), *leaves]))
+
+    rows = nb.profile(step, x, runs=1)  # compiles
+    before = values()
     nb.profile(step, x, runs=2)
-    for name, value in model.state_dict().items():
-        np.testing.assert_array_equal(value, before[name])
-    for leaf, kept in zip(
-        [leaf for leaf in jax.tree.leaves(optimizer) if hasattr(leaf, "dtype")],
-        moments,
-        strict=True,
-    ):
-        np.testing.assert_array_equal(leaf, kept)
+    for value, expected in zip(values(), before, strict=True):
+        np.testing.assert_array_equal(value, expected)
     assert np.isfinite(step(x)) and not x.is_deleted()
-    assert len(keys) > 5
+    assert len(rows) > 5
 
 
 def test_a_donated_argument_is_copied():

@@ -33,8 +33,7 @@ def test_returns_are_listed_by_submodule_as_they_first_returned(way, net, x, han
 
 
 TRANSFORMED = {
-    "nb.jit": lambda net: nb.jit(net),
-    "nb.jit ": lambda net: nb.jit(nb.jit(net)),
+    "nb.jit": lambda net: nb.jit(nb.jit(net)),
     "nb.vmap": lambda net: nb.vmap(nb.jit(net)),
     "nb.checkpoint": nb.checkpoint,
 }
@@ -42,7 +41,7 @@ TRANSFORMED = {
 
 @pytest.mark.parametrize("transform", TRANSFORMED)
 def test_an_option_of_a_call_is_given_where_the_module_is_called(transform, net, x):
-    name = transform.strip().replace(".", r"\.")
+    name = transform.replace(".", r"\.")
     with pytest.raises(
         nb.ArgumentTypeError,
         match=rf"{name} takes arguments of forward; track_submod_rets= .*{name}\(lambda x: model\(",

@@ -202,14 +202,8 @@ def test_an_exception_leaves_what_was_recorded_and_marks_the_failing_call(way, n
             net(x) if x.shape[-1] == 3 else net.head(net.stem(jnp.ones((2, 3))) @ jnp.ones((4, 7)))
         )
 
-    runs = {
-        "eager": run,
-        "jit": nb.jit(run),
-        "grad": nb.grad(lambda x: run(x).sum()),
-        "scan": lambda x: nb.scan(lambda c, r: (c, run(r)), 0, x[None]),
-    }
     with pytest.raises(nb.ShapeError), track(net) as calls:
-        runs[way](jnp.ones((2, 7)))
+        WAYS[way](run)(jnp.ones((2, 7)))
     assert [(call.path, bool(call.error)) for call in calls] == [("stem", False), ("head", True)]
     assert calls.failed.input_shapes == f"{FLOAT}[2, 7]"
     assert "ShapeError" in calls.failed.error

@@ -7,7 +7,6 @@ no trace: modules get back the attributes and private state that they had.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import weakref
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 
+from nbmodule.base.trees import separated
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, inner_stages, own_name, prepare
 from nbmodule.core.compiled.capture import reachable
@@ -44,8 +44,8 @@ class Staged(NamedTuple):
     """A function with its variables taken out.
 
     Attributes:
-        fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
-        whole: The same, but it returns the outputs and, by name, the values written to variables.
+        whole: `whole(values, *args, **kwargs)`, pure: returns the outputs and, by name, the values
+            written to variables; `args` and `kwargs` are those below.
         variables: The variables.
         values: Shape and dtype of each variable.
         args: Positional arguments, with None for the modules among them.
@@ -57,7 +57,6 @@ class Staged(NamedTuple):
         log: The calls of submodules, in order, where a tracker is open while `fn` is traced.
     """
 
-    fn: Callable[..., Any]
     whole: Callable[..., tuple[Any, dict[str, Any]]]
     variables: list[Variable]
     values: list[jax.ShapeDtypeStruct]
@@ -68,6 +67,16 @@ class Staged(NamedTuple):
     titles: dict[str, str]
     aliases: dict[str, str]
     log: Log
+
+    def of_arrays(self, is_array: Callable[[Any], bool]) -> tuple[Callable[..., Any], list[Any]]:
+        """Return the function of the values and a list of arrays, and the arrays of the call."""
+        arrays, joined = separated((self.args, self.kwargs), is_array)
+
+        def run(values: list[Any], arrays: list[Any]) -> Any:
+            args, kwargs = joined(arrays)
+            return self.whole(values, *args, **kwargs)
+
+        return run, arrays
 
 
 def staged(
@@ -91,7 +100,7 @@ def staged(
         >>> import jax, jax.numpy as jnp
         >>> import nbmodule as nb
         >>> def names_and_shape(s):
-        ...     return s.names, jax.eval_shape(s.fn, s.values, *s.args).shape
+        ...     return s.names, jax.eval_shape(s.whole, s.values, *s.args)[0].shape
         >>> staged(nb.Linear(3, 2), (jnp.ones((4, 3)),), {}, names_and_shape)
         (['bias', 'weight'], (4, 2))
     """
@@ -129,10 +138,9 @@ def _staged(job: Job) -> Staged:
     values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in names]
     log = Log()
     whole = _pure_function(job, names, log)
-    fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
     args, kwargs = job.call.args, job.call.kwargs
     own = list(names.values())
-    return Staged(fn, whole, list(names), values, args, kwargs, own, roots, titles, aliases, log)
+    return Staged(whole, list(names), values, args, kwargs, own, roots, titles, aliases, log)
 
 
 def _pure_function(
