@@ -84,7 +84,7 @@ def test_a_planted_bug_in_the_fifth_block_is_named(bug, compiled, model, x, tmp_
     assert f"first fault: {path} (its input agrees" in repr(found)
 
 
-def test_an_input_that_was_different_from_the_start_is_no_modules_fault(model, x):
+def test_a_differing_first_input_is_no_fault_of_a_module(model, x):
     found = compare(run(model, x + 1), run(model, x))
     assert found.first.fault == "input"
     assert {pair.fault for pair in found} <= {"input", ""}
@@ -207,7 +207,7 @@ class Cached(nb.Module):
         return self.layer(x), Cache()
 
 
-def test_an_object_that_is_no_array_is_named_and_accuses_nobody(x, tmp_path):
+def test_objects_that_are_no_arrays_are_listed_and_not_compared(x, tmp_path):
     model = Cached()
     before, after = run(model, x), run(model, x)
     before.save(tmp_path / "calls.h5")

@@ -89,7 +89,7 @@ def test_profiling_measures_each_submodule_alone(net, x):
     assert calls["blocks.0.act"].seconds == calls["blocks.0.act", 1].seconds
 
 
-def test_costs_are_the_compilers_own(net, x):
+def test_estimated_flops_are_those_of_the_compiler(net, x):
     with track(net) as calls:
         nb.jit(lambda x: net(x))(x)
     calls.estimate()

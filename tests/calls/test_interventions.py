@@ -128,7 +128,7 @@ def test_a_patch_puts_the_clean_return_into_the_corrupt_run(net, x):
     )
 
 
-def test_a_patch_of_what_runs_several_times_or_never_is_refused(net, x):
+def test_a_patch_of_a_submodule_that_runs_twice_or_never_is_refused(net, x):
     with pytest.raises(nb.ArgumentError, match='"blocks.0.act" runs 2 times in one call'):
         patch(net, x, x + 1, "blocks.0.act")
     with pytest.raises(nb.PathError, match='"spare" did not run'):

@@ -55,7 +55,7 @@ def test_each_module_and_the_optimizer_have_their_passes(profiled):
     assert (adam.kind, adam.forward, adam.backward) == ("optimizer", 0, 0)
 
 
-def test_rows_add_up_to_what_they_are_in(profiled):
+def test_times_of_rows_add_up_to_those_of_the_row_around_them(profiled):
     total = profiled.total
     first = [row for row in profiled if row.depth == 1]
     for each in PASSES:

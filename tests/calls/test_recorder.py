@@ -90,7 +90,7 @@ def test_the_budget_drops_the_oldest(where, net, tmp_path):
     assert recorder.nbytes <= 90_000
 
 
-def test_an_interrupted_run_is_read_back_and_goes_on(net, x, train, tmp_path):
+def test_a_recorder_continues_after_the_steps_of_an_earlier_run(net, x, train, tmp_path):
     first = Recorder(net, every=2, where=tmp_path / "run")
     run(first, train, x, 5)
     del first
@@ -101,7 +101,7 @@ def test_an_interrupted_run_is_read_back_and_goes_on(net, x, train, tmp_path):
     assert second[2]["head"].statistics.size == 10
 
 
-def test_a_step_that_fails_is_kept_as_far_as_it_came(net):
+def test_a_step_that_fails_is_recorded_up_to_the_error(net):
     recorder = Recorder(net, True, every=1)
     with pytest.raises(nb.ShapeError), recorder:
         net(jnp.ones((2, 7)))
@@ -131,7 +131,7 @@ def test_a_full_disk_leaves_the_training_and_the_earlier_steps_alone(net, x, tmp
     assert len(recorder.errors) == 1
 
 
-def test_a_file_that_was_cut_off_costs_its_own_step_only(net, x, tmp_path):
+def test_a_truncated_file_loses_one_step_only(net, x, tmp_path):
     recorder = Recorder(net, every=1, where=tmp_path / "run")
     run(recorder, net, x, 3)
     file = sorted((tmp_path / "run").iterdir())[1]

@@ -16,7 +16,7 @@ class Odd(nb.Module):
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
-def test_calls_come_back_as_they_were(ending, net, x, tmp_path):
+def test_saved_calls_are_loaded_unchanged(ending, net, x, tmp_path):
     with track(net, gradients=True) as calls:
         nb.grad(lambda model: (model(x) ** 2).sum())(net)
         net(x)
@@ -33,7 +33,7 @@ def test_calls_come_back_as_they_were(ending, net, x, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
-def test_any_pytree_comes_back(ending, x, tmp_path):
+def test_returns_of_any_pytree_are_loaded_unchanged(ending, x, tmp_path):
     model = nb.Sequential(Odd())
     with track(model) as calls:
         model[0](x, scale=3)
@@ -46,7 +46,7 @@ def test_any_pytree_comes_back(ending, x, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
-def test_arrays_that_jax_would_narrow_come_back_as_wide_as_they_were(ending, tmp_path):
+def test_arrays_of_64_bits_keep_their_width(ending, tmp_path):
     given = {
         "wide": np.array([1 / 3, 1e300]),
         "count": np.array([2**40]),
@@ -80,7 +80,7 @@ def test_other_endings_are_refused(net, x, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_was_cut_off_is_a_clear_error(net, x, tmp_path):
+def test_a_truncated_file_is_a_clear_error(net, x, tmp_path):
     with track(net) as calls:
         net(x)
     for ending in ("h5", "safetensors"):

@@ -211,7 +211,7 @@ def test_a_return_that_is_expected_and_does_not_come_differs(compiled, net, x):
     call(x, expected_submod_rets={"stem": near})
 
 
-def test_a_text_stands_for_no_return(net, x):
+def test_a_text_is_refused_as_a_replaced_return(net, x):
     with pytest.raises(
         nb.ArgumentTypeError,
         match="a return for Linear must be an array, a number, .*got 'some text'",
@@ -220,7 +220,7 @@ def test_a_text_stands_for_no_return(net, x):
 
 
 @pytest.mark.not_under("eager", reason="nothing is compiled")
-def test_a_call_that_falls_back_is_told_once_as_it_was_done(net, x):
+def test_a_call_that_falls_back_is_recorded_once(net, x):
     class Falling(nb.Module):
         def __init__(self):
             super().__init__(fallback_to_non_compiled=True)

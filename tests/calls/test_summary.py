@@ -90,7 +90,7 @@ def test_the_summary_and_the_graph_count_the_same_operations(make, shape):
     }
 
 
-def test_layers_in_a_loop_count_once_for_each_turn():
+def test_layers_in_a_loop_count_once_for_each_iteration():
     class Net(nb.Module):
         def __init__(self):
             self.cell = nb.Linear(64, 64, with_bias=False)
@@ -103,7 +103,7 @@ def test_layers_in_a_loop_count_once_for_each_turn():
     assert table["cell"].flops == table[""].flops == 10 * 2 * 64 * 64
 
 
-def test_a_shared_weight_is_marked_where_it_comes_again():
+def test_a_shared_weight_is_marked_at_its_second_path():
     class Tied(nb.Module):
         def __init__(self):
             self.embed, self.head = nb.Embedding(10, 4), nb.Linear(4, 10, with_bias=False)

@@ -239,7 +239,7 @@ def test_calls_under_a_raw_transform_are_listed_without_values(net, x):
     assert "calls marked 'not captured'" in str(calls) and "from nbmodule" in " ".join(calls.notes)
 
 
-def test_contexts_nest_and_each_gets_its_own(net, x):
+def test_nested_trackers_record_their_own_model(net, x):
     step = nb.jit(lambda x: net(x))
     with track(net, returns="stats") as outer:
         with track(net.blocks[0]) as inner:

@@ -46,32 +46,30 @@ UNBUILT = {
     "made in forward": InForward,
     "in a Sequential": lambda: nb.Sequential(OnCall(), nb.ReLU()),
 }
+# Views of a callable, and the callables in which they find a model.
+TRACING = {
+    "first_nonfinite": lambda f: nb.first_nonfinite(f, X),
+    "graph": lambda f: nb.graph(f, X),
+    "inspect": lambda f: nb.inspect(f, X),
+    "eval_shape": lambda f: nb.eval_shape(f, X),
+    "make_jaxpr": lambda f: nb.make_jaxpr(f)(X),
+    "lower": lambda f: nb.jit(f).lower(X),
+    "trace": lambda f: nb.jit(f, donate=True).trace(X),
+}
+CALLABLES = {
+    "itself": lambda m: m,
+    "a function": lambda m: lambda x: m(x),
+    "a compiled function": lambda m: nb.jit(lambda x: m(x)),
+    "a default": lambda m: lambda x, held={"deep": [[m]]}: held["deep"][0][0](x),
+}
 VIEWS = {
+    f"{view} of {place}": lambda m, look=look, make=make: look(make(m))
+    for view, look in TRACING.items()
+    for place, make in CALLABLES.items()
+} | {
     "summary": lambda m: nb.summary(m, X),
     "summary of sizes": lambda m: nb.summary(m),
-    "first_nonfinite": lambda m: nb.first_nonfinite(m, X),
-    "first_nonfinite of a function": lambda m: nb.first_nonfinite(lambda x: m(x), X),
-    "first_nonfinite of a compiled function": lambda m: nb.first_nonfinite(
-        nb.jit(lambda x: m(x)), X
-    ),
-    "graph": lambda m: nb.graph(m, X),
-    "graph of a function": lambda m: nb.graph(lambda x: m(x), X),
-    "inspect": lambda m: nb.inspect(m, X),
-    "inspect of a function": lambda m: nb.inspect(lambda x: m(x), X),
-    "eval_shape": lambda m: nb.eval_shape(m, X),
-    "eval_shape of a function": lambda m: nb.eval_shape(lambda x: m(x), X),
     "eval_shape of an argument": lambda m: nb.eval_shape(lambda n, x: n(x), m, X),
-    "eval_shape of what is found late": lambda m: nb.eval_shape(
-        lambda x, held={"deep": [[m]]}: held["deep"][0][0](x), X
-    ),
-    "make_jaxpr": lambda m: nb.make_jaxpr(m)(X),
-    "make_jaxpr of a function": lambda m: nb.make_jaxpr(lambda x: m(x))(X),
-    "lower": lambda m: nb.jit(m).lower(X),
-    "lower, donated": lambda m: nb.jit(lambda x: m(x), donate=True).lower(X),
-    "trace": lambda m: nb.jit(lambda x: m(x)).trace(X),
-    "graph of what is found late": lambda m: nb.graph(
-        lambda x, held={"deep": [[m]]}: held["deep"][0][0](x), X
-    ),
     "repr": repr,
     "tree_repr": nb.tree_repr,
     "display": lambda m: m._repr_mimebundle_(),
@@ -130,8 +128,8 @@ CHANGES = {
     "a mode": (list, lambda model, y: model.layer.eval()),
     "an attribute": (list, lambda model, y: setattr(model, "new", [OUTSIDE])),
 }
-OF_FORWARD = ("graph", "inspect", "first_nonfinite", "summary", "eval_shape", "make_jaxpr", "lower")
-RUN = {name: VIEWS[name] for name in OF_FORWARD} | {
+OF_FORWARD = TRACING | {"summary": VIEWS["summary"]}
+RUN = OF_FORWARD | {
     "profile": lambda model: nb.profile(model, X),
     "what_if": lambda model: nb.what_if(model, X, {"layer": nb.zero()}),
 }
@@ -180,7 +178,7 @@ def test_a_view_leaves_values_and_compiled_functions_as_they_are(view):
     act(), act()
     before = state(model)
     for viewed in (model, compiled, *([by_name] if view != "summary" else [])):
-        VIEWS[view](viewed)
+        OF_FORWARD[view](viewed)
     assert state(model) == before
     count = len(traces)
     act()

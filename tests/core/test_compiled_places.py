@@ -205,24 +205,6 @@ def test_a_model_that_no_name_leads_to_is_refused_by_name(name):
         nb.jit(UNREACHED[name])(jnp.ones(2))
 
 
-def test_a_class_that_is_renewed_in_a_cell_costs_one_trace_and_no_compile():
-    traces = []
-    names: dict = {"__name__": "__main__", "traces": traces}
-    exec(HEADER, names)
-    for _ in range(3):
-        cells.advance()
-        exec(
-            HEADER
-            + "model = Net(0); opt = nb.Adam(0.1)\n@nb.jit\ndef step(x):\n    traces.append(1)\n"
-            "    loss, g = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)\n"
-            "    opt.update(model, g)\n    return loss",
-            names,
-        )
-        names["step"](names["X"])
-        names["step"](names["X"])
-    assert len(traces) <= 6  # state of the optimizer is made in the first trace of each
-
-
 def test_fresh_models_and_optimizers_of_one_class_share_a_program():
     bodies = []
 

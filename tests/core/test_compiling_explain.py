@@ -157,7 +157,7 @@ def test_settings_of_jax_and_tracking_are_named(model, surroundings, words):
     assert counted.traces == traced + 1
 
 
-def test_models_among_the_arguments_go_by_the_name_of_the_parameter():
+def test_models_among_the_arguments_are_named_by_their_parameter():
     @nb.jit
     def predict(net, x):
         return net(x)

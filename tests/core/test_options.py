@@ -21,7 +21,7 @@ X = jnp.arange(6.0).reshape(2, 3)
     "options",
     [{"optimizer": "adam", "loss": "mse"}, {"metrics": ["accuracy"]}, {"jit_compile": True}],
 )
-def test_the_words_of_keras_are_answered_by_name(options):
+def test_options_of_keras_are_refused_by_name(options):
     model = nb.Linear(3, 2)
     with pytest.raises(
         TypeError, match=f"Linear.compile takes no option {', '.join(options)}.*nb.Adam.*nb.jit"
@@ -46,7 +46,7 @@ def test_an_unknown_option_is_refused_before_the_first_call(wrap):
         wrap(static_argname="mode")
 
 
-def test_an_option_that_counts_arguments_is_sent_to_jit():
+def test_an_option_that_counts_arguments_is_refused_and_names_jit():
     with pytest.raises(TypeError, match=r"nb\.jit\(lambda x: model\(x\), in_shardings="):
         nb.Linear(3, 2).compile(in_shardings=None)
 
@@ -70,7 +70,7 @@ def step(x, mode):
 @pytest.mark.parametrize(
     "options", [{"static_argnames": "mood"}, {"static_argnums": "mode"}, {"donate_argnums": (0, 9)}]
 )
-def test_a_named_argument_must_exist(options):
+def test_an_option_that_names_a_missing_argument_is_refused(options):
     with pytest.raises((TypeError, ValueError), match="invalid argnames|integer|only accepts 2"):
         nb.jit(step, **options)
 

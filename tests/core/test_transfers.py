@@ -130,7 +130,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("name", GIVEN)
 @NOT_EAGER
-def test_what_a_user_gives_is_copied(name):
+def test_arguments_of_the_user_are_copied(name):
     layer = nb.Linear(3, 2)
     with jax.transfer_guard("disallow"):
         GIVEN[name](layer)
