@@ -216,14 +216,11 @@ class Tracking(TrackedBlock):
 
     def _keep_gradient(self, gradient: Any, of: str) -> dict[str, Any]:
         """Return the record of a gradient: by a return, or by variables under their names."""
-        reduced = self.returns == STATS
-        if of == "variables" and reduced:
-            return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
+        if self.returns != STATS:
+            return {"parameters" if of == "variables" else "gradient": as_values(gradient)}
         if of == "variables":
-            return {"parameters": as_values(dict(gradient))}
-        if reduced:
-            return {"gradient_statistics": reduce_tree(gradient)}
-        return {"gradient": as_values(gradient)}
+            return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
+        return {"gradient_statistics": reduce_tree(gradient)}
 
     def _lists(self, module: object) -> bool:
         """Return True if the operations of a module are recorded."""

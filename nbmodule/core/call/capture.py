@@ -66,7 +66,6 @@ class Request:
     """The options of one call about its submodules.
 
     Attributes:
-        module: The called module.
         returns: Whether the returns are kept.
         order: Whether the order of calls is kept.
         expected: Returns to compare with, or None.
@@ -74,7 +73,6 @@ class Request:
         is_bounded: Whether other calls are left out of the order.
     """
 
-    module: Slot
     returns: bool
     order: bool
     expected: ByIdentity | None
@@ -96,7 +94,6 @@ def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
     slots = frozenset(map(slot_of, tracked_modules(module, depth, only)))
     expected = check_expected(module, option("expected_submod_rets"))
     request = Request(
-        slot_of(module),
         as_flag("track_submod_rets", option("track_submod_rets") or False),
         as_flag("track_submod_call_order", option("track_submod_call_order") or False),
         None if expected is None else ByIdentity(expected),
@@ -235,7 +232,7 @@ def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
     values = opened(values) if requested else values
     for index in requested:
         request: Request = infos[index].request
-        module = request.module()
+        module = infos[index].module()
         if module is None:
             continue
         descendants = _descendants(infos, index)
@@ -310,10 +307,11 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
     """
     locations = plan_of(module).modules
     rows: dict[int, dict[str, Any]] = {}
-    contents: dict[int, dict[str, Any]] = {-1: {}}
+    contents: dict[int, Any] = {-1: {}}
     counts: Counter[tuple[int, str]] = Counter()
-    leaves: list[tuple[int, str, Any]] = []
-    for index in (root, *(index for index in listed if infos[index].kind == "call")):
+    calls = [root, *(index for index in listed if infos[index].kind == "call")]
+    callers = {infos[index].parent for index in calls[1:]}
+    for index in calls:
         info, parent = infos[index], -1 if index == root else infos[index].parent
         called, outer = info.module(), rows.get(parent)
         path, key = _path_and_key(info, locations, outer["path"]) if outer else ("", info.name)
@@ -329,11 +327,9 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
         }
         name = f"{key}_{counts[parent, key]}"
         counts[parent, key] += 1
-        contents[parent][name] = contents[index] = {}
-        leaves.append((parent, name, called))
-    for parent, name, called in leaves:
-        if not contents[parent][name] and called is not None:
-            contents[parent][name] = v_of(called).cont_copy()
+        is_leaf = index not in callers and called is not None
+        contents[index] = v_of(called).cont_copy() if is_leaf else {}
+        contents[parent][name] = contents[index]
     order = CallOrder(contents[-1], alphabetical_keys=False)
     object.__setattr__(order, "_facts", list(rows.values()))
     return order

@@ -243,10 +243,7 @@ def _names(fn: types.FunctionType, path: Path) -> Iterator[_Link]:
     """Yield the closure, the defaults and, of the user's functions, globals that the code names."""
     start = path._replace(text=f"{path.text} > " if path.text else "")
     for i, name in enumerate(fn.__code__.co_freevars):
-        if path.steps:
-            yield _Link(start.then(name, (_closure, i)))
-        else:
-            yield _Link(Path(name, (fn.__closure__ or ())[i], ((getattr, "cell_contents"),)))
+        yield _Link(start.then(name, (_closure, i)))
     for i in range(len(fn.__defaults__ or ())):
         yield _Link(start.then(f"default {i}", (getattr, "__defaults__"), (getitem, i)))
     for name in fn.__kwdefaults__ or ():
