@@ -182,7 +182,7 @@ class Calls(Shown, Sequence[Call]):
         write_record(path, self)
 
     def __str__(self) -> str:
-        """The table that `show` prints, whole; of repeated calls it says how they are looked up."""
+        """Return the whole table of `show`, and the key of a repeated call."""
         text = socket("text")(self)
         counts = Counter(call.path for call in self._list)
         repeated = next((path for path, count in counts.items() if count > 1), None)
@@ -192,7 +192,7 @@ class Calls(Shown, Sequence[Call]):
 
     @printable_repr
     def __repr__(self) -> str:
-        """The calls with the keys that `calls[...]` takes."""
+        """Return the calls with their keys for `calls[...]`."""
         size = f", {format_bytes(self.nbytes)}" if self else ""
         lines = [f"<Calls of {self.name or 'nothing'}: {len(self)}{size}>"]
         shown, numbers = self._list[:40], Counter[str]()

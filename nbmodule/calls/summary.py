@@ -83,7 +83,7 @@ class Summary(PathRows[SummaryRow]):
         return super().__getitem__(self.others.get(key, key) if isinstance(key, str) else key)
 
     def facts(self) -> tuple[str, ...]:
-        """The parts of the title, the class of the model first."""
+        """Return the parts of the title, the class of the model first."""
         whole = self[0]
         flops = () if whole.flops is None else (f"{whole.flops:,.0f} FLOPs",)
         frozen = f"{whole.frozen:,} frozen" if whole.frozen else ""

@@ -284,14 +284,17 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
     def named_modules(
         self, prefix: str | None = None, with_parent: bool = False
     ) -> Iterator[tuple[Any, ...]]:
-        """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None)
-        and all below it.
+        """Yield `(name, module)` of this module (under `''`) and all below it, each once.
+
+        Args:
+            prefix: Put before each name.
+            with_parent: Whether to yield `(name, module, parent)`, with None for this module's.
         """
         return naming.named_modules(self, prefix, with_parent)
 
     def modules(self, with_parent: bool = False) -> Iterator[Any]:
-        """This module and all modules below it, each once; with their parents as `(module,
-        parent)`, None for this one.
+        """Yield this module and all modules below it, each once; with `with_parent` as `(module,
+        parent)`, with None for this module's.
         """
         return (
             entry[1:] if with_parent else entry[1]
@@ -431,7 +434,7 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
 
 
 def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> tuple[Any, Any]:
-    """Positional arguments `(device, v)`, the older form of the constructor."""
+    """Return device and variables from positional arguments, the older form of the constructor."""
     if len(args) > 2 or (args and isinstance(args[0], (int, float, tuple, list))):
         raise ArgumentTypeError(
             f"{cls.__name__} takes at most two arguments by position: a device, such as 'cpu:0', "

@@ -286,7 +286,9 @@ def _attributes(value: Any, path: Path) -> Iterator[_Link]:
 
 
 def _making_of(stream: Any) -> _Link:
-    """The number of keys that a stream has given for initial values is not part of its state."""
+    """Return the link to the number of keys that a stream has given for initial values, which is
+    not part of its state.
+    """
     steps = (_TARGET, (_attribute, "_making"), (getattr, "count"))
     return _Link(Path("a random stream", weakref.ref(stream), steps), False)
 
