@@ -201,10 +201,7 @@ class Calls(Shown, Sequence[Call]):
             numbers[call.path] += 1
             key = f'"{call.path}", {number}' if number else f'"{call.path}"'
             name = key if call.path else f"{key} {call.class_name}"
-            outcome = f"{call.input_shapes} → {call.return_shapes}{call.mark}"
-            if call.error:
-                outcome = f"given {call.input_shapes}, raised {call.error}"
-            lines.append(f"  {'  ' * call.depth}{name}: {outcome}")
+            lines.append(f"  {'  ' * call.depth}{name}: {call.outcome}")
         if len(self) > len(shown):
             lines.append(f"  ... {len(self) - len(shown)} more")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])

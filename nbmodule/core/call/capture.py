@@ -386,13 +386,9 @@ def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[st
     """Raise for the first submodule whose return differs from the expected one."""
     expected = {_key(module, entry): value for entry, value in expected.items()}
     for key, returned in returns.items():
-        value = expected.get(key)
-        if value is None:
-            continue
-        tolerances: Mapping[str, Any] = {}
-        if isinstance(value, Mapping):
-            tolerances, value = value, value["val"]
-        values = value if isinstance(value, (list, tuple)) else [value]
+        wanted = expected.get(key)
+        wanted = wanted if isinstance(wanted, Mapping) else {"val": wanted}
+        values = wanted["val"] if isinstance(wanted["val"], (list, tuple)) else [wanted["val"]]
         if any(value is not None for value in values[len(returned) :]):
             raise SubmoduleReturnError(
                 f'{type(module).__name__}: "{key}" returned {count_noun(len(returned), "time")}, '
@@ -400,8 +396,7 @@ def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[st
             )
         for number, (actual, value) in enumerate(zip(returned, values)):
             if value is not None:
-                rtol, atol = (_nth(tolerances, name, number) for name in ("rtol", "atol"))
-                _compare_call(module, key, number, actual, value, rtol, atol)
+                _compare_call(module, key, number, actual, value, wanted)
 
 
 def _key(module: CoreModule, entry: Any) -> Any:
@@ -420,14 +415,9 @@ def _nth(tolerances: Mapping[str, Any], name: str, number: int) -> float:
 
 
 def _compare_call(
-    module: CoreModule,
-    key: str,
-    number: int,
-    actual: object,
-    expected: object,
-    rtol: float,
-    atol: float,
+    module: CoreModule, key: str, number: int, actual: object, expected: object, tolerances: Any
 ) -> None:
+    rtol, atol = (_nth(tolerances, name, number) for name in ("rtol", "atol"))
     title = f'{type(module).__name__}: the return of "{key}", call {number},'
     leaves, others = jax.tree.leaves(actual), jax.tree.leaves(expected)
     others = [np.asarray(without_torch(x)) for x in others]
@@ -440,7 +430,7 @@ def _compare_call(
         raise SubmoduleReturnError(f"{title} has {gap.reason}.")
     error: Any = SubmoduleReturnError(
         f"{title} differs from the expected one: the largest difference is {gap.largest:.6g} at "
-        f"[{', '.join(map(str, gap.where))}] (expected {gap.expected:.6g}, got {gap.actual:.6g}; "
+        f"{list(gap.where)} (expected {gap.expected:.6g}, got {gap.actual:.6g}; "
         f"atol {atol:g}, rtol {rtol:g})."
     )
     error.path, error.number = key, number
