@@ -327,7 +327,7 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
         }
         name = f"{key}_{counts[parent, key]}"
         counts[parent, key] += 1
-        is_leaf = index not in callers and called is not None
+        is_leaf = called is not None and index not in callers
         contents[index] = v_of(called).cont_copy() if is_leaf else {}
         contents[parent][name] = contents[index]
     order = CallOrder(contents[-1], alphabetical_keys=False)
