@@ -327,8 +327,8 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
         }
         name = f"{key}_{counts[parent, key]}"
         counts[parent, key] += 1
-        is_leaf = called is not None and index not in callers
-        contents[index] = v_of(called).cont_copy() if is_leaf else {}
+        has_calls = index in callers
+        contents[index] = {} if has_calls or called is None else v_of(called).cont_copy()
         contents[parent][name] = contents[index]
     order = CallOrder(contents[-1], alphabetical_keys=False)
     object.__setattr__(order, "_facts", list(rows.values()))
