@@ -7,7 +7,6 @@ no trace: modules get back the attributes and private state that they had.
 
 from __future__ import annotations
 
-import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -21,7 +20,7 @@ from nbmodule.core.call.stages import ModuleCall, Remaining, enter, inner_stages
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.compiled.key import take_apart
-from nbmodule.core.compiled.program import Job
+from nbmodule.core.compiled.program import Job, describe_as
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import serving
@@ -160,14 +159,7 @@ def _pure_function(
                 outputs = packed(fn(*user_args, **user_kwargs))
         return outputs, _written(frame, names)
 
-    pure.__name__ = type(fn).__name__ if is_model else getattr(fn, "__name__", "function")
-    first = inspect.Parameter("variables", inspect.Parameter.POSITIONAL_ONLY)
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = [inspect.Parameter("argument", inspect.Parameter.VAR_POSITIONAL)]
-    if not any(parameter.name == "variables" for parameter in parameters):
-        pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore
+    describe_as(pure, fn, ("variables",))
     return pure
 
 
