@@ -183,17 +183,10 @@ def _written(frame: Frame, names: dict[Variable, str]) -> dict[str, Any]:
 
 def _paths(root: CoreModule, prefix: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the class of each module by path, and its path for each other path to it."""
-    paths = {m: joined(prefix, location.name) for m, location in plan_of(root).modules.items()}
-    paths[root] = prefix
-    class_name = type(root).__name__
+    places, class_name = plan_of(root).modules.items(), type(root).__name__
     titles = {} if prefix == class_name else {prefix: class_name}  # not the same word twice
+    titles |= {joined(prefix, location.name): type(m).__name__ for m, location in places}
     aliases = {joined(prefix, a): joined(prefix, b) for a, b in other_names(root).items()}
-    for module, path in paths.items():
-        for child, location in plan_of(module).modules.items():
-            name = joined(path, location.name)
-            titles[paths.get(child, name)] = type(child).__name__
-            if name != paths.get(child, name):
-                aliases[name] = paths[child]
     return titles, aliases
 
 
