@@ -16,6 +16,7 @@ import functools
 import operator
 import sys
 import sysconfig
+import traceback
 import types
 import weakref
 from collections import deque
@@ -417,13 +418,9 @@ def unlocated(fn: Any, obj: Any, missed: Missed | None = None) -> TraceError:
 
 
 def _line_of(missed: Missed) -> str:
-    trace, text = missed.__traceback__, ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not is_hidden(code.co_filename):
-            text = f" ({code.co_name}, line {trace.tb_lineno} of {code.co_filename})"
-        trace = trace.tb_next
-    return text
+    frames = traceback.extract_tb(missed.__traceback__)
+    shown = [frame for frame in frames if not is_hidden(frame.filename)]
+    return "".join(f" ({x.name}, line {x.lineno} of {x.filename})" for x in shown[-1:])
 
 
 def reachable(fn: Callable[..., Any]) -> list[Any]:
