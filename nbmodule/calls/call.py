@@ -155,12 +155,16 @@ class Call:
 
     @printable_repr
     def __repr__(self) -> str:
-        name = self.path or self.class_name
         number = f" (call {self.index + 1})" if self.index else ""
+        return f"<Call {self.path or self.class_name}{number}: {self.outcome}>"
+
+    @property
+    def outcome(self) -> str:
+        """The shapes of arguments and return, or the error, as text."""
         supplied = self.input_shapes or "nothing"
         if self.error:
-            return f"<Call {name}{number}: given {supplied}, raised {self.error}>"
-        return f"<Call {name}{number}: {supplied} → {self.return_shapes or 'nothing'}{self.mark}>"
+            return f"given {supplied}, raised {self.error}"
+        return f"{supplied} → {self.return_shapes or 'nothing'}{self.mark}"
 
     @property
     def mark(self) -> str:

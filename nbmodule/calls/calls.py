@@ -138,12 +138,7 @@ class Calls(Shown, Sequence[Call]):
 
     def step(self, number: int) -> Calls:
         """Return the calls of one outermost call; negative numbers count from the last."""
-        steps = self.steps
-        if number < 0 and -number <= len(steps):
-            number = steps[number]
-        if number not in steps:
-            retained = f"kept are {steps[0]} to {steps[-1]}" if steps else "none is kept"
-            raise PathError(f"there is no step {number}; {retained}.")
+        number = kept_step(self.steps, number)
         return self._part([call for call in self._list if call.step == number])
 
     @property
@@ -187,7 +182,7 @@ class Calls(Shown, Sequence[Call]):
         write_record(path, self)
 
     def __str__(self) -> str:
-        """The table that `show` prints, whole; of repeated calls it says how they are looked up."""
+        """Return the whole table of `show`, and the key of a repeated call."""
         text = socket("text")(self)
         counts = Counter(call.path for call in self._list)
         repeated = next((path for path, count in counts.items() if count > 1), None)
@@ -197,7 +192,7 @@ class Calls(Shown, Sequence[Call]):
 
     @printable_repr
     def __repr__(self) -> str:
-        """The calls with the keys that `calls[...]` takes."""
+        """Return the calls with their keys for `calls[...]`."""
         size = f", {format_bytes(self.nbytes)}" if self else ""
         lines = [f"<Calls of {self.name or 'nothing'}: {len(self)}{size}>"]
         shown, numbers = self._list[:40], Counter[str]()
@@ -206,10 +201,28 @@ class Calls(Shown, Sequence[Call]):
             numbers[call.path] += 1
             key = f'"{call.path}", {number}' if number else f'"{call.path}"'
             name = key if call.path else f"{key} {call.class_name}"
-            outcome = f"{call.input_shapes} → {call.return_shapes}{call.mark}"
-            if call.error:
-                outcome = f"given {call.input_shapes}, raised {call.error}"
-            lines.append(f"  {'  ' * call.depth}{name}: {outcome}")
+            lines.append(f"  {'  ' * call.depth}{name}: {call.outcome}")
         if len(self) > len(shown):
             lines.append(f"  ... {len(self) - len(shown)} more")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+def kept_step(steps: Sequence[int], number: int) -> int:
+    """Return the number of one of these steps; negative numbers count from the last.
+
+    Raises:
+        PathError: There is no such step; the message names the nearest.
+    """
+    number = steps[number] if -len(steps) <= number < 0 else number
+    if number not in steps:
+        near = min(steps, key=lambda step: abs(step - number), default=0)
+        kept = f"the nearest is {near}, kept are {list_steps(steps)}" if steps else "none is kept"
+        raise PathError(f"there is no step {number}; {kept}.")
+    return number
+
+
+def list_steps(steps: Sequence[int]) -> str:
+    """Return the numbers of steps as text; of many the first ones and the last."""
+    if len(steps) <= 6:
+        return ", ".join(map(str, steps)) or "none"
+    return f"{', '.join(map(str, steps[:3]))}, ..., {steps[-1]}"

@@ -162,8 +162,7 @@ class Verdict(Shown):
 
 
 def check(actual: object, expected: object, *, rtol: float = 1e-4, atol: float = 1e-5) -> Verdict:
-    """Tell whether an answer is right, and if not, what is wrong with it: shape, dtype, how far
-    off, and what it looks like.
+    """Check an answer, and describe its error: shape, dtype, largest difference, simple cause.
 
     For an array the worst element is shown with its expected value; for a single number or text
     only the kind of fault, since the value would be the solution.

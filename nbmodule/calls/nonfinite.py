@@ -15,7 +15,6 @@ from nbmodule.base.foreign import is_foreign
 from nbmodule.base.format import printable_repr
 from nbmodule.base.kinds import Shaped, as_flag
 from nbmodule.base.sockets import Shown, socket
-from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import Operation, evaluate
 from nbmodule.core.call.staging import Staged, staged
 from nbmodule.core.recording.tracker import describe
@@ -172,14 +171,8 @@ def first_nonfinite(
 
 def _search(fn: Callable[..., Any], stage: Staged) -> NonFinite | None:
     """Trace a function with its variables taken out, and run it operation by operation."""
-    arguments = (stage.args, stage.kwargs)
-    inputs, joined = separated(arguments, _is_number)
+    run, inputs = stage.of_arrays(_is_number)
     inputs = list(map(jnp.asarray, inputs))
-
-    def run(values: list[Any], inputs: list[Any]) -> Any:
-        args, kwargs = joined(inputs)
-        return stage.whole(values, *args, **kwargs)
-
     closed = jax.make_jaxpr(run)(stage.values, inputs)
     variables = [variable.value for variable in stage.variables]
     watch = _Watch(stage.roots)
@@ -189,7 +182,7 @@ def _search(fn: Callable[..., Any], stage: Staged) -> NonFinite | None:
         return watch.found(origin)
     if not any(map(_count, outputs)):
         return None
-    paths = jax.tree_util.tree_leaves_with_path(arguments)
+    paths = jax.tree_util.tree_leaves_with_path((stage.args, stage.kwargs))
     for path, value in zip([path for path, leaf in paths if _is_number(leaf)], inputs):
         fault = InputFault.of(_named(fn, path), value)
         if fault is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import inspect
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, NamedTuple
 
@@ -256,9 +256,9 @@ class _Prepared(NamedTuple):
     module: str
     instructions: Mapping[str, Instruction]
     jaxpr: Any
-    roots: frozenset[str] = frozenset()
-    modules: frozenset[str] = frozenset()
-    optimizers: frozenset[str] = frozenset()
+    roots: Set[str] = frozenset()
+    modules: Set[str] = frozenset()
+    optimizers: Set[str] = frozenset()
 
 
 def _prepared(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Prepared:
@@ -295,14 +295,14 @@ def _prepared(fn: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Pre
 def _of_nbmodule(
     compiled: Jit, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> _Prepared:
-    values = compiled.reached(args, kwargs)
-    models = [value for value in values if is_module(value)]
-    others = {type(value).__name__.lower() for value in values if not is_module(value)}
-    roots = frozenset(type(model).__name__ for model in models)
-    places = [place for model in models for place in plan_of(model).modules.values()]
     prepared = _made(*compiled.staged(args, kwargs), name)
-    modules, optimizers = frozenset(place.name for place in places), frozenset(others)
-    return prepared._replace(roots=roots, modules=modules, optimizers=optimizers)
+    objects = compiled.reached(args, kwargs)
+    models = [obj for obj in objects if is_module(obj)]
+    return prepared._replace(
+        roots={type(model).__name__ for model in models},
+        modules={place.name for model in models for place in plan_of(model).modules.values()},
+        optimizers={type(obj).__name__.lower() for obj in objects if not is_module(obj)},
+    )
 
 
 def _made(

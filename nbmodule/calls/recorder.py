@@ -18,14 +18,14 @@ from nbmodule.base.format import bytes_of, count_noun, format_bytes, printable_r
 from nbmodule.base.kinds import as_flag, is_whole
 from nbmodule.base.sockets import Shown, socket
 from nbmodule.calls.call import bytes_in
-from nbmodule.calls.calls import Calls
+from nbmodule.calls.calls import Calls, kept_step, list_steps
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.rows import hold
 from nbmodule.calls.saved_calls import read_record, write_record
 from nbmodule.calls.track import STATS, track
 from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import plan_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, PathError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 
 _FILE = re.compile(r"step_(\d{9})\.h5")
 
@@ -202,16 +202,7 @@ class Recorder(Shown):
         return number in self.steps
 
     def __getitem__(self, number: int) -> RecordedStep:
-        steps = self.steps
-        if number < 0 and -number <= len(steps):
-            number = steps[number]
-        if number not in steps:
-            recorded = "nothing was"
-            if steps:
-                near = min(steps, key=lambda step: abs(step - number))
-                recorded = f"the nearest is {near}, recorded are {_some(steps)}"
-            raise PathError(f"step {number} was not recorded; {recorded}.")
-        return self._store.get(number)
+        return self._store.get(kept_step(self.steps, number))
 
     @property
     def nbytes(self) -> int:
@@ -225,15 +216,9 @@ class Recorder(Shown):
     @printable_repr
     def __repr__(self) -> str:
         return (
-            f"<Recorder of {self.name}: {len(self)} steps ({_some(self.steps)}), "
+            f"<Recorder of {self.name}: {len(self)} steps ({list_steps(self.steps)}), "
             f"{format_bytes(self.nbytes)} of {format_bytes(self.budget)}, {self._store.where}>"
         )
-
-
-def _some(steps: tuple[int, ...]) -> str:
-    if len(steps) <= 6:
-        return ", ".join(map(str, steps)) or "none"
-    return f"{', '.join(map(str, steps[:3]))}, ..., {steps[-1]}"
 
 
 class _Memory:

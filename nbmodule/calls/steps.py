@@ -245,7 +245,7 @@ class Step:
         )
 
     def gradients(self) -> dict[str, Any]:
-        """Gradients by the model's parameters, by path, or their statistics."""
+        """Return the gradients by the model's parameters, by path, or their statistics."""
         results: dict[str, Any] = {}
         for number, names in self.gradients_of:
             parameters = self.value(number).get("parameters", {})

@@ -13,7 +13,6 @@ from nbmodule.base.flops import counted
 from nbmodule.base.foreign import as_read_or_left, framework_of, is_foreign, read_foreign
 from nbmodule.base.format import count_noun, format_bytes
 from nbmodule.base.sockets import socket
-from nbmodule.base.trees import separated
 from nbmodule.calls.evaluate import read_stack
 from nbmodule.calls.rows import PathRows
 from nbmodule.core.call.module import CoreModule
@@ -84,7 +83,7 @@ class Summary(PathRows[SummaryRow]):
         return super().__getitem__(self.others.get(key, key) if isinstance(key, str) else key)
 
     def facts(self) -> tuple[str, ...]:
-        """The parts of the title, the class of the model first."""
+        """Return the parts of the title, the class of the model first."""
         whole = self[0]
         flops = () if whole.flops is None else (f"{whole.flops:,.0f} FLOPs",)
         frozen = f"{whole.frozen:,} frozen" if whole.frozen else ""
@@ -165,12 +164,7 @@ class TracedCalls(NamedTuple):
 
 def _trace(model: Any, stage: Any) -> dict[str, TracedCalls]:
     """Trace one call of the model, and describe the calls by path; no value is computed."""
-    arrays, joined = separated((stage.args, stage.kwargs), _is_shape)
-
-    def run(values: list[Any], arrays: list[Any]) -> Any:
-        args, kwargs = joined(arrays)
-        return stage.whole(values, *args, **kwargs)
-
+    run, arrays = stage.of_arrays(_is_shape)
     if not model.built_:
         # The first call makes the parts that the second one records; both are undone at the end.
         jax.eval_shape(run, stage.values, arrays)

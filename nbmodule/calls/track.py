@@ -18,7 +18,7 @@ from nbmodule.base.format import bytes_of, count_noun, format_bytes
 from nbmodule.base.kinds import Shaped, as_flag, is_whole
 from nbmodule.base.sockets import socket
 from nbmodule.calls.call import Call, arrays_of
-from nbmodule.calls.calls import Calls
+from nbmodule.calls.calls import Calls, kept_step
 from nbmodule.calls.reduction import read_statistics, reduce_tree
 from nbmodule.calls.rows import hold, holders
 from nbmodule.calls.steps import Choice, Steps
@@ -27,7 +27,7 @@ from nbmodule.core.recording.tracker import TrackedBlock, Tracker, end
 from nbmodule.core.structure.naming import other_names
 from nbmodule.core.structure.walk import is_module, plan_of
 from nbmodule.core.variables.frame import EAGER, current_log, here, let_go, now, slot_of
-from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, TraceError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, TraceError
 
 STATS = "stats"
 
@@ -216,14 +216,11 @@ class Tracking(TrackedBlock):
 
     def _keep_gradient(self, gradient: Any, of: str) -> dict[str, Any]:
         """Return the record of a gradient: by a return, or by variables under their names."""
-        reduced = self.returns == STATS
-        if of == "variables" and reduced:
-            return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
+        if self.returns != STATS:
+            return {"parameters" if of == "variables" else "gradient": as_values(gradient)}
         if of == "variables":
-            return {"parameters": as_values(dict(gradient))}
-        if reduced:
-            return {"gradient_statistics": reduce_tree(gradient)}
-        return {"gradient": as_values(gradient)}
+            return {"parameters": {name: reduce_tree([x])[0] for name, x in gradient.items()}}
+        return {"gradient_statistics": reduce_tree(gradient)}
 
     def _lists(self, module: object) -> bool:
         """Return True if the operations of a module are recorded."""
@@ -368,16 +365,10 @@ class TrackedCalls(Calls):
         last.
         """
         retained = {item.number: item for item in list(self._steps.kept)}
-        number = list(retained)[step] if -len(retained) <= step < 0 else step
-        if number not in retained:
-            raise PathError(
-                f"step {step} is not kept; kept are {min(retained)} to {max(retained)}."
-                if retained
-                else f"step {step} is not kept: no step was recorded."
-            )
+        kept = retained[kept_step(list(retained), step)]
         return {
             path: arrays_of(x) if hasattr(x, "dtype") else read_statistics(x)
-            for path, x in retained[number].gradients().items()
+            for path, x in kept.gradients().items()
         }
 
     @property

@@ -84,7 +84,7 @@ def test_a_planted_bug_in_the_fifth_block_is_named(bug, compiled, model, x, tmp_
     assert f"first fault: {path} (its input agrees" in repr(found)
 
 
-def test_an_input_that_was_different_from_the_start_is_no_modules_fault(model, x):
+def test_a_differing_first_input_is_no_fault_of_a_module(model, x):
     found = compare(run(model, x + 1), run(model, x))
     assert found.first.fault == "input"
     assert {pair.fault for pair in found} <= {"input", ""}
@@ -144,30 +144,21 @@ def images():
 
 
 @pytest.mark.parametrize("noted", [run, hooked])
-def test_a_pair_has_both_sides_in_the_layout_in_which_they_are_compared(images, noted):
+@pytest.mark.parametrize("reference", [0, 1], ids=["of ours", "of PyTorch"])
+def test_runs_of_pytorch_and_of_ours_are_compared_in_our_layout(images, noted, reference):
     ours, theirs, x, given = images
-    compared = compare(run(ours, x), noted(theirs, given))
-    first = compared.first
-    assert (first.path, first.fault, first.largest) == ("0", "module", pytest.approx(1))
-    assert first.where[-1] == 4
-    assert first.input_gap.agrees
-    pair = compared[""]
-    np.testing.assert_array_equal(pair.returns[0][0], ours(x))
-    np.testing.assert_array_equal(
-        pair.returns[1][0], theirs(given).detach().numpy().transpose(0, 2, 3, 1)
-    )
-    np.testing.assert_array_equal(pair.inputs[1][0], x)
-
-
-def test_a_run_of_pytorch_is_compared_with_one_of_ours_in_our_layout(images):
-    ours, theirs, x, given = images
-    pair = compare(run(theirs, given), run(ours, x))["0"]
-    assert pair.gap.where[-1] == 4
-    np.testing.assert_array_equal(
-        pair.returns[0][0], theirs[0](given).detach().numpy().transpose(0, 2, 3, 1)
-    )
-    np.testing.assert_array_equal(pair.returns[1][0], ours[0](x))
-    np.testing.assert_array_equal(pair.inputs[0][0], x)
+    sides = run(ours, x), noted(theirs, given)
+    if reference == 0:
+        sides = as_calls(sides[1]), sides[0]
+    compared = compare(*sides)
+    first, pair = compared.first, compared[""]
+    assert (first.path, first.largest, first.where[-1]) == ("0", pytest.approx(1), 4)
+    assert (first.fault, first.input_gap.agrees) == ("module", True)
+    wanted = theirs(given).detach().numpy().transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(pair.returns[1 - reference][0], ours(x))
+    np.testing.assert_array_equal(pair.returns[reference][0], wanted)
+    for side in pair.inputs:
+        np.testing.assert_array_equal(side[0], x)
 
 
 def test_calls_without_a_counterpart_are_listed(model, x):
@@ -216,18 +207,14 @@ class Cached(nb.Module):
         return self.layer(x), Cache()
 
 
-def test_an_object_that_is_no_array_is_named_and_accuses_nobody(x, tmp_path):
+def test_objects_that_are_no_arrays_are_listed_and_not_compared(x, tmp_path):
     model = Cached()
     before, after = run(model, x), run(model, x)
-    comparison = compare(after, before)
-    assert comparison.agrees and comparison.first is None
-    assert comparison.pairs[-1].gap.opaque == ("Cache",)
-    assert "not compared, since they are not arrays: Cache" in repr(comparison)
+    before.save(tmp_path / "calls.h5")
+    for reference in (before, load_calls(tmp_path / "calls.h5")):
+        comparison = compare(after, reference)
+        assert comparison.agrees and comparison.first is None
+        assert comparison.pairs[-1].gap.opaque == ("Cache",)
+        assert "not compared, since they are not arrays: Cache" in repr(comparison)
     model.layer.weight[0] = 7.0
     assert compare(run(model, x), before).first.path == "layer"
-    before.save(tmp_path / "calls.h5")
-    assert not compare(run(model, x), load_calls(tmp_path / "calls.h5")).agrees
-    model = Cached()
-    before = run(model, x)
-    before.save(tmp_path / "calls.h5")
-    assert compare(run(model, x), load_calls(tmp_path / "calls.h5")).agrees

@@ -13,7 +13,7 @@ from nbmodule.views import record_for
 from nbmodule.views.renderers.plain_text import text_of
 
 
-def test_each_leaf_is_told_apart_or_the_same():
+def test_each_leaf_has_a_status():
     a = nb.Container(
         same=jnp.ones(2), w=jnp.zeros((2, 2)), old=jnp.ones(1), shape=jnp.ones(3), dtype=jnp.ones(2)
     )
@@ -100,12 +100,12 @@ LONE = [
 
 
 @pytest.mark.parametrize(("actual", "expected", "sentence"), LONE)
-def test_of_a_lone_answer_the_right_one_is_not_told(actual, expected, sentence):
+def test_the_verdict_on_a_single_value_does_not_reveal_the_right_one(actual, expected, sentence):
     assert repr(check(actual, expected)) == sentence
 
 
 @pytest.mark.parametrize(("actual", "expected", "sentence"), WRONG)
-def test_a_wrong_answer_is_told_what_it_looks_like(actual, expected, sentence):
+def test_the_verdict_names_a_simple_cause_of_the_error(actual, expected, sentence):
     verdict = check(actual, expected)
     assert not verdict
     assert sentence in repr(verdict)
@@ -117,7 +117,8 @@ def only_change(a, b, **tolerance):
 
 def test_values_that_are_not_finite_on_both_sides_do_not_count_as_a_change():
     nan = float("nan")
-    assert only_change(np.array([1.0, nan]), np.array([1.5, nan])).relative == 0.5
+    change = only_change(np.array([1.0, nan]), np.array([1.5, nan]))
+    assert (change.relative, change.largest, change.where) == (0.5, 0.5, (0,))
     both = nb.diff({"x": np.array([1.0, 2.0])}, {"x": np.array([1.0, nan])})
     assert (both["x"].largest, both["x"].relative) == (float("inf"), float("inf"))
     assert "nan" not in repr(both)

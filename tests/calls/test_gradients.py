@@ -12,37 +12,22 @@ def squares(model, x):
     return (model(x) ** 2).sum()
 
 
-def rows(model, x):
-    return nb.vmap(lambda row: (model(row) ** 2).sum())(x).sum()
-
-
 def steps(model, x):
-    return nb.scan(lambda c, row: (c + (model(row) ** 2).sum(), None), 0.0, x)[0]
-
-
-def both(model, x):
-    return nb.vmap(
-        lambda row: nb.scan(lambda c, r: (c + (model(r) ** 2).sum(), None), 0.0, row[None])[0]
-    )(x).sum()
+    return nb.scan(lambda c, row: (c + squares(model, row), None), 0.0, x)[0]
 
 
 def deep(model, x):
-    def row(x):
-        return nb.scan(lambda c, r: (c + (model(r) ** 2).sum(), None), 0.0, x[None])[0]
-
-    return nb.jit(lambda x: nb.vmap(nb.checkpoint(row))(x).sum())(x)
-
-
-def branch(model, x):
-    return nb.cond(x.sum() < 1, lambda x: (model(x) ** 2).sum(), lambda x: model.stem(x).sum(), x)
+    return nb.jit(nb.vmap(nb.checkpoint(lambda row: steps(model, row[None]))))(x).sum()
 
 
 LOSSES = {
     "plain": squares,
-    "vmap": rows,
+    "vmap": lambda model, x: nb.vmap(lambda row: squares(model, row))(x).sum(),
     "scan": steps,
-    "scan in vmap": both,
-    "cond": branch,
+    "scan in vmap": lambda model, x: nb.vmap(lambda row: steps(model, row[None]))(x).sum(),
+    "cond": lambda model, x: nb.cond(
+        x.sum() < 1, lambda x: squares(model, x), lambda x: model.stem(x).sum(), x
+    ),
     "scan in checkpoint in vmap in jit": deep,
     "checkpoint": lambda model, x: nb.checkpoint(squares)(model, x),
     "jit within": lambda model, x: nb.jit(squares)(model, x),
@@ -51,22 +36,20 @@ LOSSES = {
 
 @pytest.fixture
 def hand(net, x):
-    """Gradients by returns, by differentiating what comes after each of them."""
+    """Gradients by returns, by differentiating the layers after each of them."""
+    layers = {"stem": net.stem, "blocks.0": net.blocks[0], "blocks.1": net.blocks[1]}
+    layers["head"] = net.head
+    found, after = {}, list(layers.values())
 
-    def after(name):
-        head, first, second = net.head, net.blocks[0], net.blocks[1]
-        return {
-            "head": lambda h: (h**2).sum(),
-            "blocks.1": lambda h: (head(h) ** 2).sum(),
-            "blocks.0": lambda h: (head(second(h)) ** 2).sum(),
-            "stem": lambda h: (head(second(first(h))) ** 2).sum(),
-        }[name]
+    def loss(h):
+        for layer in after:
+            h = layer(h)
+        return (h**2).sum()
 
-    values = {"stem": net.stem(x)}
-    values["blocks.0"] = net.blocks[0](values["stem"])
-    values["blocks.1"] = net.blocks[1](values["blocks.0"])
-    values["head"] = net.head(values["blocks.1"])
-    return {name: jax.jacrev(after(name))(value) for name, value in values.items()}
+    for name, layer in layers.items():
+        x, after = layer(x), after[1:]
+        found[name] = jax.grad(loss)(x)
+    return found
 
 
 def assert_gradients_are(calls, hand):

@@ -86,26 +86,22 @@ def test_unknown_paths_name_the_closest_one(net, x):
         net(x, replace_submod_rets={"blocks.0.akt": 0.0})
 
 
-def in_a_program(net, x):
-    return nb.jit(lambda h: net(x, replace_submod_rets={"stem": h}))
-
-
-def in_a_gradient(net, x):
-    return nb.grad(lambda h: net(x, replace_submod_rets={"stem": h}).sum())
-
-
-def from_outside_of_a_program(net, x):
-    return lambda h: nb.jit(lambda x: net(x, replace_submod_rets={"stem": h}))(x)
+def replaced(net, x):
+    return lambda h: net(x, replace_submod_rets={"stem": h})
 
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["", "compiled"])
 @pytest.mark.parametrize(
     ("run", "wanted"),
     [
-        (in_a_program, rest),
-        (in_a_gradient, lambda net, h: jax.grad(lambda h: rest(net, h).sum())(h)),
-        (from_outside_of_a_program, rest),
+        (lambda net, x: nb.jit(replaced(net, x)), rest),
+        (
+            lambda net, x: nb.grad(lambda h: replaced(net, x)(h).sum()),
+            lambda net, h: jax.grad(lambda h: rest(net, h).sum())(h),
+        ),
+        (lambda net, x: lambda h: nb.jit(lambda x: replaced(net, x)(h))(x), rest),
     ],
+    ids=["in a program", "in a gradient", "from outside of a program"],
 )
 @pytest.mark.not_under("eager", reason="nothing is traced")
 def test_traced_replacements_leave_no_traced_value(run, wanted, compiled, net, x):
@@ -132,7 +128,7 @@ def test_a_patch_puts_the_clean_return_into_the_corrupt_run(net, x):
     )
 
 
-def test_a_patch_of_what_runs_several_times_or_never_is_refused(net, x):
+def test_a_patch_of_a_submodule_that_runs_twice_or_never_is_refused(net, x):
     with pytest.raises(nb.ArgumentError, match='"blocks.0.act" runs 2 times in one call'):
         patch(net, x, x + 1, "blocks.0.act")
     with pytest.raises(nb.PathError, match='"spare" did not run'):

@@ -1,5 +1,6 @@
 """Calls in files."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -15,28 +16,24 @@ class Odd(nb.Module):
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
-def test_calls_come_back_as_they_were(ending, net, x, tmp_path):
+def test_saved_calls_are_loaded_unchanged(ending, net, x, tmp_path):
     with track(net, gradients=True) as calls:
         nb.grad(lambda model: (model(x) ** 2).sum())(net)
         net(x)
     calls.save(tmp_path / f"run.{ending}")
     again = load_calls(tmp_path / f"run.{ending}")
     assert (again.name, again.known, again.steps) == ("Net", calls.known, (0, 1))
+    names = "path index step order depth class_name input_shapes return_shapes seconds".split()
     for before, after in zip(calls, again, strict=True):
-        facts = "path index step order depth class_name input_shapes return_shapes seconds".split()
-        assert all(getattr(before, fact) == getattr(after, fact) for fact in facts)
-        assert (before.parent.path if before.parent else None) == (
-            after.parent.path if after.parent else None
-        )
-        np.testing.assert_array_equal(before.returns, after.returns)
-        if before.gradient is not None:
-            np.testing.assert_array_equal(before.gradient, after.gradient)
-        if before.inputs is not None:
-            np.testing.assert_array_equal(before.inputs[0], after.inputs[0])
+        assert all(getattr(before, name) == getattr(after, name) for name in names)
+        assert getattr(before.parent, "path", None) == getattr(after.parent, "path", None)
+        for name in ("returns", "gradient", "inputs"):
+            values = getattr(before, name), getattr(after, name)
+            jax.tree.map(np.testing.assert_array_equal, *values)
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
-def test_any_pytree_comes_back(ending, x, tmp_path):
+def test_returns_of_any_pytree_are_loaded_unchanged(ending, x, tmp_path):
     model = nb.Sequential(Odd())
     with track(model) as calls:
         model[0](x, scale=3)
@@ -49,7 +46,7 @@ def test_any_pytree_comes_back(ending, x, tmp_path):
 
 
 @pytest.mark.parametrize("ending", ["h5", "safetensors"])
-def test_arrays_that_jax_would_narrow_come_back_as_wide_as_they_were(ending, tmp_path):
+def test_arrays_of_64_bits_keep_their_width(ending, tmp_path):
     given = {
         "wide": np.array([1 / 3, 1e300]),
         "count": np.array([2**40]),
@@ -83,7 +80,7 @@ def test_other_endings_are_refused(net, x, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_was_cut_off_is_a_clear_error(net, x, tmp_path):
+def test_a_truncated_file_is_a_clear_error(net, x, tmp_path):
     with track(net) as calls:
         net(x)
     for ending in ("h5", "safetensors"):

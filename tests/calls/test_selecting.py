@@ -101,7 +101,7 @@ def test_calls_graphs_and_summaries_are_indexed_by_each_name_of_a_shared_module(
         table["lost"]
 
 
-def test_a_name_that_was_there_when_tracking_began_may_go(model, x):
+def test_a_tracked_submodule_may_be_replaced_while_tracking(model, x):
     layer = model.last
     with nb.track(model, only=["a", layer]) as calls:
         model(x)

@@ -50,13 +50,6 @@ def test_returns_of_stacked_layers_are_stacked_under_their_paths(model, how, arg
         np.testing.assert_allclose(calls[path].returns, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_a_call_that_keeps_its_returns_has_those_of_stacked_layers(model):
-    model(jnp.asarray(X), track_submod_rets=True)
-    np.testing.assert_allclose(
-        model.submod_rets["heads"][0], by_hand(model, X)["heads"], rtol=1e-5, atol=1e-6
-    )
-
-
 def test_stacked_layers_can_be_chosen_and_replaced(model):
     with nb.track(model, only="blocks.*") as calls:
         model(jnp.asarray(X))

@@ -17,48 +17,42 @@ def squares(model, x):
     return (model(x) ** 2).sum()
 
 
+# Transforms of a call; `LIFTED` says which of them stack the values.
 WAYS = {
-    "eager": lambda net: net,
-    "jit": lambda net: nb.jit(lambda x: net(x)),
-    "jit in jit": lambda net: nb.jit(nb.jit(lambda x: net(x))),
-    "grad": lambda net: lambda x: nb.grad(squares)(net, x),
-    "grad in jit": lambda net: nb.jit(lambda x: nb.grad(squares)(net, x)),
-    "checkpoint": lambda net: nb.jit(lambda x: nb.grad(nb.checkpoint(squares))(net, x)),
-    "cond": lambda net: lambda x: nb.cond(True, lambda x: net(x), lambda x: net.stem(x)[:, :2], x),
-    "v=": lambda net: lambda x: net(x, v=net.v),
+    "eager": lambda call: call,
+    "jit": lambda call: nb.jit(lambda x: call(x)),
+    "jit in jit": lambda call: nb.jit(nb.jit(lambda x: call(x))),
+    "grad": lambda call: nb.grad(lambda x: (call(x) ** 2).sum()),
+    "grad in jit": lambda call: nb.jit(nb.grad(lambda x: (call(x) ** 2).sum())),
+    "checkpoint": lambda call: nb.grad(nb.checkpoint(lambda x: call(x).sum())),
+    "cond": lambda call: lambda x: nb.cond(True, lambda x: call(x), lambda x: x[:, :2], x),
+    "vmap": lambda call: nb.vmap(lambda row: call(row)),
+    "scan": lambda call: lambda x: nb.scan(lambda c, row: (c, call(row)), 0, x),
+    "scan in jit": lambda call: nb.jit(lambda x: nb.scan(lambda c, row: (c, call(row)), 0, x)),
+    "vmap of scan": lambda call: nb.vmap(
+        lambda row: nb.scan(lambda c, r: (c, call(r)), 0, row[None])
+    ),
+}
+LIFTED = {
+    "vmap": "vmap 5",
+    "scan": "scan 5",
+    "scan in jit": "scan 5",
+    "vmap of scan": "scan 1, vmap 5",
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", [*WAYS, "v="])
 def test_every_return_equals_the_computation_by_hand(way, net, x, hand):
-    run, wanted = WAYS[way](net), hand(net, x)
+    run, wanted = WAYS.get(way, lambda call: lambda x: call(x, v=net.v))(net), hand(net, x)
     with track(net) as calls:
         run(x)
     assert [call.path for call in calls] == [path for path, _ in wanted]
+    assert {", ".join(call.lifted) for call in calls} == {LIFTED.get(way, "")}
     for call, (_, value) in zip(calls, wanted):
         if way == "eager":
             np.testing.assert_array_equal(call.returns, value)
-        else:
-            np.testing.assert_allclose(call.returns, value, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("lift", ["vmap", "scan", "vmap of scan"])
-def test_values_inside_vmap_and_scan_are_stacked_and_say_so(lift, net, x, hand):
-    run = {
-        "vmap": lambda x: nb.vmap(net)(x),
-        "scan": lambda x: nb.scan(lambda c, row: (c, net(row)), 0, x),
-        "vmap of scan": nb.vmap(lambda row: nb.scan(lambda c, r: (c, net(r)), 0, row[None])),
-    }[lift]
-    for each in (run, nb.jit(run)):
-        with track(net) as calls:
-            each(x)
-        for call, (path, value) in zip(calls, hand(net, x)):
-            assert call.path == path
-            np.testing.assert_allclose(
-                np.reshape(call.returns, value.shape), value, rtol=1e-5, atol=1e-6
-            )
-        wanted = {"vmap": "vmap 5", "scan": "scan 5", "vmap of scan": "scan 1, vmap 5"}[lift]
-        assert {", ".join(call.lifted) for call in calls} == {wanted}
+        returns = np.reshape(call.returns, value.shape)
+        np.testing.assert_allclose(returns, value, rtol=1e-5, atol=1e-6)
 
 
 def test_calls_know_parent_index_depth_and_shapes(net, x):
@@ -132,7 +126,7 @@ def test_each_outermost_call_is_a_step_and_the_last_ones_are_kept(net, x):
     np.testing.assert_allclose(calls.step(8)["head"].returns, net(x * 8), rtol=1e-5)
     np.testing.assert_allclose(calls.step(-1)["head"].returns, net(x * 9), rtol=1e-5)
     assert "the last 3 of 10 steps are kept" in repr(calls)
-    with pytest.raises(nb.PathError, match="there is no step 2; kept are 7 to 9"):
+    with pytest.raises(nb.PathError, match="no step 2; the nearest is 7, kept are 7, 8, 9"):
         calls.step(2)
 
 
@@ -208,14 +202,8 @@ def test_an_exception_leaves_what_was_recorded_and_marks_the_failing_call(way, n
             net(x) if x.shape[-1] == 3 else net.head(net.stem(jnp.ones((2, 3))) @ jnp.ones((4, 7)))
         )
 
-    runs = {
-        "eager": run,
-        "jit": nb.jit(run),
-        "grad": nb.grad(lambda x: run(x).sum()),
-        "scan": lambda x: nb.scan(lambda c, r: (c, run(r)), 0, x[None]),
-    }
     with pytest.raises(nb.ShapeError), track(net) as calls:
-        runs[way](jnp.ones((2, 7)))
+        WAYS[way](run)(jnp.ones((2, 7)))
     assert [(call.path, bool(call.error)) for call in calls] == [("stem", False), ("head", True)]
     assert calls.failed.input_shapes == f"{FLOAT}[2, 7]"
     assert "ShapeError" in calls.failed.error
@@ -251,7 +239,7 @@ def test_calls_under_a_raw_transform_are_listed_without_values(net, x):
     assert "calls marked 'not captured'" in str(calls) and "from nbmodule" in " ".join(calls.notes)
 
 
-def test_contexts_nest_and_each_gets_its_own(net, x):
+def test_nested_trackers_record_their_own_model(net, x):
     step = nb.jit(lambda x: net(x))
     with track(net, returns="stats") as outer:
         with track(net.blocks[0]) as inner:

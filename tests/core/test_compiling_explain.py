@@ -135,30 +135,29 @@ def test_the_argument_that_differs_is_named(model, name):
     assert whats(nb.explain_retrace(counted.step, *args, **kwargs)) == [words]
 
 
-def test_settings_of_jax_are_named(model):
+PRECISION = "JAX's setting jax_default_matmul_precision: None before, highest now"
+
+
+@pytest.mark.parametrize(
+    ("surroundings", "words"),
+    [
+        (lambda model: jax.default_matmul_precision("highest"), PRECISION),
+        (nb.track, "tracking: off before, on now"),
+    ],
+)
+def test_settings_of_jax_and_tracking_are_named(model, surroundings, words):
     counted = Counted(model)
     counted.step(X)
     traced = counted.traces
 
-    with jax.default_matmul_precision("highest"):
-        assert whats(nb.explain_retrace(counted.step, X)) == [
-            "JAX's setting jax_default_matmul_precision: None before, highest now"
-        ]
+    with surroundings(model):
+        assert whats(nb.explain_retrace(counted.step, X)) == [words]
         counted.step(X)
+        assert not nb.explain_retrace(counted.step, X).expected
     assert counted.traces == traced + 1
 
 
-def test_tracking_is_another_trace_and_says_so(model):
-    counted = Counted(model)
-    counted.step(X)
-
-    with nb.track(model):
-        assert whats(nb.explain_retrace(counted.step, X)) == ["tracking: off before, on now"]
-        counted.step(X)
-        assert not nb.explain_retrace(counted.step, X).expected
-
-
-def test_models_among_the_arguments_go_by_the_name_of_the_parameter():
+def test_models_among_the_arguments_are_named_by_their_parameter():
     @nb.jit
     def predict(net, x):
         return net(x)

@@ -67,23 +67,3 @@ def test_models_that_share_a_variable_are_not_run_by_the_program_of_models_that_
         _, b, grow = make(shared)
         expected = X @ (b.weight() + (1 if shared else 0)).T + b.bias()
         np.testing.assert_allclose(grow(X), expected, rtol=1e-5)
-
-
-@pytest.mark.not_under("eager", reason="nothing is traced")
-def test_training_and_evaluation_stay_two_programs_for_a_new_model():
-    traced = []
-
-    @nb.jit
-    def predict(x):
-        traced.append(1)
-        return model(x)
-
-    for i in range(3):
-        model = nb.Sequential(nb.Linear(3, 2), nb.Dropout(0.9))
-        assert (np.asarray(predict(X)) == 0).any()
-        model.eval()
-        np.testing.assert_array_equal(predict(X), model(X))
-        model.train()
-        assert (np.asarray(predict(X)) == 0).any()
-        first = len(traced) if i == 0 else first
-    assert len(traced) == first

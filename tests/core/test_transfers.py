@@ -17,6 +17,7 @@ import pytest
 import nbmodule as nb
 
 X, Y = jnp.ones((4, 3)), jnp.ones((4, 2))
+NOT_EAGER = pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
 WEIGHTS, BIAS = np.ones((2, 3), "f"), np.ones(2, "f")
 
 
@@ -49,26 +50,18 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.parametrize("donate", [False, True])
+@pytest.mark.parametrize("how", ["eager", "compiled", "donated"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
-def test_a_compiled_step_copies_nothing(name, donate):
+@NOT_EAGER
+def test_a_step_copies_nothing(name, how):
     model, optimizer = Net(), OPTIMIZERS[name]()
-
-    def step(x, y):
-        loss, grads = nb.value_and_grad(lambda model: nb.mse_loss(model(x), y))(model)
-        optimizer.update(model, grads)
-        return loss
-
-    copies_nothing(nb.jit(step, donate=donate), X, Y)
-
-
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
-def test_an_eager_update_copies_nothing(name):
-    model, optimizer = Net(), OPTIMIZERS[name]()
-    grads = nb.grad(lambda model: nb.mse_loss(model(X), Y))(model)
-    copies_nothing(lambda: optimizer.update(model, grads))
+    loss = lambda model: nb.mse_loss(model(X), Y)
+    if how == "eager":
+        grads = nb.grad(loss)(model)
+        copies_nothing(lambda: optimizer.update(model, grads))
+        return
+    step = lambda: optimizer.update(model, nb.grad(loss)(model))
+    copies_nothing(nb.jit(step, donate=how == "donated"))
 
 
 def tracked(run, model, returns):
@@ -94,14 +87,14 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
+@NOT_EAGER
 def test_a_call_copies_nothing(name):
     model = Net()
     copies_nothing(lambda: CALLS[name](model))
 
 
 @pytest.mark.parametrize("returns", [True, "stats"])
-@pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
+@NOT_EAGER
 def test_a_compiled_call_that_is_tracked_copies_nothing(returns):
     model = Net()
     run = nb.jit(model)
@@ -136,8 +129,8 @@ GIVEN = {
 
 
 @pytest.mark.parametrize("name", GIVEN)
-@pytest.mark.not_under("eager", reason="each operation of JAX copies the numbers in it")
-def test_what_a_user_gives_is_copied(name):
+@NOT_EAGER
+def test_arguments_of_the_user_are_copied(name):
     layer = nb.Linear(3, 2)
     with jax.transfer_guard("disallow"):
         GIVEN[name](layer)

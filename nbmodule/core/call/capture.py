@@ -20,7 +20,7 @@ from nbmodule.base.foreign import received
 from nbmodule.base.format import count_noun
 from nbmodule.base.kinds import as_flag
 from nbmodule.base.sockets import Displayed
-from nbmodule.base.trees import channels_as_in, gap_between
+from nbmodule.base.trees import gap_between
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, has_captured
 from nbmodule.core.recording.parcel import as_given, as_values, opened
 from nbmodule.core.recording.tracker import Tracker, describe, wants_none
@@ -66,7 +66,6 @@ class Request:
     """The options of one call about its submodules.
 
     Attributes:
-        module: The called module.
         returns: Whether the returns are kept.
         order: Whether the order of calls is kept.
         expected: Returns to compare with, or None.
@@ -74,7 +73,6 @@ class Request:
         is_bounded: Whether other calls are left out of the order.
     """
 
-    module: Slot
     returns: bool
     order: bool
     expected: ByIdentity | None
@@ -96,7 +94,6 @@ def capture_submodules(call: ModuleCall, stages: Remaining) -> Any:
     slots = frozenset(map(slot_of, tracked_modules(module, depth, only)))
     expected = check_expected(module, option("expected_submod_rets"))
     request = Request(
-        slot_of(module),
         as_flag("track_submod_rets", option("track_submod_rets") or False),
         as_flag("track_submod_call_order", option("track_submod_call_order") or False),
         None if expected is None else ByIdentity(expected),
@@ -235,7 +232,7 @@ def deliver(infos: tuple[CallInfo, ...], values: Any) -> None:
     values = opened(values) if requested else values
     for index in requested:
         request: Request = infos[index].request
-        module = request.module()
+        module = infos[index].module()
         if module is None:
             continue
         descendants = _descendants(infos, index)
@@ -310,10 +307,11 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
     """
     locations = plan_of(module).modules
     rows: dict[int, dict[str, Any]] = {}
-    contents: dict[int, dict[str, Any]] = {-1: {}}
+    contents: dict[int, Any] = {-1: {}}
     counts: Counter[tuple[int, str]] = Counter()
-    leaves: list[tuple[int, str, Any]] = []
-    for index in (root, *(index for index in listed if infos[index].kind == "call")):
+    calls = [root, *(index for index in listed if infos[index].kind == "call")]
+    callers = {infos[index].parent for index in calls[1:]}
+    for index in calls:
         info, parent = infos[index], -1 if index == root else infos[index].parent
         called, outer = info.module(), rows.get(parent)
         path, key = _path_and_key(info, locations, outer["path"]) if outer else ("", info.name)
@@ -329,11 +327,9 @@ def _call_order(module: Any, infos: Sequence[CallInfo], root: int, listed: list[
         }
         name = f"{key}_{counts[parent, key]}"
         counts[parent, key] += 1
-        contents[parent][name] = contents[index] = {}
-        leaves.append((parent, name, called))
-    for parent, name, called in leaves:
-        if not contents[parent][name] and called is not None:
-            contents[parent][name] = v_of(called).cont_copy()
+        has_calls = index in callers
+        contents[index] = {} if has_calls or called is None else v_of(called).cont_copy()
+        contents[parent][name] = contents[index]
     order = CallOrder(contents[-1], alphabetical_keys=False)
     object.__setattr__(order, "_facts", list(rows.values()))
     return order
@@ -390,13 +386,9 @@ def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[st
     """Raise for the first submodule whose return differs from the expected one."""
     expected = {_key(module, entry): value for entry, value in expected.items()}
     for key, returned in returns.items():
-        value = expected.get(key)
-        if value is None:
-            continue
-        tolerances: Mapping[str, Any] = {}
-        if isinstance(value, Mapping):
-            tolerances, value = value, value["val"]
-        values = value if isinstance(value, (list, tuple)) else [value]
+        wanted = expected.get(key)
+        wanted = wanted if isinstance(wanted, Mapping) else {"val": wanted}
+        values = wanted["val"] if isinstance(wanted["val"], (list, tuple)) else [wanted["val"]]
         if any(value is not None for value in values[len(returned) :]):
             raise SubmoduleReturnError(
                 f'{type(module).__name__}: "{key}" returned {count_noun(len(returned), "time")}, '
@@ -404,8 +396,7 @@ def compare(module: CoreModule, returns: Mapping[str, Any], expected: Mapping[st
             )
         for number, (actual, value) in enumerate(zip(returned, values)):
             if value is not None:
-                rtol, atol = (_nth(tolerances, name, number) for name in ("rtol", "atol"))
-                _compare_call(module, key, number, actual, value, rtol, atol)
+                _compare_call(module, key, number, actual, value, wanted)
 
 
 def _key(module: CoreModule, entry: Any) -> Any:
@@ -424,18 +415,14 @@ def _nth(tolerances: Mapping[str, Any], name: str, number: int) -> float:
 
 
 def _compare_call(
-    module: CoreModule,
-    key: str,
-    number: int,
-    actual: object,
-    expected: object,
-    rtol: float,
-    atol: float,
+    module: CoreModule, key: str, number: int, actual: object, expected: object, tolerances: Any
 ) -> None:
+    rtol, atol = (_nth(tolerances, name, number) for name in ("rtol", "atol"))
     title = f'{type(module).__name__}: the return of "{key}", call {number},'
     leaves, others = jax.tree.leaves(actual), jax.tree.leaves(expected)
-    if len(leaves) == len(others):
-        others = [_as_ours(module, leaf, value) for leaf, value in zip(leaves, others)]
+    others = [np.asarray(without_torch(x)) for x in others]
+    if len(leaves) == len(others):  # a number fills the whole return
+        others = [x if x.ndim else np.broadcast_to(x, np.shape(y)) for x, y in zip(others, leaves)]
     gap = gap_between(leaves, others, rtol, atol)
     if gap.agrees:
         return
@@ -443,25 +430,12 @@ def _compare_call(
         raise SubmoduleReturnError(f"{title} has {gap.reason}.")
     error: Any = SubmoduleReturnError(
         f"{title} differs from the expected one: the largest difference is {gap.largest:.6g} at "
-        f"[{', '.join(map(str, gap.where))}] (expected {gap.expected:.6g}, got {gap.actual:.6g}; "
+        f"{list(gap.where)} (expected {gap.expected:.6g}, got {gap.actual:.6g}; "
         f"atol {atol:g}, rtol {rtol:g})."
     )
     error.path, error.number = key, number
     error.expected, error.actual = others[gap.leaf], np.asarray(leaves[gap.leaf])
     raise error
-
-
-def _as_ours(module: CoreModule, actual: Any, expected: Any) -> np.ndarray:
-    """Return an expected array for NumPy; a number fills the whole return.
-
-    A tensor of PyTorch gets its channels in our order, unless the module is of PyTorch, too.
-    """
-    value = np.asarray(without_torch(expected))
-    if not value.ndim:
-        return np.broadcast_to(value, np.shape(actual))
-    if not hasattr(expected, "detach"):
-        return value
-    return value if module._framework == "torch" else channels_as_in(actual, value)
 
 
 # Errors lie below sockets, so the class cannot name its display itself.

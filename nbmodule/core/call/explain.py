@@ -294,7 +294,7 @@ def _header_facts(header: Any) -> dict[str, tuple[str, Any]]:
 
 def _check_guards(trace: Entry) -> tuple[list[tuple[str, Signature]], tuple[RetraceCause, ...]]:
     """Return the objects that the paths of a trace lead to now, and the guards that fail."""
-    guards, causes, captured = trace.guards, [], []
+    guards, causes = trace.guards, []
     for path, second in guards.pairs:
         if path.value() is not second.value():
             what = path.text if second.text else f"the code of {path.text}"
@@ -304,16 +304,10 @@ def _check_guards(trace: Entry) -> tuple[list[tuple[str, Signature]], tuple[Retr
         if hasattr(value, "__len__") and not size.holds():
             before, now = str(size.length), str(len(value))
             causes.append(RetraceCause(f"the length of {size.path.text}", before, now))
-    objects: dict[int, Any] = {}
-    for path, number in guards.ends:
-        value = path.value()
-        if not is_stateful(value):
-            causes.append(RetraceCause(path.text, "there", "gone"))
-        elif number not in objects:
-            objects[number] = value
-            captured.append((guards.texts[number], signature_of(value)))
-        elif objects[number] is not value:
-            causes.append(RetraceCause(path.text, guards.texts[number], "another object"))
+    found = {text: path.value() for path, text in zip(guards.ends, guards.texts)}
+    gone = [text for text, value in found.items() if not is_stateful(value)]
+    causes += [RetraceCause(text, "there", "gone") for text in gone]
+    captured = [(text, signature_of(found[text])) for text in found if text not in gone]
     if trace.cell != cells.tick and not causes:
         causes.append(RetraceCause("the cell", "an earlier one", "this one"))
     return captured, tuple(causes)

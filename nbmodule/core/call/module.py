@@ -219,11 +219,8 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
         ensure_built(self)
         set_v(self, provided)
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        attributes.assign(self, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        attributes.delete(self, name)
+    __setattr__ = attributes.assign
+    __delattr__ = attributes.delete
 
     if not TYPE_CHECKING:  # a checker would take every name for one that exists
 
@@ -233,8 +230,7 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
             structure.make_attributes(self)
             return attributes_of(self)
 
-        def __getattr__(self, name: str) -> Any:
-            return attributes.missing(self, name)
+        __getattr__ = attributes.missing
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self), *self._nbm.variables})
@@ -272,9 +268,7 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
         """Yield the variables of both kinds, each once."""
         return (variable for _, variable in self.named_tensors(recursive=recursive))
 
-    def named_children(self) -> Iterator[tuple[str, CoreModule]]:
-        """Yield names and modules directly below this one, each once."""
-        return naming.named_children(self)
+    named_children = naming.named_children
 
     def children(self) -> Iterator[CoreModule]:
         """Yield modules directly below this one, each once."""
@@ -284,14 +278,17 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
     def named_modules(
         self, prefix: str | None = None, with_parent: bool = False
     ) -> Iterator[tuple[Any, ...]]:
-        """`(name, module)`, or `(name, module, parent)`, of this module (under `''`, parent None)
-        and all below it.
+        """Yield `(name, module)` of this module (under `''`) and all below it, each once.
+
+        Args:
+            prefix: Put before each name.
+            with_parent: Whether to yield `(name, module, parent)`, with None for this module's.
         """
         return naming.named_modules(self, prefix, with_parent)
 
     def modules(self, with_parent: bool = False) -> Iterator[Any]:
-        """This module and all modules below it, each once; with their parents as `(module,
-        parent)`, None for this one.
+        """Yield this module and all modules below it, each once; with `with_parent` as `(module,
+        parent)`, with None for this module's.
         """
         return (
             entry[1:] if with_parent else entry[1]
@@ -409,17 +406,12 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
     def __getstate__(self) -> dict[str, Any]:
         return copying.state_of(self)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        copying.restore(self, state)
+    __setstate__ = copying.restore
+    __deepcopy__ = copying.deep
+    __copy__ = copying.shallow
 
     def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return copying.reduced(self)
-
-    def __deepcopy__(self, memo: dict[Any, Any]) -> Self:
-        return copying.deep(self, memo)
-
-    def __copy__(self) -> Self:
-        return copying.shallow(self)
 
     def extra_repr(self) -> str:
         """Return the text between the parentheses of `repr`; override where arguments matter."""
@@ -431,7 +423,7 @@ class CoreModule(BareModule, metaclass=ModuleMeta):
 
 
 def _older_form(cls: type, args: tuple[Any, ...], device: object, v: object) -> tuple[Any, Any]:
-    """Positional arguments `(device, v)`, the older form of the constructor."""
+    """Return device and variables from positional arguments, the older form of the constructor."""
     if len(args) > 2 or (args and isinstance(args[0], (int, float, tuple, list))):
         raise ArgumentTypeError(
             f"{cls.__name__} takes at most two arguments by position: a device, such as 'cpu:0', "

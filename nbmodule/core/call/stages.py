@@ -345,11 +345,11 @@ _ENDS = 5
 
 @dataclass
 class _Passed:
-    """A module that an exception has passed through, and its name within its caller."""
+    """A module that an exception has passed through, with its path below the outermost one."""
 
     module: Any
-    shapes: str
-    name: str | None = None
+    call: str
+    path: str = ""
 
 
 class _Note(str):
@@ -372,12 +372,19 @@ def annotate(
         fix = _fix_for(error, args)
         if fix is not None:
             error.add_note(fix)
-    # The innermost module does not know its caller; the caller names it.
-    if trail:
-        trail[-1].name = name_within(module, trail[-1].module)
-    trail.append(_Passed(module, describe_arguments(args, kwargs)))
+    # A module does not know its caller; the caller names it.
+    name = own_name(trail[-1].module, module) if trail else ""
+    for passed in trail:
+        passed.path = joined(name, passed.path)
+    shapes = describe_arguments(args, kwargs) or "no arguments"
+    trail.append(_Passed(module, f"({type(module).__name__}), called with {shapes}"))
+    lines = [
+        printable(f"in {passed.path or 'the called module'} {passed.call}") for passed in trail
+    ]
+    if len(lines) > 2 * _ENDS:
+        lines[_ENDS:-_ENDS] = [f"in {len(lines) - 2 * _ENDS} modules between"]
     notes = [note for note in getattr(error, "__notes__", []) if not isinstance(note, _Note)]
-    error.__notes__ = [*notes, *map(_Note, _note_lines(module, trail))]
+    error.__notes__ = [*notes, *map(_Note, lines)]
 
 
 def _fix_for(error: BaseException, args: tuple[Any, ...]) -> str | None:
@@ -390,24 +397,3 @@ def _fix_for(error: BaseException, args: tuple[Any, ...]) -> str | None:
     unexpected = re.search(r"unexpected keyword argument '(\w+)'", str(error))
     near = closest(unexpected[1], OPTIONS - {"v"}) if unexpected else None
     return None if near is None else f'Did you mean "{near}", which every call of a module takes?'
-
-
-def _note_lines(called: Any, trail: list[_Passed]) -> list[str]:
-    """Return one line for each module, the innermost first; of many those at both ends."""
-    lines: list[str] = []
-    path: str | None = ""
-    for passed in reversed(trail):
-        if not lines:
-            name = "the called module"
-        elif passed.name is not None and path is not None:
-            name = path = joined(path, passed.name)
-        else:
-            location = plan_of(called).modules.get(passed.module)
-            path = None if location is None else location.name
-            name = path or "a module it uses"
-        shapes = passed.shapes or "no arguments"
-        line = f"in {name} ({type(passed.module).__name__}), called with {shapes}"
-        lines.insert(0, printable(line))
-    if len(lines) <= 2 * _ENDS:
-        return lines
-    return [*lines[:_ENDS], f"in {len(lines) - 2 * _ENDS} modules between", *lines[-_ENDS:]]

@@ -7,8 +7,6 @@ no trace: modules get back the attributes and private state that they had.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import closing
@@ -16,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import jax
 
+from nbmodule.base.trees import separated
 from nbmodule.core.call.capture import capture_submodules
 from nbmodule.core.call.stages import ModuleCall, Remaining, enter, inner_stages, own_name, prepare
 from nbmodule.core.compiled.capture import reachable
 from nbmodule.core.compiled.jit import Jit, jit
 from nbmodule.core.compiled.key import take_apart
-from nbmodule.core.compiled.program import Job
+from nbmodule.core.compiled.program import Job, describe_as
 from nbmodule.core.numbers import random
 from nbmodule.core.recording import tracker
 from nbmodule.core.recording.taps import serving
@@ -44,8 +43,8 @@ class Staged(NamedTuple):
     """A function with its variables taken out.
 
     Attributes:
-        fn: `fn(values, *args, **kwargs)`, pure; `args` and `kwargs` are those below.
-        whole: The same, but it returns the outputs and, by name, the values written to variables.
+        whole: `whole(values, *args, **kwargs)`, pure: returns the outputs and, by name, the values
+            written to variables; `args` and `kwargs` are those below.
         variables: The variables.
         values: Shape and dtype of each variable.
         args: Positional arguments, with None for the modules among them.
@@ -57,7 +56,6 @@ class Staged(NamedTuple):
         log: The calls of submodules, in order, where a tracker is open while `fn` is traced.
     """
 
-    fn: Callable[..., Any]
     whole: Callable[..., tuple[Any, dict[str, Any]]]
     variables: list[Variable]
     values: list[jax.ShapeDtypeStruct]
@@ -68,6 +66,16 @@ class Staged(NamedTuple):
     titles: dict[str, str]
     aliases: dict[str, str]
     log: Log
+
+    def of_arrays(self, is_array: Callable[[Any], bool]) -> tuple[Callable[..., Any], list[Any]]:
+        """Return the function of the values and a list of arrays, and the arrays of the call."""
+        arrays, joined = separated((self.args, self.kwargs), is_array)
+
+        def run(values: list[Any], arrays: list[Any]) -> Any:
+            args, kwargs = joined(arrays)
+            return self.whole(values, *args, **kwargs)
+
+        return run, arrays
 
 
 def staged(
@@ -91,7 +99,7 @@ def staged(
         >>> import jax, jax.numpy as jnp
         >>> import nbmodule as nb
         >>> def names_and_shape(s):
-        ...     return s.names, jax.eval_shape(s.fn, s.values, *s.args).shape
+        ...     return s.names, jax.eval_shape(s.whole, s.values, *s.args)[0].shape
         >>> staged(nb.Linear(3, 2), (jnp.ones((4, 3)),), {}, names_and_shape)
         (['bias', 'weight'], (4, 2))
     """
@@ -129,10 +137,9 @@ def _staged(job: Job) -> Staged:
     values = [jax.ShapeDtypeStruct(variable.shape, variable.dtype) for variable in names]
     log = Log()
     whole = _pure_function(job, names, log)
-    fn = functools.wraps(whole)(lambda *args, **kwargs: whole(*args, **kwargs)[0])
     args, kwargs = job.call.args, job.call.kwargs
     own = list(names.values())
-    return Staged(fn, whole, list(names), values, args, kwargs, own, roots, titles, aliases, log)
+    return Staged(whole, list(names), values, args, kwargs, own, roots, titles, aliases, log)
 
 
 def _pure_function(
@@ -152,14 +159,7 @@ def _pure_function(
                 outputs = packed(fn(*user_args, **user_kwargs))
         return outputs, _written(frame, names)
 
-    pure.__name__ = type(fn).__name__ if is_model else getattr(fn, "__name__", "function")
-    first = inspect.Parameter("variables", inspect.Parameter.POSITIONAL_ONLY)
-    try:
-        parameters = list(inspect.signature(fn).parameters.values())
-    except (TypeError, ValueError):
-        parameters = [inspect.Parameter("argument", inspect.Parameter.VAR_POSITIONAL)]
-    if not any(parameter.name == "variables" for parameter in parameters):
-        pure.__signature__ = inspect.Signature([first, *parameters])  # type: ignore
+    describe_as(pure, fn, ("variables",))
     return pure
 
 
@@ -183,17 +183,10 @@ def _written(frame: Frame, names: dict[Variable, str]) -> dict[str, Any]:
 
 def _paths(root: CoreModule, prefix: str) -> tuple[dict[str, str], dict[str, str]]:
     """Return the class of each module by path, and its path for each other path to it."""
-    paths = {m: joined(prefix, location.name) for m, location in plan_of(root).modules.items()}
-    paths[root] = prefix
-    class_name = type(root).__name__
+    places, class_name = plan_of(root).modules.items(), type(root).__name__
     titles = {} if prefix == class_name else {prefix: class_name}  # not the same word twice
+    titles |= {joined(prefix, location.name): type(m).__name__ for m, location in places}
     aliases = {joined(prefix, a): joined(prefix, b) for a, b in other_names(root).items()}
-    for module, path in paths.items():
-        for child, location in plan_of(module).modules.items():
-            name = joined(path, location.name)
-            titles[paths.get(child, name)] = type(child).__name__
-            if name != paths.get(child, name):
-                aliases[name] = paths[child]
     return titles, aliases
 
 

@@ -16,6 +16,7 @@ import functools
 import operator
 import sys
 import sysconfig
+import traceback
 import types
 import weakref
 from collections import deque
@@ -112,6 +113,11 @@ class _Node:
         self.edges: dict[Any, tuple[_Node, Path]] = {}
         self.parts = parts
         """Ids of what belongs to the model that this was reached in, and is reached with it."""
+
+    def agreements(self) -> list[tuple[Path, Path]]:
+        """Return each further path with the first one: both must lead to the same object."""
+        paths = (path for _, path in self.edges.values())
+        return [(path, self.path) for path in paths if path is not self.path]
 
 
 _INNER: dict[type, dict[str, str]] = {
@@ -238,10 +244,7 @@ def _names(fn: types.FunctionType, path: Path) -> Iterator[_Link]:
     """Yield the closure, the defaults and, of the user's functions, globals that the code names."""
     start = path._replace(text=f"{path.text} > " if path.text else "")
     for i, name in enumerate(fn.__code__.co_freevars):
-        if path.steps:
-            yield _Link(start.then(name, (_closure, i)))
-        else:
-            yield _Link(Path(name, (fn.__closure__ or ())[i], ((getattr, "cell_contents"),)))
+        yield _Link(start.then(name, (_closure, i)))
     for i in range(len(fn.__defaults__ or ())):
         yield _Link(start.then(f"default {i}", (getattr, "__defaults__"), (getitem, i)))
     for name in fn.__kwdefaults__ or ():
@@ -284,7 +287,9 @@ def _attributes(value: Any, path: Path) -> Iterator[_Link]:
 
 
 def _making_of(stream: Any) -> _Link:
-    """The number of keys that a stream has given for initial values is not part of its state."""
+    """Return the link to the number of keys that a stream has given for initial values, which is
+    not part of its state.
+    """
     steps = (_TARGET, (_attribute, "_making"), (getattr, "count"))
     return _Link(Path("a random stream", weakref.ref(stream), steps), False)
 
@@ -341,24 +346,23 @@ class Guards:
     """
 
     def __init__(self, search: Search, captured: Sequence[Any], fn: Any) -> None:
-        self.ends: list[tuple[Path, int]] = []
-        """Paths to captured objects, with the number of the object."""
+        self.ends: list[Path] = []
+        """The first path to each captured object."""
         self.pairs: list[tuple[Path, Path]] = []
-        """Paths to one object on the way; of functions and classes the second has no text."""
+        """Paths that lead to one object; of functions and classes the second has no text."""
         self.sizes: list[ContainerSize] = []
         """Lists, dicts and objects on the way, with their lengths."""
         self.texts: list[str] = []
         order: list[_Node] = []
-        for number, obj in enumerate(captured):
+        for obj in captured:
             node = search.nodes.get(id(obj))
             # After a search that was cut off, another path could change without notice.
             if node is None or not search.is_whole:
                 raise unlocated(fn, obj)
             self.texts.append(node.path.text or name_of(obj))
-            if not node.path.steps:  # the compiled function is the module itself
-                self.ends.append((node.path, number))
-            self.ends += [(path, number) for _, path in node.edges.values()]
-            order += [source for source, _ in node.edges.values()]
+            self.ends.append(node.path)
+            self.pairs += node.agreements()
+            order.append(node)
         guarded: set[_Node] = set()
         for node in order:  # grows
             if node not in guarded:
@@ -367,14 +371,15 @@ class Guards:
                 order += [source for source, _ in node.edges.values()]
 
     def _guard(self, node: _Node) -> None:
-        value, paths = node.value, [path for _, path in node.edges.values()]
+        value = node.value
         if not node.path.steps or is_stateful(value):
             return
         if isinstance(value, (types.FunctionType, type)):
             first = Path("", weakref.ref(value), (_TARGET,))
+            paths = (path for _, path in node.edges.values())
             self.pairs += [(path, first) for path in paths if path.steps != (_TARGET,)]
             return
-        self.pairs += [(path, node.path) for path in paths if path is not node.path]
+        self.pairs += node.agreements()
         is_collection = isinstance(value, (list, dict))
         if not is_collection and (callable(value) or not vars_of(value)):
             return
@@ -384,15 +389,12 @@ class Guards:
 
     def resolve(self) -> list[Any] | None:
         """Return the objects at the ends of the paths; None if what leads there has changed."""
-        found = [GONE] * len(self.texts)
+        found = []
         try:
-            for (_, value, steps), number in self.ends:
+            for _, value, steps in self.ends:  # as `Path.value`, one Python call less
                 for get, key in steps:
                     value = get(value, key)
-                if found[number] is not value:
-                    if found[number] is not GONE:
-                        return None
-                    found[number] = value
+                found.append(value)
         except LOST:
             return None
         for path, second in self.pairs:
@@ -416,13 +418,9 @@ def unlocated(fn: Any, obj: Any, missed: Missed | None = None) -> TraceError:
 
 
 def _line_of(missed: Missed) -> str:
-    trace, text = missed.__traceback__, ""
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if not is_hidden(code.co_filename):
-            text = f" ({code.co_name}, line {trace.tb_lineno} of {code.co_filename})"
-        trace = trace.tb_next
-    return text
+    frames = traceback.extract_tb(missed.__traceback__)
+    shown = [frame for frame in frames if not is_hidden(frame.filename)]
+    return "".join(f" ({x.name}, line {x.lineno} of {x.filename})" for x in shown[-1:])
 
 
 def reachable(fn: Callable[..., Any]) -> list[Any]:

@@ -327,9 +327,7 @@ class Jit(Generic[P, R]):
         return self._with(job, [variable], missed)
 
     def _uncaptured(self, job: Job) -> list[Any] | None:
-        """After a trace: return the objects to capture, and to trace again with; None if it used no
-        others.
-        """
+        """Return the objects to trace again with after a trace; None if it used no others."""
         if not has_same_content(_lasting(job), job.variables):
             return list(job.captured)
         ids = {id(part) for obj in (*job.call.objects, *job.captured) for part in modules_of(obj)}

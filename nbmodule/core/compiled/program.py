@@ -230,16 +230,10 @@ def _jitted(
         options: Of `jax.jit`, for the arguments alone.
         count: The number of positional arguments.
     """
-    run.__name__ = getattr(fn, "__name__", type(fn).__name__)
-    run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
+    describe_as(run, fn, leading)
     code = code_of(fn)
     if code is not None:  # without the function itself, which may hold a model
         run.__wrapped__ = types.SimpleNamespace(__name__=code.co_name, __code__=code)
-    with suppress(TypeError, ValueError):  # a builtin has none
-        own = inspect.signature(fn).parameters
-        names = (f"_{name}" if name in own else name for name in leading)
-        lists = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
-        run.__signature__ = inspect.Signature([*lists, *own.values()])
     options = {name: value for name, value in options.items() if name != "out_shardings"}
     by, numbers = len(leading), options.get("donate_argnums", ())
     overwritten = [i for i, name in enumerate(leading) if name == "overwritten"]
@@ -249,6 +243,17 @@ def _jitted(
         shardings = shardings if isinstance(shardings, tuple) else (shardings,) * count
         options["in_shardings"] = (*(None,) * by, *shardings)
     return jax.jit(run, **options)
+
+
+def describe_as(run: Any, fn: Any, leading: Sequence[str]) -> None:
+    """Give `run` name and signature of `fn`, behind lists with the names `leading`."""
+    run.__name__ = getattr(fn, "__name__", type(fn).__name__)
+    run.__qualname__ = getattr(fn, "__qualname__", run.__name__)
+    with suppress(TypeError, ValueError):  # a builtin has no signature
+        own = inspect.signature(fn).parameters
+        names = (f"_{name}" if name in own else name for name in leading)
+        lists = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_ONLY) for name in names]
+        run.__signature__ = inspect.Signature([*lists, *own.values()])
 
 
 def code_of(fn: Any) -> types.CodeType | None:

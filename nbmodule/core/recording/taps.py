@@ -23,7 +23,7 @@ from nbmodule.core.variables.frame import during, now
 
 @jax.custom_jvp
 def tap(x: object, d: object) -> Any:
-    """`x`, whose derivative by `d` is one."""
+    """Return `x`, with a derivative of one by `d`."""
     return x
 
 
@@ -112,8 +112,8 @@ def are_watched() -> bool:
 
 
 def lifted(trial: Callable[[], Any], count: int) -> list[Any] | None:
-    """Zeros for a function that runs `count` times over, each with a leading axis; None if nobody
-    gives any.
+    """Return the zeros for a function that runs `count` times, each with a leading axis; None if
+    there are none.
 
     Args:
         trial: Traces the function for its shapes; each run of it asks, see `handing_on`.
@@ -127,9 +127,7 @@ def lifted(trial: Callable[[], Any], count: int) -> list[Any] | None:
 
 
 def handing_on(zeros: list[Any] | None) -> Any:
-    """At the head of a function that runs many times over: give the zeros of this run; in a trial,
-    ask from the start.
-    """
+    """Use the zeros of one run of a function that runs many times; in a trial, count from zero."""
     if zeros is not None:
         return serving(Taps(zeros))
     if now.taps is not None:  # JAX may trace the body of a scan twice
@@ -138,7 +136,7 @@ def handing_on(zeros: list[Any] | None) -> Any:
 
 
 def fill_in(infos: tuple[Any, ...], records: list[Any], gradients: list[Any]) -> list[Any]:
-    """Records with the gradients in their places: in the order in which the calls returned."""
+    """Return the records with their gradients, which come in the order in which calls returned."""
     source = iter(gradients)
     waiting = [
         i for i, record in enumerate(records) if isinstance(record.get("gradient"), PendingGradient)

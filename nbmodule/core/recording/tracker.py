@@ -176,7 +176,7 @@ class Tracker:
         return self
 
     def close(self) -> None:
-        """End it; again is fine."""
+        """Close the tracker; a second call does nothing."""
         if self.span.locked():
             self.span.release()
 
@@ -251,7 +251,7 @@ class Tracker:
 
 
 def nobody() -> None:
-    """Stands for the module where a record belongs to none."""
+    """Return None: the slot of a record that belongs to no module."""
 
 
 def begin(module: BareModule, inputs: tuple[Any, dict[str, Any]]) -> int:
@@ -327,7 +327,7 @@ def describe(tree: Any) -> str:
 
 
 def describe_arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Arguments of a call in one line, by shape."""
+    """Return the shapes of the arguments of a call in one line."""
     return ", ".join(
         [*map(describe, args), *(f"{name}={describe(value)}" for name, value in kwargs.items())]
     )

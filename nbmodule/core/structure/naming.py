@@ -53,7 +53,7 @@ def named_variables(
 
 
 def named_children(module: BareModule) -> Iterator[tuple[str, Any]]:
-    """Yield names and modules directly below."""
+    """Yield names and modules directly below, each once."""
     ensure_built(module)
     for child, location in plan_of(module).modules.items():
         if location.owner is None or location.owner is module:
