@@ -18,6 +18,7 @@ from nbmodule.base.format import (
     format_number,
     format_seconds,
     group_of,
+    is_better_when_higher,
     plain,
 )
 from nbmodule.base.kinds import is_real
@@ -27,8 +28,9 @@ from nbmodule.live.run_data.epochs import when
 from nbmodule.live.runs.record import RunRecord
 from nbmodule.views import html_of
 from nbmodule.views.records.outline import Outline
-from nbmodule.views.records.records import Column, DataTable, HistoryRecord, SeriesRecord
-from nbmodule.views.renderers.html import escape, tag
+from nbmodule.views.records.records import Column, DataTable, HistoryRecord
+from nbmodule.views.renderers.drawing import LINES
+from nbmodule.views.renderers.html import Markup, escape, tag
 
 if TYPE_CHECKING:
     from nbmodule.live.runs.listing import RunComparison, Runs
@@ -99,6 +101,7 @@ def runs_table(runs: Runs) -> DataTable:
 LEAST_PLOTTED = 5
 """Runs from which on settings are plotted against a result."""
 _MOST_SETTINGS = 6
+_WIDTH, _TOP, _BOTTOM = 640, 40, 190
 
 
 def _plots(groups: Mapping[str, Mapping[str, Any]], columns: int) -> str:
@@ -145,7 +148,7 @@ def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -
     """
     parts = [html_of(comparison_table(comparison))]
     if len(comparison.runs) > LEAST_PLOTTED:
-        parts.append(settings_plot(comparison))
+        parts.append(str(settings_plot(comparison)))
     names = list(comparison.best)[:_MOST_SERIES]
     parts.append(_plots({name: comparison.drawn_curves(name) for name in names}, columns))
     if comparison.code:
@@ -154,33 +157,64 @@ def comparison_html(comparison: RunComparison, *, columns: int = MOST_COLUMNS) -
     return "".join(parts)
 
 
-def settings_plot(comparison: RunComparison) -> str:
-    """Draw each run as a line across the settings that differ, each by rank, to its result.
+def settings_plot(comparison: RunComparison) -> Markup:
+    """Draw settings that differ, and the result, as parallel axes: a line for each run.
 
-    The result is the first validation series, else the first series.
+    The result is the first validation series, else the first series. The best run is drawn
+    strongest.
     """
     best, settings = comparison.best, list(comparison.settings.items())[:_MOST_SETTINGS]
     result = next((name for name in best if group_of(name)[1] != "train"), next(iter(best), ""))
     if not settings or not result:
-        return ""
-    names, columns = zip(*settings, (f"best {result}", best[result]))
-    lines = np.array([_ranks(values) for values in columns]).T.tolist()
-    series = (
-        SeriesRecord(plain(name), tuple(range(1, len(line) + 1)), tuple(line), "rank")
-        for name, line in zip(comparison.names, lines)
+        return Markup("")
+    axes = [*settings, (f"best {result}", best[result])]
+    lines: list[list[str]] = [[] for _ in comparison.runs]
+    parts = []
+    for x, (name, values) in zip(np.linspace(70, _WIDTH - 70, len(axes)).tolist(), axes):
+        levels = _levels(values)
+        parts.append(_axis(name, levels, x))
+        height = dict(zip(map(repr, levels), np.linspace(_BOTTOM, _TOP, len(levels))))
+        for line, value in zip(lines, values):
+            if value is not None:
+                line.append(f"{x:.0f},{height[repr(value)]:.0f}")
+    sign = -1 if is_better_when_higher(result) else 1
+    results = [math.inf if value is None else sign * value for value in best[result]]
+    worst_first = np.argsort(results)[::-1].tolist()
+    strongest = worst_first[-1]
+    for number in worst_first:
+        look = {"stroke": LINES[0], "stroke_width": 1, "stroke_opacity": 0.55}
+        if number == strongest:
+            look = {"stroke": LINES[1], "stroke_width": 2.5, "stroke_opacity": 1}
+        label = tag("title", comparison.names[number])
+        parts.append(tag("polyline", label, points=" ".join(lines[number]), fill="none", **look))
+    about = (
+        f"settings against best {result}, each axis by rank; strongest: "
+        f"{comparison.names[strongest]}"
     )
-    axes = ", ".join(f"{number} {name}" for number, name in enumerate(names, 1))
-    title = plain(f"settings against best {result}, each by rank: {axes}", 300)
-    return html_of(HistoryRecord(title, tuple(series), axis="column"))
+    style = f"width:{_WIDTH}px;max-width:100%;font:11px sans-serif"
+    box = f"0 0 {_WIDTH} {_BOTTOM + 30}"
+    drawing = tag("svg", *parts, viewBox=box, role="img", aria_label=about, style=style)
+    return tag("div", tag("div", about, style="font-size:12px"), drawing)
 
 
-def _ranks(values: Sequence[Any]) -> list[float]:
-    """Return the ranks of values from 0 to 1, texts in their order; NaN for a missing one."""
+def _levels(values: Sequence[Any]) -> list[Any]:
+    """Return the different values of an axis, lowest first; texts and others by their text."""
     by_text = {repr(value): value for value in values if value is not None}
-    are_numbers = all(map(is_real, by_text.values()))
-    levels = sorted(by_text.values(), key=float if are_numbers else str)
-    ranks = dict(zip(map(repr, levels), np.linspace(0, 1, len(levels)).tolist()))
-    return [ranks.get(repr(value), math.nan) for value in values]
+    return sorted(by_text.values(), key=float if all(map(is_real, by_text.values())) else str)
+
+
+def _axis(name: str, levels: Sequence[Any], x: float) -> Markup:
+    """Draw an axis with its name, its lowest and its highest value."""
+    low, high = (
+        format_number(v, 3) if isinstance(v, float) else plain(v, 12)
+        for v in (levels[0], levels[-1])
+    )
+    line = tag("line", x1=x, x2=x, y1=_TOP, y2=_BOTTOM, stroke="currentColor", opacity=".5")
+    labels = [
+        tag("text", text, x=x, y=y, text_anchor="middle", fill="currentColor")
+        for text, y in ((plain(name, 22), 14), (high, 32), (low, _BOTTOM + 16))
+    ]
+    return tag("g", line, *labels)
 
 
 # -- one page about a run --
