@@ -284,7 +284,8 @@ def _name_positional(
         return args, dict(kwargs)
     last = signature.positional[-1] if count else ""
     names = WORDS["positional_arguments"].get(last, [])
-    names = [name for name in names if name in signature.names or name == "inplace"]
+    known = {*signature.names, *(["inplace"] if isinstance(args[-1], bool) else [])}
+    names = [name for name in names if name in known]
     if len(args) > count + len(names):
         accepted = ", ".join([*signature.positional, *names]) or "none"
         raise ArgumentTypeError(
