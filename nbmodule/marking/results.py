@@ -1,12 +1,13 @@
-"""Results of marking one notebook, as records that travel between processes as JSON."""
+"""Records of marking one notebook, which its supervisor gets and returns as pickles."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import NamedTuple
 
 from nbmodule.marking.notebook import Cell
+from nbmodule.marking.submissions import Submission
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,24 @@ class Limits:
     disk: int = 2**29
     network: bool = False
     processes: int = 64
+
+
+class Task(NamedTuple):
+    """One notebook to be marked.
+
+    Attributes:
+        submission: The notebook, and its student.
+        original: Cells of the notebook that was handed out, with the checks that count.
+        limits: What the notebook may use.
+        hidden: Files and folders that it may not read.
+        user: Number of the user that runs it; None for the present one.
+    """
+
+    submission: Submission
+    original: list[Cell] | None
+    limits: Limits
+    hidden: list[Path]
+    user: int | None
 
 
 @dataclass
@@ -150,17 +169,11 @@ class Marks:
         return [cell for cell in self.cells if cell.number in exercise.answers]
 
 
-def from_json(record: dict[str, Any]) -> Marks:
-    """Build marks from what `dataclasses.asdict` gave, by way of JSON."""
-    cells = [CellRun(**cell) for cell in record["cells"]]
-    exercises = [Exercise(**exercise) for exercise in record["exercises"]]
-    return Marks(**record | {"exercises": exercises, "cells": cells})
-
-
-def not_run(name: str, file: str, ended: str, checking: Iterable[Cell]) -> Marks:
+def not_run(task: Task, ended: str) -> Marks:
     """Return the marks of a notebook that could not be run: no exercise is marked."""
+    checking = (cell for cell in task.original or () if cell.checks)
     exercises = [Exercise(cell.number, cell.source, obstacle=ended) for cell in checking]
-    return Marks(name, file, exercises, ended=ended)
+    return Marks(task.submission.name, task.submission.file, exercises, ended=ended)
 
 
 def _location(cell: int, line: int | None) -> str:

@@ -31,8 +31,8 @@ class Submission(NamedTuple):
 
     name: str
     file: str
-    path: str
-    root: str
+    path: Path
+    root: Path
 
 
 def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Submission]:
@@ -56,8 +56,8 @@ def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Sub
             key = shown.casefold()  # file systems may not tell Anna from anna
             counts[key] += 1
             shown += f" ({counts[key]})" if counts[key] > 1 else ""
-            file, *places = map(str, (path.relative_to(folder), path.resolve(), root.resolve()))
-            submissions.append(Submission(shown, file, *places))
+            file = str(path.relative_to(folder))
+            submissions.append(Submission(shown, file, path.resolve(), root.resolve()))
     return submissions
 
 
