@@ -39,10 +39,22 @@ EAGER_NOTE = "functions compiled by jax.jit ran uncompiled while the model was t
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.watched: list[Any] = []  # stand-ins that are open in this thread
+        self.watched: list[StandIn] = []  # that are open in this thread
 
 
-local = _Local()
+_local = _Local()
+
+
+def watched(model: object) -> StandIn:
+    """Return what tracks a model: one object for all blocks that track it at the same time."""
+    for stand_in in _local.watched:
+        if stand_in.model is model:
+            return stand_in
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_native.track import WatchedTorch
+
+        return WatchedTorch(model)
+    return StandIn(model)
 
 
 class StandIn:
@@ -85,7 +97,7 @@ class StandIn:
             try:
                 self._open[block] = None
                 if self._whole is None:
-                    local.watched.append(self)
+                    _local.watched.append(self)
                     self._whole = self._reporting()
                     next(self._whole)
                 yield
@@ -97,7 +109,7 @@ class StandIn:
     def _end(self, block: object) -> None:
         self._open.pop(block, None)
         if not self._open:
-            local.watched[:] = [stand_in for stand_in in local.watched if stand_in is not self]
+            _local.watched[:] = [other for other in _local.watched if other is not self]
         if not self._open and self._whole is not None:
             self._whole.close()
             self._whole = None
@@ -119,6 +131,17 @@ class StandIn:
 
 
 # -- verbs --
+def run_verb(
+    verb: str, model: object, args: Args = (), kwargs: Kwargs | None = None, **options: object
+) -> Any:
+    """Run a verb such as `summary` on a model of another framework."""
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_native import views
+
+        return views.VERBS[verb](model, args, kwargs or {}, **options)
+    return VERBS[verb](model, args, kwargs or {}, **options)
+
+
 APART = {
     "flax_linen": ("a linen module", "variables", "model, variables, x"),
     "haiku": ("the return of hk.transform", "parameters", "net, params, key, x"),
