@@ -42,19 +42,7 @@ class _Local(threading.local):
         self.watched: list[StandIn] = []  # that are open in this thread
 
 
-_local = _Local()
-
-
-def watched(model: object) -> StandIn:
-    """Return what tracks a model: one object for all blocks that track it at the same time."""
-    for stand_in in _local.watched:
-        if stand_in.model is model:
-            return stand_in
-    if framework_of(model) == "torch":
-        from nbmodule.interop.torch_native.track import WatchedTorch
-
-        return WatchedTorch(model)
-    return StandIn(model)
+local = _Local()
 
 
 class StandIn:
@@ -97,7 +85,7 @@ class StandIn:
             try:
                 self._open[block] = None
                 if self._whole is None:
-                    _local.watched.append(self)
+                    local.watched.append(self)
                     self._whole = self._reporting()
                     next(self._whole)
                 yield
@@ -109,7 +97,7 @@ class StandIn:
     def _end(self, block: object) -> None:
         self._open.pop(block, None)
         if not self._open:
-            _local.watched[:] = [other for other in _local.watched if other is not self]
+            local.watched[:] = [other for other in local.watched if other is not self]
         if not self._open and self._whole is not None:
             self._whole.close()
             self._whole = None
@@ -131,17 +119,6 @@ class StandIn:
 
 
 # -- verbs --
-def run_verb(
-    verb: str, model: object, args: Args = (), kwargs: Kwargs | None = None, **options: object
-) -> Any:
-    """Run a verb such as `summary` on a model of another framework."""
-    if framework_of(model) == "torch":
-        from nbmodule.interop.torch_native import views
-
-        return views.VERBS[verb](model, args, kwargs or {}, **options)
-    return VERBS[verb](model, args, kwargs or {}, **options)
-
-
 APART = {
     "flax_linen": ("a linen module", "variables", "model, variables, x"),
     "haiku": ("the return of hk.transform", "parameters", "net, params, key, x"),

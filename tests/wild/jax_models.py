@@ -28,7 +28,7 @@ class Model(NamedTuple):
     Attributes:
         model: As its framework has it.
         args: Arguments of a verb, variables in front where they stand beside the model.
-        call: Calls it on its input.
+        call: Calls it, on its own inputs if none are given.
         observe: `observe(change)` is a block in which each return passes through `change`.
         state: Holds the variables.
         scaled: `scaled(factor)` returns the state times a factor.
@@ -38,7 +38,7 @@ class Model(NamedTuple):
 
     model: Any
     args: tuple[Any, ...]
-    call: Callable[[], Any]
+    call: Callable[..., Any]
     observe: Callable[[Change], Any]
     state: Any
     scaled: Callable[[float], Any]
@@ -86,7 +86,8 @@ def of_object(
 ) -> Model:
     """Return the entry of a model that holds its variables and modules."""
     observe = functools.partial(around_classes, named)
-    return Model(model, inputs, lambda: model(*inputs), observe, model, scaled, convert, inputs)
+    call = lambda *xs: model(*(xs or inputs))
+    return Model(model, inputs, call, observe, model, scaled, convert, inputs)
 
 
 def text_of(keys: Any) -> str:
@@ -143,7 +144,7 @@ def of_linen(model: Any, *inputs: Any) -> Model:
         return nn.intercept_methods(called)
 
     return Model(
-        model, (variables, *inputs), lambda: model.apply(variables, *inputs), observe,
+        model, (variables, *inputs), lambda *xs: model.apply(variables, *(xs or inputs)), observe,
         variables, lambda factor: jax.tree.map(lambda x: x * factor, variables),
         lambda: nb.from_flax(model, variables), inputs,
     )  # fmt: skip
@@ -164,7 +165,8 @@ def of_haiku(function: Callable[..., Any], *inputs: Any) -> Model:
         return hk.intercept_methods(called)
 
     return Model(
-        model, (params, state, *inputs), lambda: model.apply(params, state, *inputs)[0], observe,
+        model, (params, state, *inputs),
+        lambda *xs: model.apply(params, state, *(xs or inputs))[0], observe,
         params, lambda factor: jax.tree.map(lambda x: x * factor, params),
         lambda: nb.from_haiku(model, params, state), inputs,
     )  # fmt: skip
@@ -178,6 +180,7 @@ def of_keras(model: Any, *inputs: Any) -> Model:
 
     def scaled(factor: float) -> Any:
         other = keras.models.clone_model(model)
+        other(*inputs)  # builds a subclass of `keras.Model`
         other.set_weights([w * factor for w in model.get_weights()])
         return other
 

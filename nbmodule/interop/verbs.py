@@ -1,5 +1,5 @@
-"""Modules as models of other frameworks: what the methods `to_flax`, `to_equinox`, `to_haiku`,
-`to_keras` and `to_torch` do.
+"""Verbs that view a model of another framework, unconverted, and modules as models of other
+frameworks: the methods `to_flax`, `to_equinox`, `to_haiku`, `to_keras` and `to_torch`.
 
 A module is handed over as `(function, variables)`: the function builds the module anew around the
 values it is given, so it may run under any transform of JAX, and says which buffers the call has
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.building import ensure_built
@@ -22,12 +23,38 @@ from nbmodule.core.structure.walk import plan_of
 from nbmodule.core.variables.frame import Frame, framed
 from nbmodule.core.variables.variable import Parameter
 from nbmodule.interop.frameworks.function import Leaf
+from nbmodule.interop.native import VERBS, StandIn, local
 from nbmodule.interop.torch_layers.states import to_torch
 from nbmodule.interop.wrapping import Wrapped
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
 
+
+def watched(model: object) -> StandIn:
+    """Return what tracks a model: one object for all blocks that track it at the same time."""
+    for stand_in in local.watched:
+        if stand_in.model is model:
+            return stand_in
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_native.track import WatchedTorch
+
+        return WatchedTorch(model)
+    return StandIn(model)
+
+
+def run_verb(
+    verb: str, model: object, args: Args = (), kwargs: Kwargs | None = None, **options: object
+) -> Any:
+    """Run a verb such as `summary` on a model of another framework."""
+    if framework_of(model) == "torch":
+        from nbmodule.interop.torch_native import views
+
+        return views.VERBS[verb](model, args, kwargs or {}, **options)
+    return VERBS[verb](model, args, kwargs or {}, **options)
+
+
+# -- conversion --
 RANDOM = "random_state"
 
 
