@@ -142,7 +142,8 @@ def nnx_trained(case: str, x: jax.Array) -> Trained:
     definition, params, state = nnx.split(model, nnx.Param, ...)
 
     def apply(params, state, x):
-        model = nnx.merge(definition, params, state)
+        copies = jax.tree.map(lambda array: array, (params, state))  # may be changed in this trace
+        model = nnx.merge(definition, *copies)
         return model(x), nnx.split(model, nnx.Param, ...)[2]
 
     def back(wrapped):

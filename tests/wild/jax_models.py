@@ -176,7 +176,10 @@ def of_keras(model: Any, *inputs: Any) -> Model:
     import keras
 
     layers = model._flatten_layers(include_self=False)
-    found = {id(model): ("", model), **{id(layer): (layer.name, layer) for layer in layers}}
+    found = {id(model): ("", model)}
+    for layer in layers:
+        path = (layer.path or layer.name).removeprefix(f"{model.name}/")
+        found[id(layer)] = path.replace("/", "."), layer
 
     def scaled(factor: float) -> Any:
         other = keras.models.clone_model(model)

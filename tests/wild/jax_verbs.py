@@ -22,6 +22,10 @@ def is_array(x: Any) -> bool:
     return hasattr(x, "shape") and hasattr(x, "dtype")
 
 
+def is_concrete(x: Any) -> bool:
+    return is_array(x) and not isinstance(x, jax.core.Tracer)
+
+
 def close(mine: Any, expected: Any, tolerance: float = 1e-4, floor: float = 1e-6) -> None:
     """Compare to `tolerance` of the largest value, counted as at least `floor`."""
     mine, expected = np.asarray(mine), np.asarray(expected)
@@ -58,7 +62,7 @@ class Recorded:
     def __init__(self, calls: Records, part: str | None) -> None:
         names = [path for path, _ in calls]
         self.calls = calls
-        self.single = [call for call in calls if names.count(call[0]) == 1 and is_array(call[1])]
+        self.single = [c for c in calls if names.count(c[0]) == 1 and is_concrete(c[1])]
         below = ["", *(path for path, _ in self.single if path)]
         self.part = below[-1] if part is None else part
         self.before = [np.array(x) for x in self.leaves()]
