@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import optax
 
 import nbmodule as nb
-from benchmarks.cases.eager import raw_transformer, raw_transformer_forward
-from benchmarks.models import Encoder
+from benchmarks.models import Encoder, raw_transformer, raw_transformer_forward
 from benchmarks.steps import module_step, raw_step
 from benchmarks.timing import Table, interleave, once
 

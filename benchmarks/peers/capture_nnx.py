@@ -10,6 +10,7 @@ from flax import nnx
 
 from benchmarks.models import attend
 from benchmarks.peers.capture import Variants, steps
+from benchmarks.peers.nnx_ import MLP
 
 
 class Attention(nnx.Module):
@@ -60,17 +61,6 @@ class Transformer(nnx.Module):
         for block in self.blocks:
             h = block(h)
         return self.tok.attend(self.lnf(h))
-
-
-class MLP(nnx.Module):
-    def __init__(self, depth: int, width: int) -> None:
-        rngs = nnx.Rngs(0)
-        self.layers = nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(depth)])
-
-    def __call__(self, x: Any) -> Any:
-        for layer in self.layers:
-            x = jax.nn.relu(layer(x))
-        return x
 
 
 def _steps(model: Any, x: Any, target: Any) -> Variants:

@@ -82,32 +82,15 @@ class Part(Module):
 
 def reduced(part: Module) -> tuple[Any, ...]:
     """Pickle an instance of a class of `class_of`, which has no name to be imported by."""
-    base = type(part).__mro__[1]
-    return reduced_consistently(
-        part, lambda: (_blank, (type(part).__name__, base), part.__getstate__())
-    )
-
-
-class TorchPart(Part):
-    """A module of PyTorch, which is called by PyTorch alone."""
-
-    _framework = "torch"
-
-
-class ScopedPart(Part):
-    """One that its framework gives a name scope while it is called."""
-
-    _has_scope_already = True
+    kind: Any = type(part)
+    names = kind.__name__, kind.__mro__[1], kind._framework, kind._has_scope_already
+    return reduced_consistently(part, lambda: (_blank, names, part.__getstate__()))
 
 
 class Wrapped(Part):
     """A whole foreign model as a module; made by `nb.from_flax` and its like."""
 
     _foreign: Function
-
-    @property
-    def _framework(self) -> str:
-        return "torch" if self._foreign.framework == "torch" else ""
 
     def foreign_variables(self) -> dict[Path, Variable]:
         """The variables by their paths in the foreign model."""
@@ -147,10 +130,10 @@ def part_at(model: Wrapped, path: Path, class_name: str) -> Part | None:
 
     One that was not known before joins the model, with the parts above it.
     """
-    created = class_of(class_name, part_class(model._foreign))
+    created = part_class(class_name, model._foreign)
     for end in range(1, len(path) + 1):
         if at(model, path[:end]) is None:
-            kind = created if end == len(path) else class_of("Module", part_class(model._foreign))
+            kind = created if end == len(path) else part_class("Module", model._foreign)
             part = kind()
             part._nbm.home = None
             setattr(at(model, path[: end - 1]), attribute_name(str(path[end - 1])), part)
@@ -194,7 +177,7 @@ def wrap(
         copied: False for a module that is only inspected, and holds the very arrays. Otherwise a
             step that donates its variables must not delete arrays of the other model.
     """
-    model = class_of(function.name, Wrapped)()
+    model = part_class(function.name, function, Wrapped)()
     model._foreign = function
     given = function.variables if variables is None else variables
     known = {
@@ -213,8 +196,7 @@ def wrap(
             return subtree
         if path in function.parts:
             kind = function.parts[path]
-            name = kind if isinstance(kind, str) else kind.__name__
-            part = class_of(name, part_class(function))()
+            part = part_class(getattr(kind, "__name__", kind), function)()
             fill(part, subtree, path)
             return part
         items = {step: built(x, (*path, step)) for step, x in subtree.items()}
@@ -241,21 +223,22 @@ def _variable(leaf: Leaf, copied: bool) -> Variable:
     return Parameter(value) if leaf.trained else Buffer(value)
 
 
-def part_class(function: Function) -> type[Part]:
-    """The base of the parts of a model."""
-    if function.framework == "torch":
-        return TorchPart
-    return ScopedPart if function.scopes_its_parts else Part
+def part_class(name: str, function: Function, base: type[Part] = Part) -> Any:
+    """Return the class of parts of a model that stand for modules of a foreign class."""
+    framework = "torch" if function.framework == "torch" else ""  # whose layouts differ
+    return class_of(name, base, framework, function.scopes_its_parts and base is Part)
 
 
 @functools.cache
-def class_of(name: str, base: type) -> Any:
-    """The class of parts that stand for modules of a foreign class."""
-    return type(Module)(name, (base,), {"__module__": base.__module__, "__doc__": base.__doc__})
+def class_of(name: str, base: type, framework: str, has_scope: bool) -> Any:
+    """Return a class of parts; `has_scope` if its framework gives each call a name scope."""
+    attributes = {"_framework": framework, "_has_scope_already": has_scope}
+    attributes |= {"__module__": base.__module__, "__doc__": base.__doc__}
+    return type(Module)(name, (base,), attributes)
 
 
-def _blank(name: str, base: type) -> Any:
-    class_name = class_of(name, base)
+def _blank(*names: Any) -> Any:
+    class_name = class_of(*names)
     return class_name.__new__(class_name)
 
 

@@ -30,16 +30,6 @@ def test_a_function_that_takes_no_key_is_called_without_one(transform, fn):
     )
 
 
-def test_a_function_written_around_apply_still_gets_its_key():
-    net, x = (
-        hk.transform(lambda x: hk.dropout(hk.next_rng_key(), 0.5, hk.Linear(2)(x))),
-        jnp.ones((2, 3)),
-    )
-    around = hk.Transformed(net.init, lambda params, *args: net.apply(params, *args))
-    params = net.init(jax.random.key(0), x)
-    assert nb.from_haiku(around, params, with_rng=True)(x).shape == (2, 2)
-
-
 def test_layers_of_a_stack_are_apart_from_those_outside():
     def forward(x):
         x = hk.experimental.layer_stack(2)(lambda h: hk.Linear(3)(h))(x)

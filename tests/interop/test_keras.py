@@ -1,6 +1,3 @@
-import subprocess
-import sys
-
 import jax.numpy as jnp
 import keras
 import numpy as np
@@ -62,15 +59,17 @@ def test_a_module_trains_inside_keras(draws):
         np.testing.assert_allclose(value, loss, rtol=1e-5)
 
 
-def test_a_missing_framework_says_what_to_install():
-    code = (
-        "import sys; sys.modules['flax'] = sys.modules['flax.linen'] = None\n"
-        "import nbmodule as nb\n"
-        "try:\n    nb.Linear(2, 2).to_flax(linen=True)\n"
-        "except nb.MissingDependencyError as error:\n    print(error)\n"
+def test_a_missing_framework_says_what_to_install(run_python):
+    code = """
+        import sys
+        sys.modules["flax"] = sys.modules["flax.linen"] = None
+        import nbmodule as nb
+        try:
+            nb.Linear(2, 2).to_flax(linen=True)
+        except nb.MissingDependencyError as error:
+            print(error)
+    """
+    needed = (
+        "to_flax needs flax, which is not installed: `pip install flax` (or `nbmodule[interop]`)."
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (
-        done.stdout.strip()
-        == "to_flax needs flax, which is not installed: `pip install flax` (or `nbmodule[interop]`)."
-    )
+    assert run_python(code).strip() == needed

@@ -196,67 +196,45 @@ EDGES = np.array([[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 0, 2, 0]])
 
 
 def of_pdequinox(name: str, **options: Any) -> Model:
-    arch = importlib.import_module("pdequinox").arch
+    arch = loaded("pdequinox").arch
     return of_equinox(getattr(arch, name)(1, 1, 1, **options, key=KEY), normal(1, 16))
 
 
-def equinox_mlp() -> Model:
-    import equinox as eqx
-
-    return of_equinox(eqx.nn.MLP(3, 2, 8, 2, key=KEY), normal(3))
+def loaded(package: str) -> Any:
+    return importlib.import_module(package)
 
 
 def jraphx_gcn() -> Model:
-    from flax import nnx
-    from jraphx.nn.models import GCN
-
-    return of_nnx(GCN(6, 8, 2, 3, rngs=nnx.Rngs(0)), normal(5, 6), jnp.asarray(EDGES))
+    model = loaded("jraphx.nn.models").GCN(6, 8, 2, 3, rngs=loaded("flax.nnx").Rngs(0))
+    return of_nnx(model, normal(5, 6), jnp.asarray(EDGES))
 
 
 def nnx_attention() -> Model:
-    from flax import nnx
-
+    nnx = loaded("flax.nnx")
     return of_nnx(nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0)), normal(2, 5, 8))
 
 
-def linen_attention() -> Model:
-    import flax.linen as nn
-
-    return of_linen(nn.MultiHeadDotProductAttention(2), normal(2, 5, 8))
-
-
 def flaxmodels_vgg() -> Model:
-    import flaxmodels
-
-    model = flaxmodels.VGG16(output="logits", pretrained=None, include_head=False)
-    return of_linen(model, normal(1, 32, 32, 3))
+    vgg = loaded("flaxmodels").VGG16(output="logits", pretrained=None, include_head=False)
+    return of_linen(vgg, normal(1, 32, 32, 3))
 
 
 def of_haiku_net(name: str, *args: Any, **options: Any) -> Model:
-    import haiku as hk
-
-    build = lambda x: getattr(hk.nets, name)(*args, **options)(x, hk.running_init())
-    return of_haiku(build, normal(1, 16, 16, 3))
-
-
-def haiku_mlp() -> Model:
-    import haiku as hk
-
-    return of_haiku(lambda x: hk.nets.MLP([8, 4, 2])(x), normal(5, 3))
+    net = getattr(loaded("haiku.nets"), name)
+    return of_haiku(
+        lambda x: net(*args, **options)(x, loaded("haiku").running_init()), normal(1, 16, 16, 3)
+    )
 
 
 def keras_mobilenet() -> Model:
-    import keras
-
-    model = keras.applications.MobileNetV2((32, 32, 3), alpha=0.1, weights=None, classes=3)
-    return of_keras(model, np.asarray(normal(1, 32, 32, 3)))
+    build = loaded("keras").applications.MobileNetV2
+    return of_keras(build((32, 32, 3), alpha=0.1, weights=None, classes=3), normal(1, 32, 32, 3))
 
 
 def keras_lstm() -> Model:
-    import keras
-
-    model = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)])
-    return of_keras(model, np.asarray(normal(2, 5, 3)))
+    keras = loaded("keras")
+    layers = [keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)]
+    return of_keras(keras.Sequential(layers), normal(2, 5, 3))
 
 
 SMALL = {"hidden_channels": 4, "num_blocks": 2}
@@ -265,12 +243,14 @@ JAX_MODELS: dict[str, Callable[[], Model]] = {
     "pdequinox.unet": lambda: of_pdequinox("ClassicUNet", hidden_channels=4, num_levels=2),
     "pdequinox.resnet": lambda: of_pdequinox("ClassicResNet", **SMALL),
     "pdequinox.fno": lambda: of_pdequinox("ClassicFNO", num_modes=4, **SMALL),
-    "equinox.mlp": equinox_mlp,
+    "equinox.mlp": lambda: of_equinox(loaded("equinox.nn").MLP(3, 2, 8, 2, key=KEY), normal(3)),
     "jraphx.gcn": jraphx_gcn,
     "flax.nnx_attention": nnx_attention,
-    "flax.linen_attention": linen_attention,
+    "flax.linen_attention": lambda: of_linen(
+        loaded("flax.linen").MultiHeadDotProductAttention(2), normal(2, 5, 8)
+    ),
     "flaxmodels.vgg16": flaxmodels_vgg,
-    "haiku.mlp": haiku_mlp,
+    "haiku.mlp": lambda: of_haiku(lambda x: loaded("haiku.nets").MLP([8, 4, 2])(x), normal(5, 3)),
     "haiku.mobilenet": lambda: of_haiku_net("MobileNetV1", (1, 2), (8, 16), 3),
     "haiku.resnet": lambda: of_haiku_net("ResNet", (1, 1, 1, 1), 3, **RESNET),
     "keras.mobilenet_v2": keras_mobilenet,

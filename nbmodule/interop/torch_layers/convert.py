@@ -99,7 +99,7 @@ class Converter:
 
         name = type(layer).__name__
         self.layers.append((text_of(path), name, "TorchModule"))
-        converted = class_of(name, TorchModule)()
+        converted = class_of(name, TorchModule, "", False)()
         converted._source = vars(self.skeletons[id(layer)])["forward"]
         for variable_type, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
             for key, tensor in tensors.items():
