@@ -163,7 +163,7 @@ def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrappe
 
 
 def apart(model: object, verb: str) -> ArgumentTypeError:
-    """The error where the variables of a model that stand beside it were not given."""
+    """Return the error for a model without its variables, which its framework keeps outside."""
     what, variables, usage = APART[framework_of(model) or ""]
     return ArgumentTypeError(
         f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given "

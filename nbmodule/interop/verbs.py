@@ -1,9 +1,9 @@
 """Verbs that view a model of another framework, unconverted, and modules as models of other
 frameworks: the methods `to_flax`, `to_equinox`, `to_haiku`, `to_keras` and `to_torch`.
 
-A module is handed over as `(function, variables)`: the function builds the module anew around the
-values it is given, so it may run under any transform of JAX, and says which buffers the call has
-changed. A model that was wrapped comes back as what it was.
+A module is converted as `(function, variables)`: the function builds the module anew around given
+values, so it may run under any transform of JAX, and returns the buffers that the call has changed.
+A wrapped model comes back in its own class.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def watched(model: object) -> StandIn:
-    """Return what tracks a model: one object for all blocks that track it at the same time."""
+    """Return the stand-in that tracks a model, one for all blocks that are open on it."""
     for stand_in in local.watched:
         if stand_in.model is model:
             return stand_in

@@ -111,7 +111,7 @@ class Wrapped(Part):
 
 
 def at(module: Any, path: Iterable[Any]) -> Any:
-    """Return what stands at a path of the foreign model, None where nothing does."""
+    """Return the part or variable at a path of the foreign model, None if there is none."""
     for step in path:
         try:
             if isinstance(module, Mapping):
@@ -298,7 +298,7 @@ def from_flax(
 
     Args:
         model: An `nnx.Module`, or a linen `nn.Module`; it is left as it is.
-        variables: Of a linen model, what `init` gave.
+        variables: Of a linen model, the return of `init`.
         *example: Arguments of a call of a linen model, by shape: parts without variables are then
             known before the first call.
         rngs: Names of the streams that a linen model draws from, such as `('dropout',)`; keys come
@@ -363,11 +363,11 @@ def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
 def from_haiku(
     transformed: object, params: Mapping[str, Any], state: Any = None, *, with_rng: bool = False
 ) -> Wrapped:
-    """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
+    """Wrap the return of `hk.transform` as a module: parameters by module, state as buffers.
 
     Args:
         transformed: Of `hk.transform` or `hk.transform_with_state`.
-        params: What its `init` gave.
+        params: The return of its `init`.
         state: The second return of `init`, for `hk.transform_with_state`.
         with_rng: Whether each call is given a random key, from the default stream.
 

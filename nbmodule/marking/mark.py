@@ -51,8 +51,8 @@ def mark(
 ) -> list[Marks]:
     """Run each notebook of a class in processes of its own and mark its exercises.
 
-    Each runs in a fresh folder, with copies of the student's data, and may write there alone; what
-    it writes is thrown away. A notebook that cannot be read, crashes or attacks ends itself alone.
+    Each runs in a fresh folder, with copies of the student's data, may write there alone, and
+    leaves nothing behind. A notebook that cannot be read, crashes or attacks ends itself alone.
 
     Args:
         folder: One or several with notebooks (`.ipynb`) or folders of students; see `submissions`.
@@ -137,7 +137,7 @@ def _supervise(task: Task, supervisors: set[subprocess.Popen[bytes]]) -> Marks:
 
 
 def _environment() -> dict[str, str]:
-    """Return what a supervisor may see; it imports from where this process does."""
+    """Return the environment of a supervisor, which imports from where this process does."""
     entries = [entry for entry in sys.path if entry and os.path.isdir(entry)]
     return shown_environment() | {"PYTHONPATH": os.pathsep.join(entries)}
 

@@ -20,7 +20,7 @@ class Limits:
             them up.
         memory: Bytes of main memory of all its processes together (Linux).
         output: Characters that one cell may print.
-        disk: Bytes that it may write into its folder, with what it holds open and has deleted.
+        disk: Bytes that it may write into its folder, with deleted files that it holds open.
         network: Whether it may open connections (Linux; elsewhere it may).
         processes: How many it may have at a time (Linux).
     """
@@ -59,7 +59,7 @@ class CellRun:
     Attributes:
         number: Counted from 1 among the code cells.
         source: Its text.
-        output: What it printed.
+        output: The printed text.
         error: The error that ended it; None if there was none.
         line: The line of the cell with the error.
         is_done: Whether it came to its end.

@@ -34,7 +34,7 @@ from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
 from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, Task, not_run
 from nbmodule.marking.submissions import copy_data
 
-_INTERVAL = 0.1  # seconds between two measurements of what the processes use
+_INTERVAL = 0.1  # seconds between two measurements of the use of resources
 _MOST_REPORTED = 50_000_000  # bytes; a notebook that reports more is ended
 _MISSING = re.compile(r"name '(\w+)' is not defined")
 NOBODY = 65534
@@ -203,7 +203,7 @@ def _write_down(run: CellRun, line: bytes) -> None:
 
 # -- descendants --
 def _excess(used: dict[str, float], limits: Limits) -> str | None:
-    """Return what a notebook did beyond its limits, or None."""
+    """Return the excess of a notebook over its limits as text, or None."""
     memory, disk = format_bytes(limits.memory), format_bytes(limits.disk)
     wall = (
         f"ran for more than {limits.seconds:g} seconds, {used['cpu']:.0f} of them on the processor"
@@ -221,7 +221,7 @@ def _excess(used: dict[str, float], limits: Limits) -> str | None:
 
 
 def _usage(home: Path) -> dict[str, float]:
-    """Measure what all descendants use together now, under the names of `Limits`.
+    """Measure the use of all descendants together now, under the names of `Limits`.
 
     Memory is in bytes, and so is the disk: files in the folder, and open files without a name.
     Where there is no /proc, processes count as nothing.
@@ -288,7 +288,7 @@ def _end_descendants(leader: subprocess.Popen[bytes]) -> None:
             pass
 
 
-# Only these are handed on: anything else may be a secret, or a socket that leads out of the cage.
+# Other variables may hold secrets, or sockets that lead out of the cage.
 _SHOWN = re.compile(
     r"PATH|LANG|LC_\w+|TZ|VIRTUAL_ENV|CONDA_PREFIX|LD_LIBRARY_PATH|PYTHONPATH|PYTHONHOME|"
     r"(?!.*(TOKEN|SECRET|PASSW|CREDENTIAL|_KEY))(JAX|XLA|NBMODULE|CUDA|OMP|OPENBLAS|MKL)_\w+"
@@ -301,7 +301,7 @@ def shown_environment() -> dict[str, str]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Let programs write into the folder of the notebook what they would write at home."""
+    """Return an environment whose home is in the folder of the notebook."""
     names = "HOME TMPDIR IPYTHONDIR MPLCONFIGDIR JUPYTER_CONFIG_DIR XDG_CACHE_HOME".split()
     (home / ".home").mkdir(exist_ok=True)
     return (

@@ -1,6 +1,4 @@
-"""Equinox: a model is a PyTree of arrays and other values, and state is a second PyTree beside
-it.
-"""
+"""Equinox: a model is a PyTree of arrays and other values, and its state a second PyTree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flax linen: a module without variables, and a dictionary of collections beside it."""
+"""Flax linen: a module without variables, and a dictionary of collections of variables."""
 
 from __future__ import annotations
 

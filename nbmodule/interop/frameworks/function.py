@@ -70,7 +70,7 @@ class Function:
     variables: Any = MappingProxyType[Path, Leaf]({})
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
-        """Return what the model returns for these arrays, and new values of variables."""
+        """Return the outputs of the model for these arrays, and new values of variables."""
         raise NotImplementedError
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -84,7 +84,7 @@ class Function:
         raise NotImplementedError
 
     def restored(self, values: Values) -> Any:
-        """The foreign model around these values; what was wrapped is left as it is."""
+        """Return the foreign model around these values; the wrapped one is unchanged."""
         raise NotImplementedError
 
 
@@ -92,7 +92,7 @@ PARAMS = "params"
 
 
 class CollectionsFunction(Function):
-    """A model whose variables stand beside it, as nested dicts by collection: `params` are trained,
+    """A model apart from its variables, which are nested dicts by collection: `params` are trained,
     other collections may change.
     """
 
@@ -158,7 +158,7 @@ def text_of(path: Path) -> str:
 
 
 def nested(leaves: dict[str, Any]) -> dict[str, Any]:
-    """Nested dicts of what stands under dotted names."""
+    """Return nested dicts from values by dotted names."""
     return nest({tuple(name.split(".")): value for name, value in leaves.items()})
 
 

@@ -32,7 +32,7 @@ class _Local(threading.local):
 
 _local = _Local()
 _lock = threading.Lock()
-# The blocks that are open on a class, and what it had before
+# The blocks that are open on a class, and its own `__call__`
 _known: dict[type, tuple[dict[object, None], Any]] = {}
 
 
@@ -173,8 +173,8 @@ def eager_arrays() -> Iterator[None]:
 
 
 def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
-    """Return a PyTree with the arrays behind its traced values, and what stacked them; None where
-    these are not known.
+    """Return a PyTree with the arrays behind its traced values, and the transforms that stacked
+    them; None if these are unknown.
     """
     lifted: list[str] = []
     try:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Converter:
-    """One conversion: what was made of each module of PyTorch."""
+    """One conversion, with the new module for each module of PyTorch."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         from nbmodule.interop.torch_layers.forward import skeleton_of

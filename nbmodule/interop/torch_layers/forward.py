@@ -200,7 +200,7 @@ def to_tensors(tree: object) -> Any:
 
 
 def _as_result(tree: object) -> Any:
-    """Return what the whole model gives: arrays of JAX, and None for objects such as a cache."""
+    """Return the outputs of a model: arrays of JAX, and None for objects such as a cache."""
 
     def as_result(leaf: object) -> Any:
         if isinstance(leaf, TorchObject):

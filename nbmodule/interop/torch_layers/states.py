@@ -1,9 +1,9 @@
 """State dicts of PyTorch: how the variables of the library's layers are called and laid out in one,
 and how a state goes into a module, all or nothing, with a report.
 
-Numbers alone do not tell the order of the axes of a convolution. What does: a tensor of PyTorch, a
-file or a name that only PyTorch writes, a shape that fits in one way. Where both ways fit, the
-caller is asked.
+Numbers alone do not tell the order of the axes of a convolution. A tensor of PyTorch, a file or a
+name that only PyTorch writes, or a shape that fits in one way tells it. If both ways fit, an error
+asks the caller for the layout.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class StateMatch:
         tensors: Name in PyTorch, names of the variables that hold it, and whether its axes stand in
             another order there.
         passed_over: Names without a place here: counters of batch norms, second names of one
-            tensor, what `strict=False` ignores.
+            tensor, names that `strict=False` ignores.
         left: Variables that nothing was given for, which are as they were.
         layers: Path, class in PyTorch, class here; empty if no model was converted.
         difference: Largest difference to PyTorch on the example of a conversion, by the largest
@@ -228,7 +228,7 @@ def torch_state(
         title: The beginning of messages.
         strict: Whether the names must agree.
         layout: `"torch"`, `"nbmodule"`, or None to find out.
-        is_torch: Whether something besides the shapes says that PyTorch wrote it.
+        is_torch: Whether a type or a file format shows that PyTorch wrote it.
     """
     table = table_of(module)
     given, outer_name = unwrapped(given, table)
@@ -257,7 +257,7 @@ def table_of(module: Module) -> dict[str, TorchTensor]:
 def unwrapped(
     given: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The state without the levels that stand around it, and the names of what stands beside it."""
+    """Return the state without the levels around it, and the other names of these levels."""
     outside: dict[str, None] = {}
     while not any(name in table for name in given):
         starts = [f"{wrapper}." for wrapper in WRAPPERS]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def without_compiled(model: object) -> Any:
-    """The model inside what `torch.compile` gave."""
+    """Return the model inside a compiled one of `torch.compile`."""
     return getattr(model, "_orig_mod", model)
 
 
