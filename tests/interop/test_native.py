@@ -194,32 +194,3 @@ def test_inspect_takes_keyword_arguments_of_a_foreign_model():
     linen = nb.inspect(module, module.init(jax.random.key(0), X, train=False), X, train=False)
     assert linen.calls.paths == ("", "Dense_0", "BatchNorm_0", "head", "Dropout_0")
     assert linen.graph is not None
-
-
-def test_parts_called_as_attributes_of_modules_keep_their_names_in_every_verb(capsys):
-    class Net(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            return nn.Dense(3, name="v")(x) + nn.Dense(2, name="build")(x).sum()
-
-    class Torch(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.v, self.build = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
-
-        def forward(self, x):
-            return self.v(x) + self.build(x).sum()
-
-    x = np.ones((2, 3), np.float32)
-    linen, native = Net(), Torch()
-    variables = linen.init(jax.random.key(0), x)
-    for model, call in (
-        (linen, lambda: linen.apply(variables, x)),
-        (native, lambda: native(torch.tensor(x))),
-    ):
-        with nb.track(model) as calls:
-            call()
-        assert calls.paths == ("", "v", "build")
-    nb.show(native, form="text")
-    shown = capsys.readouterr().out
-    assert "─ v " in shown and "─ build " in shown and "shared" not in shown
