@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.base.trees import nest
+from nbmodule.base.trees import nest, separated
 from nbmodule.core.call.stages import annotate, observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
@@ -27,6 +27,7 @@ from nbmodule.core.variables.commit import clock
 from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.graphs.reading.trace import is_array
 from nbmodule.interop.frameworks.equinox import EquinoxFunction
 from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
 from nbmodule.interop.frameworks.flax_nnx import NnxFunction
@@ -343,17 +344,14 @@ def from_flax(
 def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
     """Find out, without computing anything, which parts a call with such arguments meets."""
     variables = wrapped.foreign_variables().items()
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    arrays = {i: x for i, x in enumerate(leaves) if hasattr(x, "shape") and hasattr(x, "dtype")}
+    arrays, joined = separated((args, kwargs), is_array)
 
     def meet(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
         part_at(wrapped, path, type(instance).__name__)
         return run(*args, **kwargs)
 
-    def look(arrays: dict[int, Any]) -> Any:
-        filled = [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
-        args, kwargs = jax.tree.unflatten(tree, filled)
-        call = ForeignCall(args, kwargs, meet, True, lambda: jax.random.key(0))
+    def look(arrays: list[Any]) -> Any:
+        call = ForeignCall(*joined(arrays), meet, True, lambda: jax.random.key(0))
         values = {path: variable.value for path, variable in variables}
         return jax.tree.leaves(wrapped._foreign(values, call)[0])
 
