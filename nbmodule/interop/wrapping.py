@@ -20,11 +20,11 @@ from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.base.trees import nest, separated
-from nbmodule.core.call.stages import annotate, observed
+from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.variables.commit import clock
-from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
+from nbmodule.core.variables.frame import is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.graphs.reading.trace import is_array
@@ -157,13 +157,7 @@ def around(
         return run(*args, **kwargs)
     if now.tracker is not None and not is_captured():
         return logged(part, run, args, kwargs)
-    if now.busy or here() != EAGER or part._nbm.hooks or part._nbm.pre_hooks:
-        return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
-    try:
-        return run(*args, **kwargs)
-    except Exception as error:
-        annotate(error, part, args, kwargs)
-        raise
+    return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
 
 
 # -- from the pair to a module --

@@ -80,6 +80,9 @@ LINEN = {
 }
 
 
+EVALUATED = {"convolutional": {"train": False}}
+
+
 def linen_trained(case: str, x: jax.Array) -> Trained:
     module = LINEN[case]
     variables = jax.jit(module.init)(KEY, x)
@@ -95,10 +98,6 @@ def linen_trained(case: str, x: jax.Array) -> Trained:
         return variables.pop("params"), variables
 
     return Trained(nb.from_flax(module, variables), apply, variables["params"], state, back)
-
-
-def linen_viewed(case: str, x: jax.Array) -> Model:
-    return of_linen(Convolutional(train=False) if case == "convolutional" else LINEN[case], x)
 
 
 # -- Flax NNX --
@@ -150,10 +149,6 @@ def nnx_trained(case: str, x: jax.Array) -> Trained:
         return nnx.split(wrapped.to_flax(), nnx.Param, ...)[1:]
 
     return Trained(nb.from_flax(model), apply, params, state, back)
-
-
-def nnx_viewed(case: str, x: jax.Array) -> Model:
-    return of_nnx(NNX[case](nnx.Rngs(0)), x)
 
 
 # -- Equinox --
@@ -285,10 +280,6 @@ def haiku_trained(case: str, x: jax.Array) -> Trained:
     return Trained(nb.from_haiku(transformed, params, state), apply, params, state, back)
 
 
-def haiku_viewed(case: str, x: jax.Array) -> Model:
-    return of_haiku(HAIKU[case], x)
-
-
 # -- Keras --
 def keras_chain(layers, shape):
     return keras.Sequential([keras.Input(shape), *layers])
@@ -332,10 +323,6 @@ def keras_trained(case: str, x: jax.Array) -> Trained:
     return Trained(wrapped, apply, *values_of(model), lambda wrapped: values_of(wrapped.to_keras()))
 
 
-def keras_viewed(case: str, x: jax.Array) -> Model:
-    return of_keras(keras_model(case, x), x)
-
-
 TRAINED = {
     "linen": linen_trained,
     "nnx": nnx_trained,
@@ -344,10 +331,10 @@ TRAINED = {
     "keras": keras_trained,
 }
 VIEWED = {
-    "linen": linen_viewed,
-    "nnx": nnx_viewed,
+    "linen": lambda case, x: of_linen(LINEN[case].clone(**EVALUATED.get(case, {})), x),
+    "nnx": lambda case, x: of_nnx(NNX[case](nnx.Rngs(0)), x),
     "equinox": equinox_viewed,
-    "haiku": haiku_viewed,
-    "keras": keras_viewed,
+    "haiku": lambda case, x: of_haiku(HAIKU[case], x),
+    "keras": lambda case, x: of_keras(keras_model(case, x), x),
 }
 CASES = [(name, case) for name in TRAINED for case in SHAPES if (name, case) != ("nnx", "mlp")]

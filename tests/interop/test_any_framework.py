@@ -93,7 +93,7 @@ def keras_net() -> Model:
     return of_keras(model, jnp.asarray(X))
 
 
-class TorchNet(torch.nn.Module):
+class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.v = torch.nn.Linear(3, 4)
@@ -109,7 +109,7 @@ FRAMEWORKS: dict[str, Callable[[], Any]] = {
     "Equinox": lambda: JaxWild(equinox_net(), "v"),
     "Haiku": lambda: JaxWild(haiku_net(), "v"),
     "Keras (JAX)": lambda: JaxWild(keras_net(), "v"),
-    "PyTorch": lambda: table.Wild(TorchNet().eval(), (torch.tensor(X),), {}, "v"),
+    "PyTorch": lambda: table.Wild(Net().eval(), (torch.tensor(X),), {}, "v"),
 }
 
 
