@@ -126,7 +126,7 @@ class Session:
         placeholders = self.model._source.module.state_dict(keep_vars=True)
         return {
             id(placeholders[entry.name]): LayerStorage(entry)
-            for entry in entries_of(self.model, once=False)
+            for entry in entries_of(self.model)
             if entry.variables and entry.name in placeholders
         }
 
