@@ -98,7 +98,7 @@ def test_copies_and_pickles_have_variables_of_their_own():
         assert wrapped.v["conv/kernel"].any()
 
 
-def test_a_linen_model_that_draws_from_a_stream_without_a_name_is_told_how_to_name_it():
+def test_the_error_of_a_stream_without_a_name_shows_how_to_name_it():
     drop = nn.Dropout(0.5, deterministic=False)
     with pytest.raises(Exception, match="needs PRNG") as caught:
         nb.from_flax(drop, {"params": {}})(np.ones(3, np.float32))

@@ -225,7 +225,7 @@ def test_an_operation_without_a_counterpart_is_named_with_the_unconverted_way():
         nb.from_torch(theirs)(np.ones((3, 3), np.float32))
 
 
-def test_an_example_is_compared_with_pytorch_and_changes_nothing():
+def test_an_example_is_compared_with_pytorch_without_changes_to_either_model():
     theirs = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     before = {name: tensor.clone() for name, tensor in theirs.state_dict().items()}
     ours = nb.from_torch(theirs, torch.rand(5, 3))

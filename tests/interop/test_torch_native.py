@@ -41,7 +41,7 @@ def state_of(model):
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def test_a_return_changed_in_place_later_is_kept_as_it_was(model):
+def test_a_recorded_return_does_not_follow_later_changes_in_place(model):
     model.eval()
     with nb.track(model) as calls:
         made = model(X)

@@ -148,7 +148,9 @@ def test_malformed_events_and_endless_expressions_end_their_notebook_alone(tmp_p
     ],
     ids=["leaves a process", "starts many", "fills what has no name"],
 )
-def test_nothing_is_left_of_what_goes_over_its_limits(tmp_path, monkeypatch, code, limits, said):
+def test_no_process_of_a_notebook_over_its_limits_is_left(
+    tmp_path, monkeypatch, code, limits, said
+):
     sign = uuid.uuid4().hex
     monkeypatch.setenv("NBMODULE_SIGN", sign)
     write(tmp_path, "one", [code, "import nbmodule as nb\nnb.check(1, 1)"])

@@ -108,7 +108,7 @@ def test_an_answer_that_cannot_be_checked_is_not_marked_and_names_the_cause(mark
     assert row["not marked"] == str(len(unmarked))
 
 
-def test_an_answer_in_the_cell_that_checks_is_told_where_it_belongs(marked):
+def test_the_page_of_an_answer_in_the_cell_that_checks_names_the_cell_before_it(marked):
     first = marked["in the check"].exercises[0]
     assert first.status == "wrong"
     assert "an answer belongs into a cell before it" in first.says
@@ -138,7 +138,7 @@ def test_errors_in_other_cells_are_named_too(marked):
     assert (marked["torn"].unmarked, len(marked["torn"].exercises)) == (2, 2)
 
 
-def test_nothing_is_written_outside_of_the_own_folder_where_the_system_can_see_to_it(marked):
+def test_a_confined_notebook_writes_into_its_own_folder_only(marked):
     assert marked["writes"].is_confined == can_confine()
     if can_confine():  # the last cell writes into its own folder
         (fault,) = marked["writes"].faults
@@ -164,7 +164,7 @@ def test_a_notebook_beyond_its_limits_is_ended(tmp_path, first, limits, ended):
     assert marks.exercises[0].says == f"cell 2: not marked: {marks.ended}"
 
 
-def test_a_table_a_sheet_and_pages_tell_the_same(marked):
+def test_the_table_the_csv_and_the_pages_agree(marked):
     found, factor = list(marked.values()), marked["factor"]
     assert re.search("ada +2/2 ", table(found))
     rows = {row["student"]: row for row in csv.DictReader(as_csv(found).splitlines())}
