@@ -118,7 +118,7 @@ def tracks_inputs(wild: Wild) -> None:
         hook = module.register_forward_pre_hook(lambda _, args: seen.extend(map(copy_of, args)))
         wild.run()
         hook.remove()
-    if seen:
+    if seen and seen[0] is not None:
         close(calls[wild.part].inputs[0], seen[0].numpy())
 
 
