@@ -42,7 +42,7 @@ class LinenFunction(CollectionsFunction):
     ) -> None:
         self.module, self.rngs = module, rngs
         names = sorted(variables, key=lambda name: name != PARAMS)
-        super().__init__(type(module).__name__, {name: plain(variables[name]) for name in names})
+        super().__init__(type(module).__name__, {name: unboxed(variables[name]) for name in names})
         self.mutable = sorted({collection for collection, *_ in self.origins.values()} - {PARAMS})
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
@@ -64,7 +64,7 @@ class LinenFunction(CollectionsFunction):
         if not self.mutable:
             return result, {}
         outputs, collections = result
-        return outputs, self.changed(plain(collections))
+        return outputs, self.changed(unboxed(collections))
 
     def restored(self, values: Values) -> Any:
         return self.module, self.collections(values)
@@ -94,7 +94,7 @@ class LinenFunction(CollectionsFunction):
             yield
 
 
-def plain(collections: Any) -> Any:
+def unboxed(collections: Any) -> Any:
     """Return nested dicts without Flax's own wrappers around them and around arrays."""
     core = need("flax.core", "nb.from_flax")
     return core.unfreeze(core.meta.unbox(collections))
