@@ -345,7 +345,8 @@ def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
         return run(*args, **kwargs)
 
     def look(arrays: list[Any]) -> Any:
-        call = ForeignCall(*joined(arrays), meet, True, lambda: jax.random.key(0))
+        args, kwargs = joined(arrays)
+        call = ForeignCall(args, kwargs, meet, True, lambda: jax.random.key(0))
         values = {path: variable.value for path, variable in variables}
         return jax.tree.leaves(wrapped._foreign(values, call)[0])
 
