@@ -149,11 +149,9 @@ class Attention(nb.Module):
 
 class FeedForward(nb.Module):
     def __init__(self, width: int) -> None:
-        self.fc, self.gelu, self.out = (
-            nb.Linear(width, 4 * width),
-            nb.GELU(approximate=True),
-            nb.Linear(4 * width, width),
-        )
+        self.fc = nb.Linear(width, 4 * width)
+        self.gelu = nb.GELU(approximate=True)
+        self.out = nb.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
         return self.out(self.gelu(self.fc(x)))
@@ -161,12 +159,10 @@ class FeedForward(nb.Module):
 
 class Block(nb.Module):
     def __init__(self, width: int, heads: int) -> None:
-        self.ln1, self.attn, self.ln2, self.mlp = (
-            nb.LayerNorm(width),
-            Attention(width, heads),
-            nb.LayerNorm(width),
-            FeedForward(width),
-        )
+        self.ln1 = nb.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln2 = nb.LayerNorm(width)
+        self.mlp = FeedForward(width)
 
     def forward(self, x: Any) -> Any:
         x = x + self.attn(self.ln1(x))

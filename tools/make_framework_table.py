@@ -19,10 +19,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")  # before Keras is imported
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "recipes" / "other_models.md"
 CELLS = ROOT / "tests" / "interop" / "test_any_framework.py"
-BEGIN, END = (
-    "<!-- any framework: tools/make_framework_table.py -->\n",
-    "<!-- end of the table -->\n",
-)
+BEGIN = "<!-- any framework: tools/make_framework_table.py -->\n"
+END = "<!-- end of the table -->\n"
 
 
 def load() -> Any:

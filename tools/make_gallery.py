@@ -51,14 +51,10 @@ class Residual(nb.Module):
 
     def __init__(self, channels: int, stride: int = 1) -> None:
         before = channels if stride == 1 else channels // stride
-        self.conv1, self.norm1 = (
-            nb.Conv2d(before, channels, 3, stride=stride, padding="SAME"),
-            nb.BatchNorm2d(channels),
-        )
-        self.conv2, self.norm2 = (
-            nb.Conv2d(channels, channels, 3, padding="SAME"),
-            nb.BatchNorm2d(channels),
-        )
+        self.conv1 = nb.Conv2d(before, channels, 3, stride=stride, padding="SAME")
+        self.norm1 = nb.BatchNorm2d(channels)
+        self.conv2 = nb.Conv2d(channels, channels, 3, padding="SAME")
+        self.norm2 = nb.BatchNorm2d(channels)
         self.act = nb.ReLU()
         self.around = nb.Conv2d(before, channels, 1, stride=stride) if stride > 1 else None
 

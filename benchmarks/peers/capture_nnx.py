@@ -16,10 +16,8 @@ from benchmarks.peers.nnx_ import MLP
 class Attention(nnx.Module):
     def __init__(self, width: int, heads: int, rngs: Any) -> None:
         self.heads = heads
-        self.qkv, self.proj = (
-            nnx.Linear(width, 3 * width, rngs=rngs),
-            nnx.Linear(width, width, rngs=rngs),
-        )
+        self.qkv = nnx.Linear(width, 3 * width, rngs=rngs)
+        self.proj = nnx.Linear(width, width, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         return self.proj(attend(self.qkv(x), self.heads))
@@ -27,10 +25,8 @@ class Attention(nnx.Module):
 
 class FeedForward(nnx.Module):
     def __init__(self, width: int, rngs: Any) -> None:
-        self.fc, self.out = (
-            nnx.Linear(width, 4 * width, rngs=rngs),
-            nnx.Linear(4 * width, width, rngs=rngs),
-        )
+        self.fc = nnx.Linear(width, 4 * width, rngs=rngs)
+        self.out = nnx.Linear(4 * width, width, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         return self.out(jax.nn.gelu(self.fc(x)))
@@ -49,10 +45,8 @@ class Block(nnx.Module):
 class Transformer(nnx.Module):
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
         rngs = nnx.Rngs(0)
-        self.tok, self.pos = (
-            nnx.Embed(vocabulary, width, rngs=rngs),
-            nnx.Embed(context, width, rngs=rngs),
-        )
+        self.tok = nnx.Embed(vocabulary, width, rngs=rngs)
+        self.pos = nnx.Embed(context, width, rngs=rngs)
         self.blocks = nnx.List([Block(width, heads, rngs) for _ in range(layers)])
         self.lnf = nnx.LayerNorm(width, rngs=rngs)
 

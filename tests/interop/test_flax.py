@@ -46,10 +46,8 @@ def test_a_model_that_draws_gets_another_key_in_each_call():
 
 class Normed(nnx.Module):
     def __init__(self):
-        self.norm, self.drop = (
-            nnx.BatchNorm(3, rngs=nnx.Rngs(0)),
-            nnx.Dropout(0.5, rngs=nnx.Rngs(1)),
-        )
+        self.norm = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+        self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(1))
 
     def __call__(self, x):
         return self.drop(self.norm(x))
