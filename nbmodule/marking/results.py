@@ -1,10 +1,10 @@
-"""Records of marking one notebook, which its supervisor gets and returns as pickles."""
+"""Records of marking one notebook: the task of its supervisor, and the marks it returns as JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbmodule.marking.notebook import Cell
 from nbmodule.marking.submissions import Submission
@@ -167,6 +167,13 @@ class Marks:
     def answer(self, exercise: Exercise) -> list[CellRun]:
         """List the cells that hold the student's answer."""
         return [cell for cell in self.cells if cell.number in exercise.answers]
+
+
+def from_json(record: dict[str, Any]) -> Marks:
+    """Build marks from the JSON of `dataclasses.asdict`."""
+    cells = [CellRun(**cell) for cell in record["cells"]]
+    exercises = [Exercise(**exercise) for exercise in record["exercises"]]
+    return Marks(**record | {"exercises": exercises, "cells": cells})
 
 
 def not_run(task: Task, ended: str) -> Marks:

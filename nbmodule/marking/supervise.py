@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import glob
 import json
 import os
@@ -312,4 +313,4 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(pickle.dumps(main(pickle.load(sys.stdin.buffer))))
+    sys.stdout.write(json.dumps(dataclasses.asdict(main(pickle.load(sys.stdin.buffer)))))
