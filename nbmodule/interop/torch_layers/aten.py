@@ -82,15 +82,12 @@ def _expand(x: Array, size: Sizes, implicit: bool = False) -> Array:
 def _slice(
     x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
-    index = [slice(None)] * x.ndim
-    index[dim] = slice(start, end, step)
-    return x[tuple(index)]
+    return _select(x, dim, slice(start, end, step))
 
 
-def _select(x: Array, dim: int, index: int | Array) -> Array:
-    if isinstance(index, int):
-        return lax.index_in_dim(jnp.asarray(x), index, dim, keepdims=False)
-    return jnp.take(x, index, axis=dim)
+def _select(x: Array, dim: int, index: int | slice | Array) -> Array:
+    x = jnp.asarray(x)
+    return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
 def _squeeze(x: Array, dim: Axes = None) -> Array:
