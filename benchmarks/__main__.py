@@ -14,25 +14,15 @@ from importlib.metadata import PackageNotFoundError, version
 
 import benchmarks.cases
 
+PACKAGES = (
+    "jax flax equinox dm-haiku optax treescope torch inox penzai orbax-checkpoint safetensors "
+    "torchview torchvista h5py"
+).split()
+
 
 def versions() -> str:
     found = []
-    for package in (
-        "jax",
-        "flax",
-        "equinox",
-        "dm-haiku",
-        "optax",
-        "treescope",
-        "torch",
-        "inox",
-        "penzai",
-        "orbax-checkpoint",
-        "safetensors",
-        "torchview",
-        "torchvista",
-        "h5py",
-    ):
+    for package in PACKAGES:
         try:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -54,6 +55,54 @@ def raw_affine(count: int) -> dict[str, Any]:
     return {"layers": [{"w": jnp.ones(4), "b": jnp.ones(4)} for _ in range(count)]}
 
 
+def raw_transformer(
+    layers: int, width: int, heads: int, vocabulary: int, context: int
+) -> dict[str, Any]:
+    def linear(i: int, o: int) -> dict[str, Any]:
+        return {"w": jnp.ones((i, o)), "b": jnp.zeros(o)}
+
+    def norm() -> dict[str, Any]:
+        return {"s": jnp.ones(width), "b": jnp.zeros(width)}
+
+    def block():
+        return {
+            "ln1": norm(),
+            "qkv": linear(width, 3 * width),
+            "proj": linear(width, width),
+            "ln2": norm(),
+            "fc": linear(width, 4 * width),
+            "out": linear(4 * width, width),
+        }
+
+    return {
+        "tok": jnp.ones((vocabulary, width)),
+        "pos": jnp.ones((context, width)),
+        "blocks": [block() for _ in range(layers)],
+        "lnf": norm(),
+    }
+
+
+def raw_transformer_forward(
+    p: dict[str, Any], x: Any, heads: int, tell: Callable[[Any], Any] = lambda y: y
+) -> Any:
+    """Return the scores; `tell` is called with each value that a layer gives."""
+
+    def linear(q: Any, y: Any) -> Any:
+        return tell(y @ q["w"] + q["b"])
+
+    def norm(q: Any, y: Any) -> Any:
+        centered = y - y.mean(-1, keepdims=True)
+        scale = jax.lax.rsqrt((centered**2).mean(-1, keepdims=True) + 1e-6)
+        return tell(centered * scale * q["s"] + q["b"])
+
+    h = tell(p["tok"][x]) + tell(p["pos"][jnp.arange(x.shape[0])])
+    for b in p["blocks"]:
+        h = h + tell(linear(b["proj"], attend(linear(b["qkv"], norm(b["ln1"], h)), heads)))
+        inner = tell(jax.nn.gelu(linear(b["fc"], norm(b["ln2"], h))))
+        h = tell(h + linear(b["out"], inner))
+    return norm(p["lnf"], h) @ p["tok"].T
+
+
 # -- modules --
 class Affine(nb.Module):
     def __init__(self, w: Any, b: Any) -> None:
@@ -100,11 +149,9 @@ class Attention(nb.Module):
 
 class FeedForward(nb.Module):
     def __init__(self, width: int) -> None:
-        self.fc, self.gelu, self.out = (
-            nb.Linear(width, 4 * width),
-            nb.GELU(approximate=True),
-            nb.Linear(4 * width, width),
-        )
+        self.fc = nb.Linear(width, 4 * width)
+        self.gelu = nb.GELU(approximate=True)
+        self.out = nb.Linear(4 * width, width)
 
     def forward(self, x: Any) -> Any:
         return self.out(self.gelu(self.fc(x)))
@@ -112,12 +159,10 @@ class FeedForward(nb.Module):
 
 class Block(nb.Module):
     def __init__(self, width: int, heads: int) -> None:
-        self.ln1, self.attn, self.ln2, self.mlp = (
-            nb.LayerNorm(width),
-            Attention(width, heads),
-            nb.LayerNorm(width),
-            FeedForward(width),
-        )
+        self.ln1 = nb.LayerNorm(width)
+        self.attn = Attention(width, heads)
+        self.ln2 = nb.LayerNorm(width)
+        self.mlp = FeedForward(width)
 
     def forward(self, x: Any) -> Any:
         x = x + self.attn(self.ln1(x))

@@ -60,7 +60,7 @@ SUBPACKAGES: dict[str, list[set[str]]] = {
         {"native"},
         {"torch_native"},
         {"torch_layers"},
-        {"to_frameworks", "verbs"},
+        {"verbs"},
     ],
     "live": [
         {"run_data", "diagnosis"},

@@ -16,10 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "coming_from"
 LINES = ROOT / "tests" / "project" / "test_first_lines.py"
-BEGIN, END = (
-    "<!-- first lines: tools/make_first_lines.py -->\n",
-    "<!-- end of the first lines -->\n",
-)
+BEGIN = "<!-- first lines: tools/make_first_lines.py -->\n"
+END = "<!-- end of the first lines -->\n"
 HEAD = """
 ## First lines
 

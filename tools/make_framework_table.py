@@ -11,8 +11,6 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Callable
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")  # before Keras is imported
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "recipes" / "other_models.md"
 CELLS = ROOT / "tests" / "interop" / "test_any_framework.py"
-BEGIN, END = (
-    "<!-- any framework: tools/make_framework_table.py -->\n",
-    "<!-- end of the table -->\n",
-)
+BEGIN = "<!-- any framework: tools/make_framework_table.py -->\n"
+END = "<!-- end of the table -->\n"
 
 
 def load() -> Any:
@@ -65,28 +61,10 @@ def with_table(page: str, text: str) -> str:
     return head + BEGIN + "\n" + text + "\n" + END + rest.partition(END)[2]
 
 
-class _Printed:
-    """Stands in for pytest's `capsys`: what was printed since it was read last."""
-
-    def __init__(self, text: StringIO) -> None:
-        self.text = text
-
-    def readouterr(self) -> Any:
-        self.out = self.text.getvalue()
-        self.text.seek(0)
-        self.text.truncate()
-        return self
-
-
 def main() -> None:
     """Write the table."""
     cells = load()
-    with redirect_stdout(StringIO()) as printed:
-        made = table(
-            list(cells.CELLS),
-            list(cells.FRAMEWORKS),
-            lambda verb, framework: cells.answer(verb, framework, _Printed(printed)),
-        )
+    made = table(list(cells.CELLS), list(cells.FRAMEWORKS), cells.answer)
     PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), made), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)} written")
 

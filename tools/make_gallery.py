@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Take pictures of the displays, to be looked at one by one: real models, some with planted
-mistakes, at three widths, light, dark and on paper.
+"""Take pictures of the displays: real models, some with planted mistakes, at two widths, light, dark
+and on paper; or the pictures of README and docs.
 
 `python tools/make_gallery.py [FOLDER] [NAME ...]` writes `NAME-WIDTH-THEME.png` into FOLDER, by
-default `build/gallery`, and an index of them. Needs Chromium and playwright (`pip install
-".[test]"`). Each picture is of the page that a saved notebook shows.
+default `build/gallery`, and an index of them; `python tools/make_gallery.py --docs` writes
+docs/pictures. Needs Chromium and playwright (`pip install ".[test]"`). Each picture is of the page
+that a saved notebook shows.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import html
 import io
 import shutil
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ import nbmodule as nb
 from nbmodule.views.display.show import mimebundle
 
 FOLDER = Path(__file__).resolve().parents[1] / "build" / "gallery"
+DOCS = Path(__file__).resolve().parents[1] / "docs" / "pictures"
 WIDTHS, THEMES = (400, 1400), ("light", "dark")
 PAPER = 794  # A4 at 96 dots to the inch
 FLAGS = [
@@ -35,7 +38,12 @@ FLAGS = [
     "--no-first-run",
     "--disable-background-networking",
 ]
-STYLE = "body { margin: 12px; background: #fff } @media (prefers-color-scheme: dark) { body { background: #111418 } } @media print { body { background: #fff } }"
+STYLE = """
+body { margin: 12px; font: 14px sans-serif; background: #fff }
+h3 { font: 600 13px monospace; margin: 18px 0 6px; color: #444 }
+@media (prefers-color-scheme: dark) { body { background: #111418 } h3 { color: #bbb } }
+@media print { body { background: #fff } }
+"""
 
 
 class Residual(nb.Module):
@@ -43,14 +51,10 @@ class Residual(nb.Module):
 
     def __init__(self, channels: int, stride: int = 1) -> None:
         before = channels if stride == 1 else channels // stride
-        self.conv1, self.norm1 = (
-            nb.Conv2d(before, channels, 3, stride=stride, padding="SAME"),
-            nb.BatchNorm2d(channels),
-        )
-        self.conv2, self.norm2 = (
-            nb.Conv2d(channels, channels, 3, padding="SAME"),
-            nb.BatchNorm2d(channels),
-        )
+        self.conv1 = nb.Conv2d(before, channels, 3, stride=stride, padding="SAME")
+        self.norm1 = nb.BatchNorm2d(channels)
+        self.conv2 = nb.Conv2d(channels, channels, 3, padding="SAME")
+        self.norm2 = nb.BatchNorm2d(channels)
         self.act = nb.ReLU()
         self.around = nb.Conv2d(before, channels, 1, stride=stride) if stride > 1 else None
 
@@ -193,50 +197,101 @@ def values() -> dict[str, Callable[[], Any]]:
     }
 
 
-def page(value: Any) -> str:
-    """One display in a page of its own."""
+class DigitReader(nb.Module):
+    """A small convolutional network."""
+
+    def __init__(self) -> None:
+        self.strokes = nb.Sequential(
+            nb.Conv2d(1, 8, 3, padding="SAME"), nb.BatchNorm2d(8), nb.ReLU(), nb.MaxPool2d(2)
+        )
+        self.flatten, self.scores = nb.Flatten(), nb.Linear(4 * 4 * 8, 10)
+
+    def forward(self, x: Any) -> Any:
+        return self.scores(self.flatten(self.strokes(x)))
+
+
+def docs_cells() -> dict[str, dict[str, Any]]:
+    """Return code and value of the cells of each picture of the docs."""
+    nb.seed(0)
+    model = DigitReader()
+    rows, columns = np.mgrid[:8, :8]
+    ring = np.exp(-((np.hypot(rows - 3.5, columns - 3.5) - 2.6) ** 2)).astype(np.float32)
+    digit = ring[None, ..., None]
+    model(jnp.asarray(np.repeat(digit, 4, 0)))
+    model.eval()
+    with nb.track(model) as calls:
+        model(digit)
+    return {
+        "first": {
+            "model": model,
+            "model.v": model.v,
+            "with nb.track(model) as calls: model(digit)": calls,
+        },
+        "graph": {"nb.graph(model, digit)": nb.graph(model, digit)},
+        "array": {"nb.show(model.strokes(digit))": model.strokes(digit)},
+    }
+
+
+def page(value: Any, code: str = "") -> str:
+    """Return one display as a page of its own, below its code if there is one."""
     bundle = value._repr_mimebundle_() if hasattr(value, "_repr_mimebundle_") else mimebundle(value)
-    return f"<!doctype html><meta charset=utf-8><style>{STYLE}</style>{bundle['text/html']}"
+    title = f"<h3>{html.escape(code)}</h3>" if code else ""
+    return f"<!doctype html><meta charset=utf-8><style>{STYLE}</style>{title}{bundle['text/html']}"
 
 
-def main(folder: str = str(FOLDER), *names: str) -> None:
-    """Take the pictures."""
+def take(
+    out: Path, pages: Iterable[tuple[str, str]], looks: Sequence[tuple[str, int]], scale: float = 1
+) -> list[str]:
+    """Take a picture of each page in each look, a theme and a width; return their names."""
     from playwright.sync_api import sync_playwright
 
-    out = Path(folder)
     out.mkdir(parents=True, exist_ok=True)
     taken: list[str] = []
-    with sync_playwright() as play:
+    with sync_playwright() as play, tempfile.TemporaryDirectory() as folder:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
-        for name, make in values().items():
-            if names and name not in names:
-                continue
-            source = out / f"{name}.html"
-            source.write_text(page(make()), encoding="utf-8")
-            for width, theme in [*((w, t) for t in THEMES for w in WIDTHS), (PAPER, "paper")]:
+        for name, text in pages:
+            source = Path(folder) / f"{name}.html"
+            source.write_text(text, encoding="utf-8")
+            for theme, width in looks:
                 tab = browser.new_page(
                     viewport={"width": width, "height": 200},
                     color_scheme="dark" if theme == "dark" else "light",
+                    device_scale_factor=scale,
                 )
                 tab.goto(source.as_uri())
                 tab.locator("nbm-view .nbm-body > *").first.wait_for()
                 if theme == "paper":
                     tab.emulate_media(media="print")
                     tab.evaluate("dispatchEvent(new Event('beforeprint'))")
-                tab.evaluate(
-                    "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-                )
-                taken.append(f"{name}-{width}-{theme}.png")
+                tab.wait_for_timeout(500)
+                taken.append(f"{name}-{width}-{theme}.png" if scale == 1 else f"{name}-{theme}.png")
                 tab.screenshot(path=out / taken[-1], full_page=True)
                 tab.close()
-            print(f"{name}: {len(WIDTHS) * len(THEMES) + 1} pictures")
+            print(f"{name}: {len(looks)} pictures")
         browser.close()
-    shown = "".join(
-        f"<figure><figcaption>{html.escape(one)}</figcaption><img src={html.escape(one)} style='max-width:100%'></figure>"
-        for one in taken
+    return taken
+
+
+def main(folder: str = str(FOLDER), *names: str) -> None:
+    """Take the pictures."""
+    if folder == "--docs":
+        shown = docs_cells().items()
+        pages = (
+            (name, "".join(page(value, code) for code, value in cells.items()))
+            for name, cells in shown
+        )
+        take(DOCS, pages, [("light", 900), ("dark", 900)], scale=1.5)
+        return
+    out = Path(folder)
+    chosen = {name: make for name, make in values().items() if not names or name in names}
+    looks = [*((theme, width) for theme in THEMES for width in WIDTHS), ("paper", PAPER)]
+    taken = take(out, ((name, page(make())) for name, make in chosen.items()), looks)
+    figures = "".join(
+        f"<figure><figcaption>{name}</figcaption><img src={name} style='max-width:100%'></figure>"
+        for name in taken
     )
     (out / "index.html").write_text(
-        f"<!doctype html><meta charset=utf-8><title>Gallery</title>{shown}", encoding="utf-8"
+        f"<!doctype html><meta charset=utf-8><title>Gallery</title>{figures}", encoding="utf-8"
     )
 
 

@@ -47,10 +47,8 @@ def run(quick: bool = False) -> list[Table]:
         return []
     from playwright.sync_api import sync_playwright
 
-    model, tokens = (
-        Transformer(layers=2, width=128, heads=4, vocabulary=500, context=64),
-        jnp.zeros(64, jnp.int32),
-    )
+    model = Transformer(layers=2, width=128, heads=4, vocabulary=500, context=64)
+    tokens = jnp.zeros(64, jnp.int32)
     with nb.track(model) as calls:
         model(tokens)
     cases = {

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import optax
 
 import nbmodule as nb
-from benchmarks.cases.eager import raw_transformer, raw_transformer_forward
-from benchmarks.models import Encoder
+from benchmarks.models import Encoder, raw_transformer, raw_transformer_forward
 from benchmarks.steps import module_step, raw_step
 from benchmarks.timing import Table, interleave, once
 
@@ -26,10 +25,8 @@ def run(quick: bool = False) -> list[Table]:
 
 class Convolutions(nb.Module):
     def __init__(self) -> None:
-        self.conv0, self.conv1 = (
-            nb.Conv2d(1, 16, 3, padding="SAME"),
-            nb.Conv2d(16, 32, 3, padding="SAME"),
-        )
+        self.conv0 = nb.Conv2d(1, 16, 3, padding="SAME")
+        self.conv1 = nb.Conv2d(16, 32, 3, padding="SAME")
         self.pool, self.head = nb.MaxPool2d(2), nb.Linear(7 * 7 * 32, 10)
 
     def forward(self, x: Any) -> Any:

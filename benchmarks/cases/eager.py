@@ -13,7 +13,17 @@ from jax.extend.core import jaxpr_as_fun
 
 import nbmodule as nb
 from benchmarks import peers
-from benchmarks.models import GPT, MLP, Encoder, Null, Transformer, attend, raw_mlp, raw_mlp_forward
+from benchmarks.models import (
+    GPT,
+    MLP,
+    Encoder,
+    Null,
+    Transformer,
+    raw_mlp,
+    raw_mlp_forward,
+    raw_transformer,
+    raw_transformer_forward,
+)
 from benchmarks.timing import Table, interleave
 
 
@@ -109,47 +119,3 @@ def _replay(model: Any, x: Any) -> Callable[[], int]:
     program = nb.jit(lambda m, x: m(x)).trace(model, x).jaxpr
     arrays = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in program.in_avals]
     return lambda: (jax.make_jaxpr(jaxpr_as_fun(program))(*arrays), 0)[1]
-
-
-def raw_transformer(
-    layers: int, width: int, heads: int, vocabulary: int, context: int
-) -> dict[str, Any]:
-    def linear(i: int, o: int) -> dict[str, Any]:
-        return {"w": jnp.ones((i, o)), "b": jnp.zeros(o)}
-
-    def norm() -> dict[str, Any]:
-        return {"s": jnp.ones(width), "b": jnp.zeros(width)}
-
-    def block():
-        return {
-            "ln1": norm(),
-            "qkv": linear(width, 3 * width),
-            "proj": linear(width, width),
-            "ln2": norm(),
-            "fc": linear(width, 4 * width),
-            "out": linear(4 * width, width),
-        }
-
-    return {
-        "tok": jnp.ones((vocabulary, width)),
-        "pos": jnp.ones((context, width)),
-        "blocks": [block() for _ in range(layers)],
-        "lnf": norm(),
-    }
-
-
-def raw_transformer_forward(p: dict[str, Any], x: Any, heads: int) -> Any:
-    def linear(q: Any, y: Any) -> Any:
-        return y @ q["w"] + q["b"]
-
-    def norm(q: Any, y: Any) -> Any:
-        mean = y.mean(-1, keepdims=True)
-        return (y - mean) * jax.lax.rsqrt(((y - mean) ** 2).mean(-1, keepdims=True) + 1e-6) * q[
-            "s"
-        ] + q["b"]
-
-    h = p["tok"][x] + p["pos"][jnp.arange(x.shape[0])]
-    for b in p["blocks"]:
-        h = h + linear(b["proj"], attend(linear(b["qkv"], norm(b["ln1"], h)), heads))
-        h = h + linear(b["out"], jax.nn.gelu(linear(b["fc"], norm(b["ln2"], h))))
-    return norm(p["lnf"], h) @ p["tok"].T

@@ -44,10 +44,8 @@ class ResNet18(nb.Module):
 
     def __init__(self) -> None:
         widths = (64, 64, 128, 256, 512)
-        self.stem, self.norm = (
-            nb.Conv2d(3, 64, 3, padding="SAME", with_bias=False),
-            nb.BatchNorm2d(64),
-        )
+        self.stem = nb.Conv2d(3, 64, 3, padding="SAME", with_bias=False)
+        self.norm = nb.BatchNorm2d(64)
         pairs = [(a, b, i) for a, b in zip(widths, widths[1:], strict=False) for i in range(2)]
         self.blocks = [
             Residual(b if i else a, b, 2 if i == 0 and b > 64 else 1) for a, b, i in pairs

@@ -42,10 +42,8 @@ class Reader(nb.Module):
     """A small transformer over tokens."""
 
     def __init__(self, vocabulary: int, width: int, heads: int, layers: int) -> None:
-        self.embed, self.blocks = (
-            nb.Embedding(vocabulary, width),
-            [Block(width, heads) for _ in range(layers)],
-        )
+        self.embed = nb.Embedding(vocabulary, width)
+        self.blocks = [Block(width, heads) for _ in range(layers)]
         self.norm, self.head = nb.LayerNorm(width), nb.Linear(width, vocabulary)
 
     def forward(self, tokens: Any) -> Any:

@@ -53,10 +53,8 @@ class LowRank(nb.Module):
 
     def __init__(self) -> None:
         self.base = nb.Linear(2, 32)
-        self.down, self.up = (
-            nb.Linear(32, 4, with_bias=False),
-            nb.Linear(4, 32, with_bias=False, weight_initializer=nb.Zeros()),
-        )
+        self.down = nb.Linear(32, 4, with_bias=False)
+        self.up = nb.Linear(4, 32, with_bias=False, weight_initializer=nb.Zeros())
         self.act, self.head = nb.ReLU(), nb.Linear(32, 4)
         self.base.requires_grad_(False)
 

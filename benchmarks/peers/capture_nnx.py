@@ -10,15 +10,14 @@ from flax import nnx
 
 from benchmarks.models import attend
 from benchmarks.peers.capture import Variants, steps
+from benchmarks.peers.nnx_ import MLP
 
 
 class Attention(nnx.Module):
     def __init__(self, width: int, heads: int, rngs: Any) -> None:
         self.heads = heads
-        self.qkv, self.proj = (
-            nnx.Linear(width, 3 * width, rngs=rngs),
-            nnx.Linear(width, width, rngs=rngs),
-        )
+        self.qkv = nnx.Linear(width, 3 * width, rngs=rngs)
+        self.proj = nnx.Linear(width, width, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         return self.proj(attend(self.qkv(x), self.heads))
@@ -26,10 +25,8 @@ class Attention(nnx.Module):
 
 class FeedForward(nnx.Module):
     def __init__(self, width: int, rngs: Any) -> None:
-        self.fc, self.out = (
-            nnx.Linear(width, 4 * width, rngs=rngs),
-            nnx.Linear(4 * width, width, rngs=rngs),
-        )
+        self.fc = nnx.Linear(width, 4 * width, rngs=rngs)
+        self.out = nnx.Linear(4 * width, width, rngs=rngs)
 
     def __call__(self, x: Any) -> Any:
         return self.out(jax.nn.gelu(self.fc(x)))
@@ -48,10 +45,8 @@ class Block(nnx.Module):
 class Transformer(nnx.Module):
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
         rngs = nnx.Rngs(0)
-        self.tok, self.pos = (
-            nnx.Embed(vocabulary, width, rngs=rngs),
-            nnx.Embed(context, width, rngs=rngs),
-        )
+        self.tok = nnx.Embed(vocabulary, width, rngs=rngs)
+        self.pos = nnx.Embed(context, width, rngs=rngs)
         self.blocks = nnx.List([Block(width, heads, rngs) for _ in range(layers)])
         self.lnf = nnx.LayerNorm(width, rngs=rngs)
 
@@ -60,17 +55,6 @@ class Transformer(nnx.Module):
         for block in self.blocks:
             h = block(h)
         return self.tok.attend(self.lnf(h))
-
-
-class MLP(nnx.Module):
-    def __init__(self, depth: int, width: int) -> None:
-        rngs = nnx.Rngs(0)
-        self.layers = nnx.List([nnx.Linear(width, width, rngs=rngs) for _ in range(depth)])
-
-    def __call__(self, x: Any) -> Any:
-        for layer in self.layers:
-            x = jax.nn.relu(layer(x))
-        return x
 
 
 def _steps(model: Any, x: Any, target: Any) -> Variants:

@@ -20,16 +20,12 @@ class Block(torch.nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.heads = heads
-        self.ln1, self.qkv, self.proj = (
-            torch.nn.LayerNorm(width),
-            torch.nn.Linear(width, 3 * width),
-            torch.nn.Linear(width, width),
-        )
-        self.ln2, self.fc, self.out = (
-            torch.nn.LayerNorm(width),
-            torch.nn.Linear(width, 4 * width),
-            torch.nn.Linear(4 * width, width),
-        )
+        self.ln1 = torch.nn.LayerNorm(width)
+        self.qkv = torch.nn.Linear(width, 3 * width)
+        self.proj = torch.nn.Linear(width, width)
+        self.ln2 = torch.nn.LayerNorm(width)
+        self.fc = torch.nn.Linear(width, 4 * width)
+        self.out = torch.nn.Linear(4 * width, width)
         self.gelu = torch.nn.GELU(approximate="tanh")
 
     def forward(self, x: Any) -> Any:
@@ -46,14 +42,10 @@ class Block(torch.nn.Module):
 class Transformer(torch.nn.Module):
     def __init__(self, layers: int, width: int, heads: int, vocabulary: int, context: int) -> None:
         super().__init__()
-        self.tok, self.pos = (
-            torch.nn.Embedding(vocabulary, width),
-            torch.nn.Embedding(context, width),
-        )
-        self.blocks, self.lnf = (
-            torch.nn.Sequential(*(Block(width, heads) for _ in range(layers))),
-            torch.nn.LayerNorm(width),
-        )
+        self.tok = torch.nn.Embedding(vocabulary, width)
+        self.pos = torch.nn.Embedding(context, width)
+        self.blocks = torch.nn.Sequential(*(Block(width, heads) for _ in range(layers)))
+        self.lnf = torch.nn.LayerNorm(width)
 
     def forward(self, x: Any) -> Any:
         h = self.tok(x) + self.pos(torch.arange(x.shape[0]))

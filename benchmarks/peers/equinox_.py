@@ -44,8 +44,12 @@ class Chain(eqx.Module):
     layers: list
 
 
+def chain(count: int, w: Any, b: Any) -> Any:
+    return Chain([Affine(w, b) for _ in range(count)])
+
+
 def dispatch(count: int, x: Any) -> dict[str, Any]:
-    model = Chain([Affine(jnp.ones(4), jnp.ones(4)) for _ in range(count)])
+    model = chain(count, jnp.ones(4), jnp.ones(4))
     step = eqx.filter_jit(lambda m, x: x + 1, keep_unused=True)
     return {"equinox, filter_jit": lambda: step(model, x)}
 
@@ -66,24 +70,3 @@ def train(depth: int, width: int, x: Any, target: Any) -> dict[str, Any]:
         return loss
 
     return {"equinox, filter_jit": call}
-
-
-def null(x: Any, hundred: Any) -> dict[str, Any]:
-    return {"100 equinox modules": hundred(Null(), x)}
-
-
-def eager_mlp(depth: int, width: int, x: Any) -> dict[str, Any]:
-    model = MLP(depth, width)
-    return {"equinox": lambda: model(x)}
-
-
-def construct_affine(count: int, w: Any, b: Any) -> dict[str, Any]:
-    return {"equinox": lambda: (Chain([Affine(w, b) for _ in range(count)]), 0)[1]}
-
-
-def construct_mlp(depth: int, width: int) -> dict[str, Any]:
-    return {"equinox": lambda: (MLP(depth, width), 0)[1]}
-
-
-def trees(count: int) -> dict[str, Any]:
-    return {"equinox": Chain([Affine(jnp.ones(4), jnp.ones(4)) for _ in range(count)])}

@@ -52,10 +52,8 @@ def _torch_gpt(
     class Net(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.tok, self.pos = (
-                torch.nn.Embedding(vocabulary, width),
-                torch.nn.Embedding(context, width),
-            )
+            self.tok = torch.nn.Embedding(vocabulary, width)
+            self.pos = torch.nn.Embedding(context, width)
             self.blocks = torch.nn.ModuleList(
                 torch.nn.TransformerEncoderLayer(
                     width, heads, 4 * width, 0.0, "gelu", batch_first=True, norm_first=True

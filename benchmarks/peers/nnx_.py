@@ -41,8 +41,12 @@ class Chain(nnx.Module):
         self.layers = nnx.List(layers)
 
 
+def chain(count: int, w: Any, b: Any) -> Any:
+    return Chain([Affine(w, b) for _ in range(count)])
+
+
 def dispatch(count: int, x: Any) -> dict[str, Any]:
-    model = Chain([Affine(jnp.ones(4), jnp.ones(4)) for _ in range(count)])
+    model = chain(count, jnp.ones(4), jnp.ones(4))
     step = nnx.jit(lambda m, x: x + 1, keep_unused=True)
     definition, state = nnx.split(model)
     pure = jax.jit(lambda s, x: (nnx.merge(definition, s), x + 1)[1], keep_unused=True)
@@ -63,24 +67,3 @@ def train(depth: int, width: int, x: Any, target: Any) -> dict[str, Any]:
         return loss
 
     return {"nnx.jit": lambda: step(model, optimizer, x, target)}
-
-
-def null(x: Any, hundred: Any) -> dict[str, Any]:
-    return {"100 nnx modules": hundred(Null(), x)}
-
-
-def eager_mlp(depth: int, width: int, x: Any) -> dict[str, Any]:
-    model = MLP(depth, width)
-    return {"nnx": lambda: model(x)}
-
-
-def construct_affine(count: int, w: Any, b: Any) -> dict[str, Any]:
-    return {"nnx": lambda: (Chain([Affine(w, b) for _ in range(count)]), 0)[1]}
-
-
-def construct_mlp(depth: int, width: int) -> dict[str, Any]:
-    return {"nnx": lambda: (MLP(depth, width), 0)[1]}
-
-
-def trees(count: int) -> dict[str, Any]:
-    return {"nnx": Chain([Affine(jnp.ones(4), jnp.ones(4)) for _ in range(count)])}

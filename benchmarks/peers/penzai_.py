@@ -26,7 +26,7 @@ class Null(pz.nn.Layer):
         return x
 
 
-def _chain(count: int, w: Any, b: Any) -> Any:
+def chain(count: int, w: Any, b: Any) -> Any:
     return pz.nn.Sequential(
         [
             Affine(pz.Parameter(value=w, label=f"w{i}"), pz.Parameter(value=b, label=f"b{i}"))
@@ -36,18 +36,6 @@ def _chain(count: int, w: Any, b: Any) -> Any:
 
 
 def dispatch(count: int, x: Any) -> dict[str, Any]:
-    layer, values = pz.unbind_params(_chain(count, jnp.ones(4), jnp.ones(4)), freeze=True)
+    layer, values = pz.unbind_params(chain(count, jnp.ones(4), jnp.ones(4)), freeze=True)
     pure = jax.jit(lambda layer, values, x: x + 1, keep_unused=True)
     return {"penzai, unbind_params and jax.jit": lambda: pure(layer, values, x)}
-
-
-def null(x: Any, hundred: Any) -> dict[str, Any]:
-    return {"100 penzai layers": hundred(Null(), x)}
-
-
-def construct_affine(count: int, w: Any, b: Any) -> dict[str, Any]:
-    return {"penzai": lambda: (_chain(count, w, b), 0)[1]}
-
-
-def trees(count: int) -> dict[str, Any]:
-    return {"penzai": _chain(count, jnp.ones(4), jnp.ones(4))}

@@ -45,13 +45,9 @@ class Block(torch.nn.Module):
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.norm1, self.attention = torch.nn.LayerNorm(width), Attention(width, heads)
-        self.norm2, self.mlp = (
-            torch.nn.LayerNorm(width),
-            torch.nn.Sequential(
-                torch.nn.Linear(width, 2 * width),
-                torch.nn.ReLU(),
-                torch.nn.Linear(2 * width, width),
-            ),
+        self.norm2 = torch.nn.LayerNorm(width)
+        self.mlp = torch.nn.Sequential(
+            torch.nn.Linear(width, 2 * width), torch.nn.ReLU(), torch.nn.Linear(2 * width, width)
         )
 
     def forward(self, x: Any) -> Any:

@@ -39,7 +39,7 @@ _HOMES = {
     "load_with_metadata": "nbmodule.files:load_with_metadata",
     "watched": "nbmodule.interop.verbs:watched",
     "native_verb": "nbmodule.interop.verbs:run_verb",
-    "to_framework": "nbmodule.interop.to_frameworks:to_framework",
+    "to_framework": "nbmodule.interop.verbs:to_framework",
     "insertable_layers": "nbmodule.nn.activation:insertable_layers",
     "torch_state": "nbmodule.interop.torch_layers.states:torch_state",
     "named": "nbmodule.core.structure.walk:name_in_plan",

@@ -39,7 +39,7 @@ EAGER_NOTE = "functions compiled by jax.jit ran uncompiled while the model was t
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.watched: list[Any] = []  # stand-ins that are open in this thread
+        self.watched: list[StandIn] = []  # that are open in this thread
 
 
 local = _Local()
@@ -97,7 +97,7 @@ class StandIn:
     def _end(self, block: object) -> None:
         self._open.pop(block, None)
         if not self._open:
-            local.watched[:] = [stand_in for stand_in in local.watched if stand_in is not self]
+            local.watched[:] = [other for other in local.watched if other is not self]
         if not self._open and self._whole is not None:
             self._whole.close()
             self._whole = None
@@ -163,7 +163,7 @@ def as_module(model: Any, args: Args, kwargs: Kwargs, verb: str) -> tuple[Wrappe
 
 
 def apart(model: object, verb: str) -> ArgumentTypeError:
-    """The error where the variables of a model that stand beside it were not given."""
+    """Return the error for a model without its variables, which its framework keeps outside."""
     what, variables, usage = APART[framework_of(model) or ""]
     return ArgumentTypeError(
         f"{verb}: {type(model).__name__} is {what}, which holds no {variables}; they are given "

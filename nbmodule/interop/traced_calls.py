@@ -112,8 +112,8 @@ _listeners: dict[int, Callable[[Any], None]] = {}
 
 
 def with_gradients(tree: object, part: Any, record: dict[str, Any], keeping: list[Any]) -> Any:
-    """Return the same values; what trackers keep of their gradients goes into the record when JAX
-    computes these, as long as the part exists.
+    """Return the same values; trackers record their gradients when JAX computes these, as long as
+    the part exists.
     """
     leaves, structure = jax.tree.flatten(tree)
     gradients: list[Any] = [None] * len(leaves)

@@ -19,14 +19,15 @@ import jax.numpy as jnp
 from nbmodule.api.module import Module
 from nbmodule.base.foreign import framework_of
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.base.trees import nest
-from nbmodule.core.call.stages import annotate, observed
+from nbmodule.base.trees import nest, separated
+from nbmodule.core.call.stages import observed
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.copying import reduced_consistently
 from nbmodule.core.variables.commit import clock
-from nbmodule.core.variables.frame import EAGER, here, is_captured, now, write_all
+from nbmodule.core.variables.frame import is_captured, now, write_all
 from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError
+from nbmodule.graphs.reading.trace import is_array
 from nbmodule.interop.frameworks.equinox import EquinoxFunction
 from nbmodule.interop.frameworks.flax_linen import PARAMS, LinenFunction
 from nbmodule.interop.frameworks.flax_nnx import NnxFunction
@@ -82,32 +83,15 @@ class Part(Module):
 
 def reduced(part: Module) -> tuple[Any, ...]:
     """Pickle an instance of a class of `class_of`, which has no name to be imported by."""
-    base = type(part).__mro__[1]
-    return reduced_consistently(
-        part, lambda: (_blank, (type(part).__name__, base), part.__getstate__())
-    )
-
-
-class TorchPart(Part):
-    """A module of PyTorch, which is called by PyTorch alone."""
-
-    _framework = "torch"
-
-
-class ScopedPart(Part):
-    """One that its framework gives a name scope while it is called."""
-
-    _has_scope_already = True
+    kind: Any = type(part)
+    names = kind.__name__, kind.__mro__[1], kind._framework, kind._has_scope_already
+    return reduced_consistently(part, lambda: (_blank, names, part.__getstate__()))
 
 
 class Wrapped(Part):
     """A whole foreign model as a module; made by `nb.from_flax` and its like."""
 
     _foreign: Function
-
-    @property
-    def _framework(self) -> str:
-        return "torch" if self._foreign.framework == "torch" else ""
 
     def foreign_variables(self) -> dict[Path, Variable]:
         """The variables by their paths in the foreign model."""
@@ -128,7 +112,7 @@ class Wrapped(Part):
 
 
 def at(module: Any, path: Iterable[Any]) -> Any:
-    """Return what stands at a path of the foreign model, None where nothing does."""
+    """Return the part or variable at a path of the foreign model, None if there is none."""
     for step in path:
         try:
             if isinstance(module, Mapping):
@@ -147,10 +131,10 @@ def part_at(model: Wrapped, path: Path, class_name: str) -> Part | None:
 
     One that was not known before joins the model, with the parts above it.
     """
-    created = class_of(class_name, part_class(model._foreign))
+    created = part_class(class_name, model._foreign)
     for end in range(1, len(path) + 1):
         if at(model, path[:end]) is None:
-            kind = created if end == len(path) else class_of("Module", part_class(model._foreign))
+            kind = created if end == len(path) else part_class("Module", model._foreign)
             part = kind()
             part._nbm.home = None
             setattr(at(model, path[: end - 1]), attribute_name(str(path[end - 1])), part)
@@ -173,13 +157,7 @@ def around(
         return run(*args, **kwargs)
     if now.tracker is not None and not is_captured():
         return logged(part, run, args, kwargs)
-    if now.busy or here() != EAGER or part._nbm.hooks or part._nbm.pre_hooks:
-        return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
-    try:
-        return run(*args, **kwargs)
-    except Exception as error:
-        annotate(error, part, args, kwargs)
-        raise
+    return observed(part, lambda _, *args, **kwargs: run(*args, **kwargs), args, kwargs)
 
 
 # -- from the pair to a module --
@@ -194,7 +172,7 @@ def wrap(
         copied: False for a module that is only inspected, and holds the very arrays. Otherwise a
             step that donates its variables must not delete arrays of the other model.
     """
-    model = class_of(function.name, Wrapped)()
+    model = part_class(function.name, function, Wrapped)()
     model._foreign = function
     given = function.variables if variables is None else variables
     known = {
@@ -213,8 +191,7 @@ def wrap(
             return subtree
         if path in function.parts:
             kind = function.parts[path]
-            name = kind if isinstance(kind, str) else kind.__name__
-            part = class_of(name, part_class(function))()
+            part = part_class(getattr(kind, "__name__", kind), function)()
             fill(part, subtree, path)
             return part
         items = {step: built(x, (*path, step)) for step, x in subtree.items()}
@@ -241,21 +218,22 @@ def _variable(leaf: Leaf, copied: bool) -> Variable:
     return Parameter(value) if leaf.trained else Buffer(value)
 
 
-def part_class(function: Function) -> type[Part]:
-    """The base of the parts of a model."""
-    if function.framework == "torch":
-        return TorchPart
-    return ScopedPart if function.scopes_its_parts else Part
+def part_class(name: str, function: Function, base: type[Part] = Part) -> Any:
+    """Return the class of parts of a model that stand for modules of a foreign class."""
+    framework = "torch" if function.framework == "torch" else ""  # whose layouts differ
+    return class_of(name, base, framework, function.scopes_its_parts and base is Part)
 
 
 @functools.cache
-def class_of(name: str, base: type) -> Any:
-    """The class of parts that stand for modules of a foreign class."""
-    return type(Module)(name, (base,), {"__module__": base.__module__, "__doc__": base.__doc__})
+def class_of(name: str, base: type, framework: str, has_scope: bool) -> Any:
+    """Return a class of parts; `has_scope` if its framework gives each call a name scope."""
+    attributes = {"_framework": framework, "_has_scope_already": has_scope}
+    attributes |= {"__module__": base.__module__, "__doc__": base.__doc__}
+    return type(Module)(name, (base,), attributes)
 
 
-def _blank(name: str, base: type) -> Any:
-    class_name = class_of(name, base)
+def _blank(*names: Any) -> Any:
+    class_name = class_of(*names)
     return class_name.__new__(class_name)
 
 
@@ -315,7 +293,7 @@ def from_flax(
 
     Args:
         model: An `nnx.Module`, or a linen `nn.Module`; it is left as it is.
-        variables: Of a linen model, what `init` gave.
+        variables: Of a linen model, the return of `init`.
         *example: Arguments of a call of a linen model, by shape: parts without variables are then
             known before the first call.
         rngs: Names of the streams that a linen model draws from, such as `('dropout',)`; keys come
@@ -360,16 +338,14 @@ def from_flax(
 def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
     """Find out, without computing anything, which parts a call with such arguments meets."""
     variables = wrapped.foreign_variables().items()
-    leaves, tree = jax.tree.flatten((args, kwargs))
-    arrays = {i: x for i, x in enumerate(leaves) if hasattr(x, "shape") and hasattr(x, "dtype")}
+    arrays, joined = separated((args, kwargs), is_array)
 
     def meet(path: Path, instance: object, run: Run, args: Args, kwargs: Kwargs) -> Any:
         part_at(wrapped, path, type(instance).__name__)
         return run(*args, **kwargs)
 
-    def look(arrays: dict[int, Any]) -> Any:
-        filled = [arrays.get(i, leaf) for i, leaf in enumerate(leaves)]
-        args, kwargs = jax.tree.unflatten(tree, filled)
+    def look(arrays: list[Any]) -> Any:
+        args, kwargs = joined(arrays)
         call = ForeignCall(args, kwargs, meet, True, lambda: jax.random.key(0))
         values = {path: variable.value for path, variable in variables}
         return jax.tree.leaves(wrapped._foreign(values, call)[0])
@@ -380,11 +356,11 @@ def meet_parts(wrapped: Wrapped, args: Args, kwargs: Kwargs) -> None:
 def from_haiku(
     transformed: object, params: Mapping[str, Any], state: Any = None, *, with_rng: bool = False
 ) -> Wrapped:
-    """Wrap what `hk.transform` gave as a module: parameters by module, state as buffers.
+    """Wrap the return of `hk.transform` as a module: parameters by module, state as buffers.
 
     Args:
         transformed: Of `hk.transform` or `hk.transform_with_state`.
-        params: What its `init` gave.
+        params: The return of its `init`.
         state: The second return of `init`, for `hk.transform_with_state`.
         with_rng: Whether each call is given a random key, from the default stream.
 

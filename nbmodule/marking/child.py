@@ -10,13 +10,14 @@ import contextlib
 import io
 import json
 import os
+import pickle
 import sys
 import traceback
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from nbmodule.marking.confine import confine
+from nbmodule.marking.results import Limits
 
 
 class TooMuchOutputError(Exception):
@@ -39,15 +40,14 @@ class _Output(io.StringIO):
 
 def main(request: dict[str, Any]) -> None:
     """Run the cells one after the other; an error ends its cell, not the notebook."""
-    folder, pipe = Path(request["folder"]), os.fdopen(request["pipe"], "w")
+    folder, limits, pipe = request["folder"], request["limits"], os.fdopen(request["pipe"], "w")
 
     def report(record: object) -> None:
         print(json.dumps(record), file=pipe, flush=True)
 
     os.chdir(folder)
-    limits, hidden = request["limits"], [Path(path) for path in request["hidden"]]
     _limit(limits)
-    report(confine(folder, network=limits["network"], hidden=hidden))
+    report(confine(folder, network=limits.network, hidden=request["hidden"]))
     from IPython.core.interactiveshell import InteractiveShell
 
     from nbmodule.calls.differences import check
@@ -74,7 +74,7 @@ def main(request: dict[str, Any]) -> None:
         package.check = recorded  # also where an earlier cell has put something else in its place
         if is_check and shell.user_ns.get("nb") is not None:
             shell.user_ns["nb"] = package
-        output = _Output(limits["output"])
+        output = _Output(limits.output)
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             result = shell.run_cell(source, store_history=False)
         error, message, line = result.error_before_exec or result.error_in_exec, None, None
@@ -83,12 +83,12 @@ def main(request: dict[str, Any]) -> None:
         report((output.getvalue(), message, line, checks))
 
 
-def _limit(limits: dict[str, Any]) -> None:
+def _limit(limits: Limits) -> None:
     """Let the system limit processor time and file sizes, and keep no core file."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
-        seconds, size = int(limits["cpu"]) + 60, limits["disk"]
+        seconds, size = int(limits.cpu) + 60, limits.disk
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -113,4 +113,4 @@ def _line_of(name: str, frames: Iterable[tuple[Any, int]]) -> int | None:
 
 
 if __name__ == "__main__":
-    main(json.loads(sys.stdin.read()))
+    main(pickle.load(sys.stdin.buffer))

@@ -7,24 +7,23 @@ ends without an error; it is not marked when something else kept it from being c
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import functools
 import json
 import os
+import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Any
 
 from nbmodule.base.whole_file import whole_file
 from nbmodule.errors import ArgumentError, NbModuleError
 from nbmodule.marking.confine import can_confine
-from nbmodule.marking.notebook import Cell, read_cells
+from nbmodule.marking.notebook import read_cells
 from nbmodule.marking.pages import as_csv, first_mistake, student_page, summary_page, table
-from nbmodule.marking.results import Limits, Marks, from_json, not_run
-from nbmodule.marking.submissions import Submission, find_submissions
+from nbmodule.marking.results import Limits, Marks, Task, from_json, not_run
+from nbmodule.marking.submissions import find_submissions
 from nbmodule.marking.supervise import NOBODY, shown_environment
 
 _PATIENCE = 120  # seconds beyond its limit that a notebook's supervisor has to end it
@@ -53,8 +52,8 @@ def mark(
 ) -> list[Marks]:
     """Run each notebook of a class in processes of its own and mark its exercises.
 
-    Each runs in a fresh folder, with copies of the student's data, and may write there alone; what
-    it writes is thrown away. A notebook that cannot be read, crashes or attacks ends itself alone.
+    Each runs in a fresh folder, with copies of the student's data, may write there alone, and
+    leaves nothing behind. A notebook that cannot be read, crashes or attacks ends itself alone.
 
     Args:
         folder: One or several with notebooks (`.ipynb`) or folders of students; see `submissions`.
@@ -71,18 +70,18 @@ def mark(
         ArgumentError: There is no notebook to be marked, or none that checks anything.
         FileFormatError: `against` is no notebook.
     """
-    given = [folder] if isinstance(folder, (str, os.PathLike)) else folder
-    folders = [Path(path) for path in given]
+    is_one = isinstance(folder, (str, os.PathLike))
+    folders = [Path(path) for path in ([folder] if is_one else folder)]
     for path in folders:
         if not path.is_dir():
             raise ArgumentError(f"mark: {str(path)!r} is no folder.")
     original = None if against is None else Path(against).resolve()
-    checking: list[Cell] = []
+    cells = None
     if original is not None:
         if not original.is_file():
             raise ArgumentError(f"mark: {str(against)!r} is no file.")
-        checking = [cell for cell in read_cells(original) if cell.checks]
-        if not checking:
+        cells = read_cells(original)
+        if not any(cell.checks for cell in cells):
             raise ArgumentError(
                 f"mark: no cell of {str(against)!r} calls nb.check, so there is nothing to mark. "
             )
@@ -93,16 +92,12 @@ def mark(
         )
     hidden = [*(path.resolve() for path in folders), *(Path.home() / name for name in _AT_HOME)]
     hidden.append(Path(f"/proc/{os.getpid()}"))  # its environment, where notebooks run as root
-    request = {
-        "against": None if original is None else str(original),
-        "limits": dataclasses.asdict(limits or Limits()),
-        "hidden": [str(path) for path in (*hidden, original) if path is not None],
-        "is_root": can_drop_root(),
-    }
+    hidden += [] if original is None else [original]
+    given = cells, limits or Limits(), hidden, NOBODY if can_drop_root() else None
     supervisors: set[subprocess.Popen[bytes]] = set()
     with ThreadPoolExecutor(max(1, jobs)) as pool:
         pending = [
-            pool.submit(_supervise, submission, request, checking, supervisors)
+            pool.submit(_supervise, Task(submission, *given), supervisors)
             for submission in submissions
         ]
         try:
@@ -116,14 +111,8 @@ def mark(
     return [future.result() for future in pending]
 
 
-def _supervise(
-    submission: Submission,
-    request: dict[str, Any],
-    checking: list[Cell],
-    supervisors: set[subprocess.Popen[bytes]],
-) -> Marks:
+def _supervise(task: Task, supervisors: set[subprocess.Popen[bytes]]) -> Marks:
     """Mark one notebook in a process of its own; whatever happens there becomes its marks."""
-    request = request | submission._asdict()
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "nbmodule.marking.supervise"],
         stdin=subprocess.PIPE,
@@ -133,10 +122,10 @@ def _supervise(
     )
     supervisors.add(process)
     try:
-        timeout = request["limits"]["seconds"] + _PATIENCE
-        answer, report = process.communicate(json.dumps(request).encode(), timeout=timeout)
+        timeout = task.limits.seconds + _PATIENCE
+        answer, report = process.communicate(pickle.dumps(task), timeout=timeout)
         if process.returncode == 0:
-            return from_json(json.loads(answer))
+            return from_json(json.loads(answer))  # no pickle: it ran hostile code
         lines = report.decode(errors="replace").strip().splitlines()
         reason = lines[-1][:300] if lines else f"it ended with {process.returncode}"
     except (subprocess.TimeoutExpired, OSError, ValueError, KeyError, TypeError) as error:
@@ -145,12 +134,11 @@ def _supervise(
         process.kill()
         process.wait()
         supervisors.discard(process)
-    ended = f"the process that marks it failed ({reason})"
-    return not_run(submission.name, submission.file, ended, checking)
+    return not_run(task, f"the process that marks it failed ({reason})")
 
 
 def _environment() -> dict[str, str]:
-    """Return what a supervisor may see; it imports from where this process does."""
+    """Return the environment of a supervisor, which imports from where this process does."""
     entries = [entry for entry in sys.path if entry and os.path.isdir(entry)]
     return shown_environment() | {"PYTHONPATH": os.pathsep.join(entries)}
 

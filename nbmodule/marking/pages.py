@@ -157,9 +157,9 @@ def _names(names: Sequence[str]) -> str:
 
 
 def _alike(column: Sequence[tuple[Marks, Exercise]]) -> list[list[tuple[str, str]]]:
-    """Group (student, answer) by what the answers are without names, comments and layout.
+    """Group (student, answer) by the code of the answers, apart from names, comments and layout.
 
-    That answers are alike proves nothing; it says where to look.
+    Similar answers prove nothing; they are worth a look.
     """
     groups: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for marks, exercise in column:

@@ -1,12 +1,13 @@
-"""Results of marking one notebook, as records that travel between processes as JSON."""
+"""Records of marking one notebook: the task of its supervisor, and the marks it returns as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from nbmodule.marking.notebook import Cell
+from nbmodule.marking.submissions import Submission
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Limits:
             them up.
         memory: Bytes of main memory of all its processes together (Linux).
         output: Characters that one cell may print.
-        disk: Bytes that it may write into its folder, with what it holds open and has deleted.
+        disk: Bytes that it may write into its folder, with deleted files that it holds open.
         network: Whether it may open connections (Linux; elsewhere it may).
         processes: How many it may have at a time (Linux).
     """
@@ -33,6 +34,24 @@ class Limits:
     processes: int = 64
 
 
+class Task(NamedTuple):
+    """One notebook to be marked.
+
+    Attributes:
+        submission: The notebook, and its student.
+        original: Cells of the notebook that was handed out, with the checks that count.
+        limits: What the notebook may use.
+        hidden: Files and folders that it may not read.
+        user: Number of the user that runs it; None for the present one.
+    """
+
+    submission: Submission
+    original: list[Cell] | None
+    limits: Limits
+    hidden: list[Path]
+    user: int | None
+
+
 @dataclass
 class CellRun:
     """A code cell that was run.
@@ -40,7 +59,7 @@ class CellRun:
     Attributes:
         number: Counted from 1 among the code cells.
         source: Its text.
-        output: What it printed.
+        output: The printed text.
         error: The error that ended it; None if there was none.
         line: The line of the cell with the error.
         is_done: Whether it came to its end.
@@ -151,16 +170,17 @@ class Marks:
 
 
 def from_json(record: dict[str, Any]) -> Marks:
-    """Build marks from what `dataclasses.asdict` gave, by way of JSON."""
+    """Build marks from the JSON of `dataclasses.asdict`."""
     cells = [CellRun(**cell) for cell in record["cells"]]
     exercises = [Exercise(**exercise) for exercise in record["exercises"]]
     return Marks(**record | {"exercises": exercises, "cells": cells})
 
 
-def not_run(name: str, file: str, ended: str, checking: Iterable[Cell]) -> Marks:
+def not_run(task: Task, ended: str) -> Marks:
     """Return the marks of a notebook that could not be run: no exercise is marked."""
+    checking = (cell for cell in task.original or () if cell.checks)
     exercises = [Exercise(cell.number, cell.source, obstacle=ended) for cell in checking]
-    return Marks(name, file, exercises, ended=ended)
+    return Marks(task.submission.name, task.submission.file, exercises, ended=ended)
 
 
 def _location(cell: int, line: int | None) -> str:

@@ -31,8 +31,8 @@ class Submission(NamedTuple):
 
     name: str
     file: str
-    path: str
-    root: str
+    path: Path
+    root: Path
 
 
 def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Submission]:
@@ -56,8 +56,8 @@ def find_submissions(folders: Sequence[Path], original: Path | None) -> list[Sub
             key = shown.casefold()  # file systems may not tell Anna from anna
             counts[key] += 1
             shown += f" ({counts[key]})" if counts[key] > 1 else ""
-            file, *places = map(str, (path.relative_to(folder), path.resolve(), root.resolve()))
-            submissions.append(Submission(shown, file, *places))
+            file = str(path.relative_to(folder))
+            submissions.append(Submission(shown, file, path.resolve(), root.resolve()))
     return submissions
 
 
@@ -82,7 +82,7 @@ def _rows(folder: Path, original: Path | None) -> list[tuple[str, Path, Path]]:
 
 
 def copy_data(notebook: Path, root: Path, target: Path, limit: int) -> None:
-    """Copy the files beside a notebook, also in subfolders, but no notebook and no link.
+    """Copy the files in the folder of a notebook, also in subfolders, but no notebook and no link.
 
     In a folder that several students share, subfolders that hold notebooks are left out.
 
@@ -90,14 +90,14 @@ def copy_data(notebook: Path, root: Path, target: Path, limit: int) -> None:
         notebook: Of the student.
         root: The folder of the student, or of the class.
         target: Where the notebook will run.
-        limit: Bytes; what goes beyond is left out.
+        limit: Bytes; further files are left out.
     """
-    beside = notebook.parent
-    others = [path.relative_to(beside) for path in _notebooks(beside)] if root == beside else []
-    closed = {folder for path in others for folder in path.parents} - {Path()}
+    folder = notebook.parent
+    others = [path.relative_to(folder) for path in _notebooks(folder)] if root == folder else []
+    closed = {parent for path in others for parent in path.parents} - {Path()}
     left = limit
-    for source in _files(beside):
-        inside = source.relative_to(beside)
+    for source in _files(folder):
+        inside = source.relative_to(folder)
         if source.suffix == ".ipynb" or not source.is_file() or closed & set(inside.parents):
             continue
         left -= source.stat().st_size

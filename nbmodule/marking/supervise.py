@@ -1,8 +1,8 @@
 """The process that supervises one notebook: `python -P -m nbmodule.marking.supervise`.
 
-It reads a request from its input, runs the notebook in a confined child, ends it at its limits, and
-prints the marks as JSON. Each notebook has a supervisor of its own, so that nothing in one notebook
-can end the marking of the class.
+It reads a task, runs the notebook in a confined child, ends it at its limits, and writes the marks.
+Each notebook has a supervisor of its own, so that nothing in one notebook can end the marking of
+the class.
 
 A process can leave its session (`setsid`) and its parents (by forking twice). On Linux an orphan
 goes to the nearest ancestor that adopts orphans, which the supervisor does: all its descendants
@@ -17,6 +17,7 @@ import dataclasses
 import glob
 import json
 import os
+import pickle
 import re
 import select
 import signal
@@ -27,15 +28,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from nbmodule.base.format import format_bytes, printable
 from nbmodule.errors import FileFormatError
 from nbmodule.marking.notebook import Cell, read_cells, with_checks_of
-from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, not_run
+from nbmodule.marking.results import CellRun, Exercise, Limits, Marks, Task, not_run
 from nbmodule.marking.submissions import copy_data
 
-_INTERVAL = 0.1  # seconds between two measurements of what the processes use
+_INTERVAL = 0.1  # seconds between two measurements of the use of resources
 _MOST_REPORTED = 50_000_000  # bytes; a notebook that reports more is ended
 _MISSING = re.compile(r"name '(\w+)' is not defined")
 NOBODY = 65534
@@ -45,24 +45,22 @@ _ROUNDS = 200  # a bomb forks while it is being ended: repeat until none is left
 _STATE, _PARENT, _TIMES, _PAGES = 0, 1, slice(11, 15), 21
 
 
-def main(request: dict[str, Any]) -> Marks:
+def main(task: Task) -> Marks:
     """Mark one notebook."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # for its whole life
-    name, file, path = request["name"], request["file"], Path(request["path"])
-    original = None if request["against"] is None else read_cells(Path(request["against"]))
+    submission, original = task.submission, task.original
     try:
-        own = read_cells(path)
+        own = read_cells(submission.path)
     except (FileFormatError, OSError) as error:
-        return not_run(name, file, str(error), (cell for cell in original or () if cell.checks))
-    marks, limits = Marks(name, file), Limits(**request["limits"])
+        return not_run(task, str(error))
+    marks = Marks(submission.name, submission.file)
     cells = own if original is None else with_checks_of(own, original)
     _lay_out(marks, cells, own, original)
     with tempfile.TemporaryDirectory(prefix="nbmodule-mark-", ignore_cleanup_errors=True) as folder:
-        copy_data(path, Path(request["root"]), Path(folder), limits.disk)
+        copy_data(submission.path, submission.root, Path(folder), task.limits.disk)
         started = time.perf_counter()
-        hidden = [*request["hidden"], f"/proc/{os.getpid()}"]
-        _run(marks, limits, Path(folder), cells, hidden, NOBODY if request["is_root"] else None)
+        _run(marks, task, Path(folder), cells)
         marks.seconds = time.perf_counter() - started
     _name_obstacles(marks)
     return marks
@@ -111,18 +109,17 @@ class _EndedError(Exception):
     """A notebook is ended before its end; the message is the reason."""
 
 
-def _run(
-    marks: Marks, limits: Limits, home: Path, cells: list[Cell], hidden: list[str], user: int | None
-) -> None:
-    """Run the cells in a child process, as `user` if given, and record its reports."""
+def _run(marks: Marks, task: Task, home: Path, cells: list[Cell]) -> None:
+    """Run the cells in a child process and record its reports."""
     reading, writing = os.pipe()
     request = {
         "pipe": writing,
-        "folder": str(home),
-        "hidden": hidden,
+        "folder": home,
+        "hidden": [*task.hidden, Path(f"/proc/{os.getpid()}")],
         "cells": [(cell.number, cell.source, cell.checks) for cell in cells],
-        "limits": dataclasses.asdict(limits),
+        "limits": task.limits,
     }
+    user = task.user
     if user is not None:  # students' code never runs as root
         for parent, folders, files in os.walk(home):
             for name in (".", *folders, *files):
@@ -145,14 +142,14 @@ def _run(
     def check_limits() -> None:
         used = _usage(home) | {"seconds": time.monotonic() - started}
         marks.cpu = max(marks.cpu, used["cpu"])
-        reason = _excess(used, limits)
+        reason = _excess(used, task.limits)
         if reason is not None:
             raise _EndedError(f"it {reason}")
 
     try:
         with contextlib.suppress(BrokenPipeError):  # it ended at once, as is noted below
             assert child.stdin is not None
-            child.stdin.write(json.dumps(request).encode())
+            child.stdin.write(pickle.dumps(request))
             child.stdin.close()
         lines = _lines(reading, check_limits)
         marks.is_confined = next(lines) == b"true"
@@ -207,7 +204,7 @@ def _write_down(run: CellRun, line: bytes) -> None:
 
 # -- descendants --
 def _excess(used: dict[str, float], limits: Limits) -> str | None:
-    """Return what a notebook did beyond its limits, or None."""
+    """Return the excess of a notebook over its limits as text, or None."""
     memory, disk = format_bytes(limits.memory), format_bytes(limits.disk)
     wall = (
         f"ran for more than {limits.seconds:g} seconds, {used['cpu']:.0f} of them on the processor"
@@ -225,7 +222,7 @@ def _excess(used: dict[str, float], limits: Limits) -> str | None:
 
 
 def _usage(home: Path) -> dict[str, float]:
-    """Measure what all descendants use together now, under the names of `Limits`.
+    """Measure the use of all descendants together now, under the names of `Limits`.
 
     Memory is in bytes, and so is the disk: files in the folder, and open files without a name.
     Where there is no /proc, processes count as nothing.
@@ -292,7 +289,7 @@ def _end_descendants(leader: subprocess.Popen[bytes]) -> None:
             pass
 
 
-# Only these are handed on: anything else may be a secret, or a socket that leads out of the cage.
+# Other variables may hold secrets, or sockets that lead out of the cage.
 _SHOWN = re.compile(
     r"PATH|LANG|LC_\w+|TZ|VIRTUAL_ENV|CONDA_PREFIX|LD_LIBRARY_PATH|PYTHONPATH|PYTHONHOME|"
     r"(?!.*(TOKEN|SECRET|PASSW|CREDENTIAL|_KEY))(JAX|XLA|NBMODULE|CUDA|OMP|OPENBLAS|MKL)_\w+"
@@ -305,7 +302,7 @@ def shown_environment() -> dict[str, str]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """Let programs write into the folder of the notebook what they would write at home."""
+    """Return an environment whose home is in the folder of the notebook."""
     names = "HOME TMPDIR IPYTHONDIR MPLCONFIGDIR JUPYTER_CONFIG_DIR XDG_CACHE_HOME".split()
     (home / ".home").mkdir(exist_ok=True)
     return (
@@ -316,5 +313,4 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    answer = json.dumps(dataclasses.asdict(main(json.loads(sys.stdin.read()))))
-    sys.stdout.write(answer)
+    sys.stdout.write(json.dumps(dataclasses.asdict(main(pickle.load(sys.stdin.buffer)))))

@@ -81,20 +81,6 @@ def test_a_part_in_a_closure_is_known_as_itself_alone():
         assert not calls  # it has the same parts, and was not called
 
 
-def test_calls_in_jitted_functions_inside_a_step_are_recorded():
-    linear = eqx.tree_at(
-        lambda m: m.weight,
-        eqx.nn.Linear(3, 4, use_bias=False, key=jax.random.key(0)),
-        jnp.asarray(FIRST.T),
-    )
-    inner = eqx.filter_jit(lambda model, x: jax.vmap(model, in_axes=1, out_axes=1)(x))
-    step = eqx.filter_jit(eqx.filter_grad(lambda model, x: inner(model, x).sum()))
-    with nb.track(linear, gradients=True) as calls:
-        step(linear, X.T)
-    assert calls[""].lifted == ("vmap 5",)
-    np.testing.assert_array_equal(calls[""].returns, X @ FIRST)  # rows in front
-
-
 def test_each_iteration_of_a_scan_is_recorded():
     cell = nnx.Linear(3, 3, use_bias=False, rngs=nnx.Rngs(0))
     cell.kernel[...] = jnp.eye(3) * 2

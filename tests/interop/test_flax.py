@@ -9,86 +9,13 @@ import pytest
 from flax import nnx
 
 import nbmodule as nb
-from tests.interop.conftest import (
-    RATE,
-    assert_close,
-    assert_trained_alike,
-    assert_viewed,
-    batches_of,
-    loss_of,
-    trained,
-)
-
-
-class Mlp(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(2, name="head")(nn.relu(nn.Dense(8)(x)))
-
-
-class Convolutional(nn.Module):
-    train: bool = True
-
-    @nn.compact
-    def __call__(self, x):
-        x = nn.relu(nn.BatchNorm(use_running_average=not self.train)(nn.Conv(3, (3, 3))(x)))
-        return nn.Dense(2)(x.reshape(x.shape[0], -1))
-
-
-class Recurrent(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        return nn.Dense(2)(nn.RNN(nn.OptimizedLSTMCell(4))(x)[:, -1])
-
-
-class Transformer(nn.Module):
-    @nn.compact
-    def __call__(self, x):
-        x = x + nn.MultiHeadDotProductAttention(num_heads=2)(nn.LayerNorm()(x))
-        return x + nn.Dense(4)(nn.gelu(nn.Dense(8)(nn.LayerNorm()(x))))
+from tests.interop.architectures import Nnx
 
 
 class Dropped(nn.Module):
     @nn.compact
     def __call__(self, x, train=True):
         return nn.Dropout(0.5, deterministic=not train)(nn.Dense(64)(x))
-
-
-LINEN = {
-    "mlp": (Mlp, (4, 3), (4, 2)),
-    "convolutional": (Convolutional, (4, 4, 4, 2), (4, 2)),
-    "recurrent": (Recurrent, (4, 5, 3), (4, 2)),
-    "transformer": (Transformer, (3, 5, 4), (3, 5, 4)),
-}
-
-
-@pytest.mark.parametrize("case", LINEN)
-def test_linen_outputs_gradients_and_ten_steps_agree(case, draws):
-    make, inputs, outputs = LINEN[case]
-    module, batches = make(), batches_of(draws, inputs, outputs)
-    variables = jax.jit(module.init)(jax.random.key(0), batches[0][0])
-    wrapped = nb.from_flax(module, variables)
-    state = {name: tree for name, tree in variables.items() if name != "params"}
-
-    def apply(params, state, x):
-        made = module.apply({"params": params, **state}, x, mutable=list(state) or False)
-        return made if state else (made, state)
-
-    chain_of = lambda keys: "/".join(key.key for key in keys)
-    params = variables["params"]
-    params, last = assert_trained_alike(wrapped, apply, params, state, batches, chain_of)
-    same, kept = wrapped.to_flax(linen=True)
-    assert same is module
-    assert_close(kept, {"params": params, **last}, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("case", LINEN)
-def test_a_linen_model_is_viewed_with_its_own_numbers(case, draws):
-    make, shape, _ = LINEN[case]
-    module, x = make(), jnp.asarray(draws.normal(size=shape), "float32")
-    variables = module.init(jax.random.key(0), x)
-    expected, _ = module.apply(variables, x, mutable=["batch_stats"])
-    assert_viewed(module, (variables, x), expected)
 
 
 def test_parts_without_variables_are_met_in_the_first_call_or_by_an_example():
@@ -117,85 +44,10 @@ def test_a_model_that_draws_gets_another_key_in_each_call():
     assert not (wrapped(x, train=False) == 0).any()
 
 
-class Nnx(nnx.Module):
-    def __init__(self, rngs, **init):
-        self.conv = nnx.Conv(2, 3, (3, 3), **init, rngs=rngs)
-        self.norm = nnx.BatchNorm(3, rngs=rngs)
-        self.blocks = nnx.List(
-            [nnx.Linear(48, 8, **init, rngs=rngs), nnx.Linear(8, 2, **init, rngs=rngs)]
-        )
-
-    def __call__(self, x):
-        x = nnx.relu(self.norm(self.conv(x))).reshape(x.shape[0], -1)
-        return self.blocks[1](nnx.relu(self.blocks[0](x)))
-
-
-class NnxRecurrent(nnx.Module):
-    def __init__(self, rngs):
-        self.rnn, self.head = nnx.RNN(nnx.LSTMCell(3, 4, rngs=rngs)), nnx.Linear(4, 2, rngs=rngs)
-
-    def __call__(self, x):
-        return self.head(self.rnn(x)[:, -1])
-
-
-class NnxTransformer(nnx.Module):
-    def __init__(self, rngs):
-        self.attention = nnx.MultiHeadAttention(2, 4, decode=False, rngs=rngs)
-        self.norm, self.up, self.down = (
-            nnx.LayerNorm(4, rngs=rngs),
-            nnx.Linear(4, 8, rngs=rngs),
-            nnx.Linear(8, 4, rngs=rngs),
-        )
-
-    def __call__(self, x):
-        x = x + self.attention(self.norm(x))
-        return x + self.down(nnx.gelu(self.up(self.norm(x))))
-
-
-NNX = {
-    "convolutional": (Nnx, (4, 4, 4, 2), (4, 2)),
-    "recurrent": (NnxRecurrent, (4, 5, 3), (4, 2)),
-    "transformer": (NnxTransformer, (3, 5, 4), (3, 5, 4)),
-}
-
-
-@pytest.mark.parametrize("case", NNX)
-def test_nnx_outputs_and_ten_steps_agree(case, draws):
-    make, inputs, outputs = NNX[case]
-    model, batches = make(nnx.Rngs(0)), batches_of(draws, inputs, outputs)
-    wrapped = nb.from_flax(model)
-
-    @nnx.jit
-    def step(model, x, target):
-        loss, grads = nnx.value_and_grad(lambda m: loss_of(m(x), target))(model)
-        params = nnx.state(model, nnx.Param)
-        nnx.update(model, jax.tree.map(lambda p, g: p - RATE * g, params, grads))
-        return loss
-
-    losses = [float(step(model, *batch)) for batch in batches]
-    assert_close(trained(wrapped, batches)[0], losses)
-    back = wrapped.to_flax()
-    assert type(back) is type(model)
-    model.eval()
-    back.eval()
-    wanted = nnx.jit(lambda m, x: m(x))(model, batches[0][0])
-    assert_close(nnx.jit(lambda m, x: m(x))(back, batches[0][0]), wanted, rtol=1e-4)
-    assert_close(nb.jit(wrapped.eval())(batches[0][0]), wanted, rtol=1e-4)
-
-
-@pytest.mark.parametrize("case", NNX)
-def test_an_nnx_model_is_viewed_with_its_own_numbers(case, draws):
-    make, shape, _ = NNX[case]
-    model, x = make(nnx.Rngs(0)), jnp.asarray(draws.normal(size=shape), "float32")
-    assert_viewed(model, (x,), nnx.clone(model)(x))
-
-
 class Normed(nnx.Module):
     def __init__(self):
-        self.norm, self.drop = (
-            nnx.BatchNorm(3, rngs=nnx.Rngs(0)),
-            nnx.Dropout(0.5, rngs=nnx.Rngs(1)),
-        )
+        self.norm = nnx.BatchNorm(3, rngs=nnx.Rngs(0))
+        self.drop = nnx.Dropout(0.5, rngs=nnx.Rngs(1))
 
     def __call__(self, x):
         return self.drop(self.norm(x))
@@ -244,7 +96,7 @@ def test_copies_and_pickles_have_variables_of_their_own():
         assert wrapped.v["conv/kernel"].any()
 
 
-def test_a_linen_model_that_draws_from_a_stream_without_a_name_is_told_how_to_name_it():
+def test_the_error_of_a_stream_without_a_name_shows_how_to_name_it():
     drop = nn.Dropout(0.5, deterministic=False)
     with pytest.raises(Exception, match="needs PRNG") as caught:
         nb.from_flax(drop, {"params": {}})(np.ones(3, np.float32))

@@ -1,86 +1,20 @@
-import subprocess
-import sys
-
 import jax.numpy as jnp
 import keras
 import numpy as np
 import pytest
 
 import nbmodule as nb
-from tests.interop.conftest import assert_close, assert_trained_alike, assert_viewed, batches_of
+from tests.interop.architectures import keras_chain
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:keras")
 
 
-def convolutional():
-    return [
-        keras.layers.Conv2D(3, 3, padding="same"),
-        keras.layers.BatchNormalization(),
-        keras.layers.ReLU(),
-        keras.layers.Flatten(),
-        keras.layers.Dense(2),
-    ]
-
-
-def transformer(shape):
-    given = keras.Input(shape)
-    y = keras.layers.LayerNormalization()(given)
-    x = keras.layers.Add()([given, keras.layers.MultiHeadAttention(2, 2)(y, y)])
-    y = keras.layers.Dense(4)(keras.layers.Dense(8, activation="gelu")(x))
-    return keras.Model(given, keras.layers.Add()([x, y]))
-
-
-def chain(layers, shape):
-    return keras.Sequential([keras.Input(shape), *layers])
-
-
-CASES = {
-    "mlp": (
-        lambda shape: chain(
-            [keras.layers.Dense(8, activation="relu"), keras.layers.Dense(2)], shape
-        ),
-        (4, 3),
-        (4, 2),
-    ),
-    "convolutional": (lambda shape: chain(convolutional(), shape), (4, 4, 4, 2), (4, 2)),
-    "recurrent": (
-        lambda shape: chain([keras.layers.LSTM(4), keras.layers.Dense(2)], shape),
-        (4, 5, 3),
-        (4, 2),
-    ),
-    "transformer": (transformer, (3, 5, 4), (3, 5, 4)),
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_outputs_gradients_and_ten_steps_agree(case, draws):
-    make, inputs, outputs = CASES[case]
-    keras.utils.set_random_seed(0)
-    model, batches = make(inputs[1:]), batches_of(draws, inputs, outputs)
-    wrapped = nb.from_keras(model)
-    params = [jnp.array(variable.value) for variable in model.trainable_variables]
-    state = [jnp.array(variable.value) for variable in model.non_trainable_variables]
-    apply = lambda params, state, x: model.stateless_call(params, state, x, training=True)
-    chain_of = lambda keys: "/".join(wrapped._foreign.places[keys[0].idx])
-    last, last_state = assert_trained_alike(wrapped, apply, params, state, batches, chain_of)
-    back = wrapped.to_keras()
-    assert_close([v.value for v in back.trainable_variables], last, rtol=1e-3, atol=1e-5)
-    assert_close([v.value for v in back.non_trainable_variables], last_state, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_an_unconverted_model_is_viewed_with_its_own_numbers(case, draws):
-    make, shape, _ = CASES[case]
-    model, x = make(shape[1:]), jnp.asarray(draws.normal(size=shape), "float32")
-    assert_viewed(model, (x,), model(x))
-
-
 def test_layers_are_tracked_and_eval_means_inference():
-    model = chain(
+    model = keras_chain(
         [
             keras.layers.Dense(4),
             keras.layers.Dropout(0.5),
-            chain([keras.layers.Dense(2, name="last")], (4,)),
+            keras_chain([keras.layers.Dense(2, name="last")], (4,)),
         ],
         (3,),
     )
@@ -125,15 +59,17 @@ def test_a_module_trains_inside_keras(draws):
         np.testing.assert_allclose(value, loss, rtol=1e-5)
 
 
-def test_a_missing_framework_says_what_to_install():
-    code = (
-        "import sys; sys.modules['flax'] = sys.modules['flax.linen'] = None\n"
-        "import nbmodule as nb\n"
-        "try:\n    nb.Linear(2, 2).to_flax(linen=True)\n"
-        "except nb.MissingDependencyError as error:\n    print(error)\n"
+def test_a_missing_framework_says_what_to_install(run_python):
+    code = """
+        import sys
+        sys.modules["flax"] = sys.modules["flax.linen"] = None
+        import nbmodule as nb
+        try:
+            nb.Linear(2, 2).to_flax(linen=True)
+        except nb.MissingDependencyError as error:
+            print(error)
+    """
+    needed = (
+        "to_flax needs flax, which is not installed: `pip install flax` (or `nbmodule[interop]`)."
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert (
-        done.stdout.strip()
-        == "to_flax needs flax, which is not installed: `pip install flax` (or `nbmodule[interop]`)."
-    )
+    assert run_python(code).strip() == needed

@@ -50,20 +50,6 @@ def test_an_equinox_model_under_vmap_gives_values_with_rows_in_front():
     assert calls["layers.0"].class_name == "Linear"
 
 
-def test_a_jitted_training_step_of_equinox_is_recorded():
-    model = Layers()
-    step = eqx.filter_jit(eqx.filter_value_and_grad(lambda m, x: (jax.vmap(m)(x) ** 2).mean()))
-    loss, grads = step(model, X)
-    with nb.track(model) as calls:
-        tracked_loss, tracked_grads = step(model, X)
-    # A copy of the model is called there, in which nothing is shared.
-    assert [call.path for call in calls] == ["", "layers.0", "layers.2", "again"]
-    np.testing.assert_allclose(tracked_loss, loss, rtol=1e-6)
-    np.testing.assert_allclose(tracked_grads.again.weight, grads.again.weight, rtol=1e-5)
-    np.testing.assert_allclose(calls["layers.0"].returns, jax.vmap(model.layers[0])(X), rtol=1e-6)
-    assert step(model, X)[0] == loss
-
-
 def test_nested_vmaps_stack_the_outer_one_first():
     model = eqx.nn.Sequential([eqx.nn.Linear(3, 2, key=jax.random.key(0))])
     xs = jnp.arange(24.0).reshape(4, 2, 3)
@@ -144,21 +130,29 @@ def test_unsuitable_arguments_are_refused(call, message):
         call()
 
 
-def test_gradients_by_returns_are_those_of_jax_under_vmap_and_in_a_jitted_step():
+def test_a_jitted_training_step_of_equinox_is_recorded_with_gradients_by_returns():
     model = Layers()
-    step = eqx.filter_jit(eqx.filter_grad(lambda m: (jax.vmap(m)(X) ** 2).sum()))
+    step = eqx.filter_jit(eqx.filter_value_and_grad(lambda m: (jax.vmap(m)(X) ** 2).sum()))
+    loss, grads = step(model)
     with nb.track(model, gradients=True) as calls:
-        step(model)
+        tracked_loss, tracked_grads = step(model)
+    # A copy of the model is called there, in which nothing is shared.
+    assert [call.path for call in calls] == ["", "layers.0", "layers.2", "again"]
+    np.testing.assert_allclose(tracked_loss, loss, rtol=1e-6)
+    np.testing.assert_allclose(tracked_grads.again.weight, grads.again.weight, rtol=1e-5)
 
     def rest(hidden):
         return (jax.vmap(lambda h: model.again(model.layers[2](jax.nn.relu(h))))(hidden) ** 2).sum()
 
-    expected = jax.grad(rest)(jax.vmap(model.layers[0])(X))
+    hidden = jax.vmap(model.layers[0])(X)
+    expected = jax.grad(rest)(hidden)
+    np.testing.assert_allclose(calls["layers.0"].returns, hidden, rtol=1e-6)
     np.testing.assert_allclose(calls["layers.0"].gradient, expected, rtol=1e-5)
     with nb.track(model, returns="stats", gradients=True) as calls:
         step(model)
     assert calls["layers.0"].gradient is None
     np.testing.assert_allclose(calls["layers.0"].gradient_statistics.max, expected.max(), rtol=1e-5)
+    assert step(model)[0] == loss
 
 
 def test_a_return_is_replaced_inside_a_vmap_of_a_model_of_equinox():
@@ -200,32 +194,3 @@ def test_inspect_takes_keyword_arguments_of_a_foreign_model():
     linen = nb.inspect(module, module.init(jax.random.key(0), X, train=False), X, train=False)
     assert linen.calls.paths == ("", "Dense_0", "BatchNorm_0", "head", "Dropout_0")
     assert linen.graph is not None
-
-
-def test_parts_called_as_attributes_of_modules_keep_their_names_in_every_verb(capsys):
-    class Net(nn.Module):
-        @nn.compact
-        def __call__(self, x):
-            return nn.Dense(3, name="v")(x) + nn.Dense(2, name="build")(x).sum()
-
-    class Torch(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.v, self.build = torch.nn.Linear(3, 3), torch.nn.Linear(3, 2)
-
-        def forward(self, x):
-            return self.v(x) + self.build(x).sum()
-
-    x = np.ones((2, 3), np.float32)
-    linen, native = Net(), Torch()
-    variables = linen.init(jax.random.key(0), x)
-    for model, call in (
-        (linen, lambda: linen.apply(variables, x)),
-        (native, lambda: native(torch.tensor(x))),
-    ):
-        with nb.track(model) as calls:
-            call()
-        assert calls.paths == ("", "v", "build")
-    nb.show(native, form="text")
-    shown = capsys.readouterr().out
-    assert "─ v " in shown and "─ build " in shown and "shared" not in shown

@@ -30,10 +30,7 @@ def given():
     chain.
     """
     nb.seed(0)
-    model, x = (
-        Net().eval(),
-        jnp.asarray(np.random.default_rng(0).normal(size=(2, 4, 4, 1)), "float32"),
-    )
+    model, x = Net().eval(), jax.random.normal(jax.random.key(0), (2, 4, 4, 1))
     grads = nb.jit(nb.grad(lambda m: (m(x) ** 2).sum()))(model)
     return model, x, nb.jit(model)(x), dict(grads.cont_to_iterator())
 
@@ -42,13 +39,32 @@ def square(y):
     return (y**2).sum()
 
 
-def test_equinox_gets_a_module_of_parameters_and_buffers(given):
-    model, x, y, grads = given
+def packed_for_equinox(model):
     packed = model.to_equinox()
-    assert_close(eqx.filter_jit(packed)(x), y)
-    found = eqx.filter_jit(eqx.filter_grad(lambda m: square(m(x))))(packed)
-    assert_close(found.parameters["conv"]["weight"], grads["conv/w"], rtol=1e-4)
-    assert not np.any(found.buffers["norm"]["running_mean"])
+    assert not packed.buffers["norm"]["running_mean"].any()
+    return lambda packed, x: packed(x), packed, lambda grads: grads.parameters["conv"]["weight"]
+
+
+def packed_for_linen(model):
+    module, variables = model.to_flax(linen=True)
+    made = jax.eval_shape(module.init, jax.random.key(0), jnp.ones((2, 4, 4, 1)))
+    assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, variables)
+    return module.apply, variables, lambda grads: grads["params"]["conv.weight"]
+
+
+def packed_for_haiku(model):
+    transformed, params, state = model.to_haiku()
+    call = lambda params, x: transformed.apply(params, state, None, x)[0]
+    return call, params, lambda grads: grads["~"]["conv.weight"]
+
+
+@pytest.mark.parametrize("pack", [packed_for_equinox, packed_for_linen, packed_for_haiku])
+def test_a_module_keeps_its_outputs_and_gradients_in_other_frameworks(given, pack):
+    model, x, y, grads = given
+    call, variables, weight_of = pack(model)
+    assert_close(eqx.filter_jit(call)(variables, x), y)
+    found = eqx.filter_jit(eqx.filter_grad(lambda v: square(call(v, x))))(variables)
+    assert_close(weight_of(found), grads["conv/w"], rtol=1e-4)
 
 
 def test_equinox_gets_new_buffers_from_update(given):
@@ -85,27 +101,7 @@ def test_nnx_gets_a_module_that_trains_with_its_optimizer(given):
     )
 
 
-def test_linen_gets_a_module_and_variables_that_fit_its_init(given):
-    model, x, y, grads = given
-    module, variables = model.to_flax(linen=True)
-    assert_close(jax.jit(module.apply)(variables, x), y)
-    made = jax.eval_shape(module.init, jax.random.key(0), x)
-    assert jax.tree.map(jnp.shape, made) == jax.tree.map(jnp.shape, variables)
-    found = jax.jit(jax.grad(lambda p: square(module.apply({**variables, "params": p}, x))))(
-        variables["params"]
-    )
-    assert_close(found["conv.weight"], grads["conv/w"], rtol=1e-4)
-
-
-def test_haiku_gets_a_transformed_function(given):
-    model, x, y, grads = given
-    transformed, params, state = model.to_haiku()
-    assert_close(jax.jit(transformed.apply)(params, state, None, x)[0], y)
-    found = jax.jit(jax.grad(lambda p: square(transformed.apply(p, state, None, x)[0])))(params)
-    assert_close(found["~"]["conv.weight"], grads["conv/w"], rtol=1e-4)
-
-
-def test_what_is_handed_over_is_a_copy(given):
+def test_the_other_framework_gets_copies_of_the_arrays(given):
     _, x, *_ = given
     model = Net().eval()
     packed = model.to_equinox()

@@ -81,42 +81,22 @@ def forward_of(function, **parts):
     return Idiom()
 
 
-def unpacked(m, x):
-    a, b = x.chunk(2, dim=-1)
-    return a * torch.sigmoid(b)
-
-
-def in_place(m, x):
-    y = x + 0
-    z = y
-    y += 1
-    y.mul_(2)
-    return z, F.relu_(z - 3)
-
-
 IDIOMS = {
     "chunk": lambda m, x: x.chunk(2, dim=-1)[0] + torch.chunk(x, 2, -1)[1],
-    "unpacking a chunk": unpacked,
     "split with an index": lambda m, x: x.split(2, dim=-1)[1] + torch.split(x, [1, 3], dim=-1)[0],
     "masked_fill": lambda m, x: x.masked_fill(torch.tril(torch.ones(3, 3))[:, :1] == 0, -1e9),
     "a constant": lambda m, x: x * torch.tensor([1.0, 2.0, 3.0, 4.0]) + torch.ones(4),
     "arange": lambda m, x: x + torch.arange(x.shape[-1], device=x.device, dtype=x.dtype),
     "zeros of a shape": lambda m, x: x + torch.zeros(x.size(0), 1, x.size(-1)) + torch.ones_like(x),
-    "F.dropout": lambda m, x: F.dropout(x, 0.5, m.training),
     "unflatten": lambda m, x: x.unflatten(-1, (2, 2)) + torch.unflatten(x, 2, (2, -1)),
     "unbind": lambda m, x: x.reshape(2, 3, 2, 2).permute(2, 0, 3, 1).unbind(0)[1],
     "squeeze and excitation": lambda m, x: x * F.hardsigmoid(x.mean(-1, keepdim=True)),
-    "bilinear": lambda m, x: F.interpolate(
-        x[None], scale_factor=2, mode="bilinear", align_corners=True
-    ),
     "a convolution by channel": lambda m, x: F.conv1d(x, torch.ones(3, 1, 3), groups=3),
     "interpolate": lambda m, x: F.interpolate(
         x, scale_factor=2, mode="linear", align_corners=False
     ),
-    "nearest": lambda m, x: F.interpolate(x, size=7),
     "pad": lambda m, x: F.pad(x, (1, -1, 0, 2), value=3.0),
     "reflected": lambda m, x: F.pad(x, (1, 2), mode="reflect"),
-    "in place": in_place,
     "where, clamp, comparisons": lambda m, x: torch.where(
         (x > 0) & ~(x > 1), x.clamp(min=0.2), x.abs().log1p()
     ),
@@ -144,14 +124,10 @@ IDIOMS = {
         * torch.polar(torch.ones(2), torch.tensor([0.1, 0.2]))
     ).flatten(2),
     "F.linear": lambda m, x: F.linear(x, m.layer.weight, m.layer.bias),
-    "F.layer_norm": lambda m, x: (
-        F.layer_norm(x, (4,), m.scale, None, 1e-6) + F.layer_norm(x, x.shape[-1:])
-    ),
     "F.conv1d": lambda m, x: (
         F.conv1d(x, m.kernel, padding=1, stride=2)
         + F.conv1d(x, m.kernel, m.scale[:2], padding="same")[..., :2]
     ),
-    "F.group_norm": lambda m, x: F.group_norm(x.transpose(1, 2), 2, m.scale, m.scale),
     "F.embedding": lambda m, x: F.embedding((x > 0).long(), m.layer.weight),
     "a registered mask": lambda m, x: x.masked_fill(
         m.mask[: x.size(1)] == 0, float("-inf")

@@ -41,7 +41,7 @@ def state_of(model):
     return {name: tensor.clone() for name, tensor in model.state_dict().items()}
 
 
-def test_a_return_changed_in_place_later_is_kept_as_it_was(model):
+def test_a_recorded_return_does_not_follow_later_changes_in_place(model):
     model.eval()
     with nb.track(model) as calls:
         made = model(X)
@@ -183,7 +183,7 @@ def test_calls_are_compared_with_those_of_a_converted_model_across_layouts(model
     assert nb.compare(calls, expected).first.path == "1"
 
 
-def test_a_shared_module_a_list_and_a_compiled_model_keep_their_paths():
+def test_shared_modules_and_parameters_are_listed_under_their_paths_and_counted_once():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -196,13 +196,14 @@ def test_a_shared_module_a_list_and_a_compiled_model_keep_their_paths():
             return self.tied(x)
 
     net = Net()
+    net.blocks[2].weight = net.blocks[1].weight
     with nb.track(net) as calls:
         net(torch.ones(1, 3))
-    assert [call.path for call in calls][1:] == [f"blocks.{i}" for i in range(11)] + ["blocks.0"]
+    blocks = [f"blocks.{i}" for i in range(11)]
+    assert [call.path for call in calls][1:] == [*blocks, "blocks.0"]
     assert calls["blocks.0", 1].index == 1
-    assert [row.path for row in nb.summary(net, torch.ones(1, 3))][2:5] == [
-        "blocks.0",
-        "blocks.1",
-        "blocks.2",
-    ]
-    assert nb.summary(net, torch.ones(1, 3))["blocks.0"].calls == 2
+    summary = nb.summary(net, torch.ones(1, 3))
+    assert [row.path for row in summary][2:] == blocks
+    assert summary["blocks.0"].calls == 2
+    assert [summary[block].parameters for block in blocks] == [12] * 11
+    assert summary[""].parameters == sum(p.numel() for p in net.parameters())

@@ -139,15 +139,11 @@ class Up(nn.Module):
 class UNet(nn.Module):
     def __init__(self, width=4):
         super().__init__()
-        self.inc, self.down1 = (
-            DoubleConv(1, width),
-            nn.Sequential(nn.MaxPool2d(2), DoubleConv(width, 2 * width)),
-        )
+        self.inc = DoubleConv(1, width)
+        self.down1 = nn.Sequential(nn.MaxPool2d(2), DoubleConv(width, 2 * width))
         self.down2 = nn.Sequential(nn.MaxPool2d(2), DoubleConv(2 * width, 4 * width))
-        self.up1, self.up2 = (
-            Up(4 * width, 2 * width, bilinear=False),
-            Up(2 * width, width, bilinear=True),
-        )
+        self.up1 = Up(4 * width, 2 * width, bilinear=False)
+        self.up2 = Up(2 * width, width, bilinear=True)
         self.outc = nn.Conv2d(width, 2, 1)
 
     def forward(self, x):

@@ -48,7 +48,7 @@ def test_outputs_are_taken_out_and_the_notebook_itself_is_unchanged():
     assert cell["outputs"] == [1]
 
 
-def test_what_is_no_lesson_is_refused(tmp_path):
+def test_files_that_are_no_notebooks_are_refused(tmp_path):
     with pytest.raises(ArgumentError, match="there is no notebook"):
         make_course([tmp_path], tmp_path / "out")
     (tmp_path / "x.ipynb").write_text("[1]")

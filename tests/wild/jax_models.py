@@ -28,7 +28,7 @@ class Model(NamedTuple):
     Attributes:
         model: As its framework has it.
         args: Arguments of a verb, variables in front where they stand beside the model.
-        call: Calls it on its input.
+        call: Calls it, on its own inputs if none are given.
         observe: `observe(change)` is a block in which each return passes through `change`.
         state: Holds the variables.
         scaled: `scaled(factor)` returns the state times a factor.
@@ -38,7 +38,7 @@ class Model(NamedTuple):
 
     model: Any
     args: tuple[Any, ...]
-    call: Callable[[], Any]
+    call: Callable[..., Any]
     observe: Callable[[Change], Any]
     state: Any
     scaled: Callable[[float], Any]
@@ -86,7 +86,8 @@ def of_object(
 ) -> Model:
     """Return the entry of a model that holds its variables and modules."""
     observe = functools.partial(around_classes, named)
-    return Model(model, inputs, lambda: model(*inputs), observe, model, scaled, convert, inputs)
+    call = lambda *xs: model(*(xs or inputs))
+    return Model(model, inputs, call, observe, model, scaled, convert, inputs)
 
 
 def text_of(keys: Any) -> str:
@@ -143,7 +144,7 @@ def of_linen(model: Any, *inputs: Any) -> Model:
         return nn.intercept_methods(called)
 
     return Model(
-        model, (variables, *inputs), lambda: model.apply(variables, *inputs), observe,
+        model, (variables, *inputs), lambda *xs: model.apply(variables, *(xs or inputs)), observe,
         variables, lambda factor: jax.tree.map(lambda x: x * factor, variables),
         lambda: nb.from_flax(model, variables), inputs,
     )  # fmt: skip
@@ -164,7 +165,8 @@ def of_haiku(function: Callable[..., Any], *inputs: Any) -> Model:
         return hk.intercept_methods(called)
 
     return Model(
-        model, (params, state, *inputs), lambda: model.apply(params, state, *inputs)[0], observe,
+        model, (params, state, *inputs),
+        lambda *xs: model.apply(params, state, *(xs or inputs))[0], observe,
         params, lambda factor: jax.tree.map(lambda x: x * factor, params),
         lambda: nb.from_haiku(model, params, state), inputs,
     )  # fmt: skip
@@ -174,10 +176,14 @@ def of_keras(model: Any, *inputs: Any) -> Model:
     import keras
 
     layers = model._flatten_layers(include_self=False)
-    found = {id(model): ("", model), **{id(layer): (layer.name, layer) for layer in layers}}
+    found = {id(model): ("", model)}
+    for layer in layers:
+        path = (layer.path or layer.name).removeprefix(f"{model.name}/")
+        found[id(layer)] = path.replace("/", "."), layer
 
     def scaled(factor: float) -> Any:
         other = keras.models.clone_model(model)
+        other(*inputs)  # builds a subclass of `keras.Model`
         other.set_weights([w * factor for w in model.get_weights()])
         return other
 
@@ -190,67 +196,45 @@ EDGES = np.array([[0, 1, 2, 3, 4, 0, 2], [1, 2, 3, 4, 0, 2, 0]])
 
 
 def of_pdequinox(name: str, **options: Any) -> Model:
-    arch = importlib.import_module("pdequinox").arch
+    arch = loaded("pdequinox").arch
     return of_equinox(getattr(arch, name)(1, 1, 1, **options, key=KEY), normal(1, 16))
 
 
-def equinox_mlp() -> Model:
-    import equinox as eqx
-
-    return of_equinox(eqx.nn.MLP(3, 2, 8, 2, key=KEY), normal(3))
+def loaded(package: str) -> Any:
+    return importlib.import_module(package)
 
 
 def jraphx_gcn() -> Model:
-    from flax import nnx
-    from jraphx.nn.models import GCN
-
-    return of_nnx(GCN(6, 8, 2, 3, rngs=nnx.Rngs(0)), normal(5, 6), jnp.asarray(EDGES))
+    model = loaded("jraphx.nn.models").GCN(6, 8, 2, 3, rngs=loaded("flax.nnx").Rngs(0))
+    return of_nnx(model, normal(5, 6), jnp.asarray(EDGES))
 
 
 def nnx_attention() -> Model:
-    from flax import nnx
-
+    nnx = loaded("flax.nnx")
     return of_nnx(nnx.MultiHeadAttention(2, 8, decode=False, rngs=nnx.Rngs(0)), normal(2, 5, 8))
 
 
-def linen_attention() -> Model:
-    import flax.linen as nn
-
-    return of_linen(nn.MultiHeadDotProductAttention(2), normal(2, 5, 8))
-
-
 def flaxmodels_vgg() -> Model:
-    import flaxmodels
-
-    model = flaxmodels.VGG16(output="logits", pretrained=None, include_head=False)
-    return of_linen(model, normal(1, 32, 32, 3))
+    vgg = loaded("flaxmodels").VGG16(output="logits", pretrained=None, include_head=False)
+    return of_linen(vgg, normal(1, 32, 32, 3))
 
 
 def of_haiku_net(name: str, *args: Any, **options: Any) -> Model:
-    import haiku as hk
-
-    build = lambda x: getattr(hk.nets, name)(*args, **options)(x, hk.running_init())
-    return of_haiku(build, normal(1, 16, 16, 3))
-
-
-def haiku_mlp() -> Model:
-    import haiku as hk
-
-    return of_haiku(lambda x: hk.nets.MLP([8, 4, 2])(x), normal(5, 3))
+    net = getattr(loaded("haiku.nets"), name)
+    return of_haiku(
+        lambda x: net(*args, **options)(x, loaded("haiku").running_init()), normal(1, 16, 16, 3)
+    )
 
 
 def keras_mobilenet() -> Model:
-    import keras
-
-    model = keras.applications.MobileNetV2((32, 32, 3), alpha=0.1, weights=None, classes=3)
-    return of_keras(model, np.asarray(normal(1, 32, 32, 3)))
+    build = loaded("keras").applications.MobileNetV2
+    return of_keras(build((32, 32, 3), alpha=0.1, weights=None, classes=3), normal(1, 32, 32, 3))
 
 
 def keras_lstm() -> Model:
-    import keras
-
-    model = keras.Sequential([keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)])
-    return of_keras(model, np.asarray(normal(2, 5, 3)))
+    keras = loaded("keras")
+    layers = [keras.Input((5, 3)), keras.layers.LSTM(4), keras.layers.Dense(2)]
+    return of_keras(keras.Sequential(layers), normal(2, 5, 3))
 
 
 SMALL = {"hidden_channels": 4, "num_blocks": 2}
@@ -259,12 +243,14 @@ JAX_MODELS: dict[str, Callable[[], Model]] = {
     "pdequinox.unet": lambda: of_pdequinox("ClassicUNet", hidden_channels=4, num_levels=2),
     "pdequinox.resnet": lambda: of_pdequinox("ClassicResNet", **SMALL),
     "pdequinox.fno": lambda: of_pdequinox("ClassicFNO", num_modes=4, **SMALL),
-    "equinox.mlp": equinox_mlp,
+    "equinox.mlp": lambda: of_equinox(loaded("equinox.nn").MLP(3, 2, 8, 2, key=KEY), normal(3)),
     "jraphx.gcn": jraphx_gcn,
     "flax.nnx_attention": nnx_attention,
-    "flax.linen_attention": linen_attention,
+    "flax.linen_attention": lambda: of_linen(
+        loaded("flax.linen").MultiHeadDotProductAttention(2), normal(2, 5, 8)
+    ),
     "flaxmodels.vgg16": flaxmodels_vgg,
-    "haiku.mlp": haiku_mlp,
+    "haiku.mlp": lambda: of_haiku(lambda x: loaded("haiku.nets").MLP([8, 4, 2])(x), normal(5, 3)),
     "haiku.mobilenet": lambda: of_haiku_net("MobileNetV1", (1, 2), (8, 16), 3),
     "haiku.resnet": lambda: of_haiku_net("ResNet", (1, 1, 1, 1), 3, **RESNET),
     "keras.mobilenet_v2": keras_mobilenet,

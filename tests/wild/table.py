@@ -18,6 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -48,41 +49,39 @@ def tensors(tree: Any) -> list[torch.Tensor]:
     return []
 
 
-class Wild:
-    """One model with PyTorch's own records of one call."""
+class Wild(jax_verbs.Recorded):
+    """A model of PyTorch."""
 
     arrays_in = staticmethod(tensors)
 
-    def __init__(self, model: Any, args: Any, kwargs: Any) -> None:
-        self.model, self.args, self.kwargs = model, args, kwargs
-        with torch.no_grad():  # heads that begin at zero would make every output zero
-            for parameter in model.parameters():
+    def __init__(self, model: Any, args: Any, kwargs: Any, part: str | None = None) -> None:
+        self.model, self.args, self.kwargs, self.holder = model, args, kwargs, model
+        calls: list[tuple[str, Any]] = []
+        with torch.no_grad(), ExitStack() as stack:
+            for parameter in model.parameters():  # heads that begin at zero give zeros
                 parameter.add_(0.02 * torch.randn_like(parameter))
-        self.calls: list[tuple[str, Any]] = []
-        hooks = [
-            module.register_forward_hook(
-                lambda _, __, out, name=name: self.calls.append((name, copy_of(out)))
-            )
-            for name, module in model.named_modules()
-        ]
-        with torch.no_grad():
+            for name, module in model.named_modules():
+                record = lambda _, __, out, name=name: calls.append((name, copy_of(out)))
+                stack.callback(module.register_forward_hook(record).remove)
             self.output = tensors(model(*args, **kwargs))
-        for hook in hooks:
-            hook.remove()
-        single = [name for name, out in self.calls if name and isinstance(out, torch.Tensor)]
-        self.part = next(n for n in reversed(single) if single.count(n) == 1)
-        self.state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        super().__init__(calls, part)
 
-    def run(self) -> Any:
+    def run(self, *args: Any) -> Any:
         with torch.no_grad():
-            return self.model(*self.args, **self.kwargs)
+            return self.model(*(args or self.args), **self.kwargs)
 
-    def unchanged(self) -> bool:
-        state = self.model.state_dict()
-        return all(torch.equal(state[name], tensor) for name, tensor in self.state.items())
+    def leaves(self) -> list[np.ndarray]:
+        return [tensor.numpy() for tensor in self.model.state_dict().values()]
 
-    def returned(self, path: str) -> np.ndarray:
-        return next(out for name, out in self.calls if name == path).numpy()
+    def scaled(self, factor: float) -> tuple[Any, Any]:
+        model = copy.deepcopy(self.model)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(factor)
+        return model, self.args
+
+    def converted(self) -> Any:
+        return nb.from_torch(self.model)
 
     def arrays(self) -> tuple[Any, Any]:
         as_array = lambda x: x.numpy() if isinstance(x, torch.Tensor) else x
@@ -108,12 +107,8 @@ def summarizes(wild: Wild) -> None:
 
 
 def tracks(wild: Wild) -> None:
-    with nb.track(wild.model) as calls:
-        wild.run()
+    calls = jax_verbs.tracks(wild)
     assert sorted(c.path for c in calls) == sorted(name for name, _ in wild.calls)
-    for name, out in wild.calls:
-        if isinstance(out, torch.Tensor) and [n for n, _ in wild.calls].count(name) == 1:
-            close(calls[name].returns, out.numpy())
 
 
 def tracks_inputs(wild: Wild) -> None:
@@ -123,7 +118,7 @@ def tracks_inputs(wild: Wild) -> None:
         hook = module.register_forward_pre_hook(lambda _, args: seen.extend(map(copy_of, args)))
         wild.run()
         hook.remove()
-    if seen:
+    if seen and seen[0] is not None:
         close(calls[wild.part].inputs[0], seen[0].numpy())
 
 
@@ -172,7 +167,7 @@ def finds_nonfinite(wild: Wild) -> None:
 
 
 def converts(wild: Wild) -> str:
-    model = nb.from_torch(wild.model)
+    model = wild.converted()
     args, kwargs = wild.arrays()
     outputs = nb.jit(lambda *args, **kwargs: model(*args, **kwargs))(*args, **kwargs)
     mine = jax.tree.leaves(outputs)
@@ -186,7 +181,7 @@ def converts(wild: Wild) -> str:
 
 
 def converts_gradients(wild: Wild) -> None:
-    model = nb.from_torch(wild.model)
+    model = wild.converted()
     args, kwargs = wild.arrays()
 
     def loss(model: Any) -> Any:

@@ -1,6 +1,4 @@
-"""Equinox: a model is a PyTree of arrays and other values, and state is a second PyTree beside
-it.
-"""
+"""Equinox: a model is a PyTree of arrays and other values, and its state a second PyTree."""
 
 from __future__ import annotations
 
@@ -75,13 +73,11 @@ class EquinoxFunction(Function):
             for path, (_, leaf) in zip(self.places, leaves)
         }
         self.parts = callable_parts(modules_of(model))
-        inference = eqx.nn.inference_mode
-        variants = (model, inference(model), inference(model, value=False))
-        given, resting, training = (
-            [leaf for leaf in jax.tree.leaves(variant) if isinstance(leaf, bool)]
-            for variant in variants
+        resting, training = (
+            eqx.nn.inference_mode(self.others, value=value) for value in (True, False)
         )
-        self.is_resting = given == resting != training
+        is_as_given = functools.partial(eqx.tree_equal, self.others)
+        self.is_resting = bool(is_as_given(resting)) and not is_as_given(training)
         leaves, self.state_tree = jax.tree.flatten(state)
         # Place of each array of the state, by the path of its index in the model.
         self.numbers: dict[Path, int] = {}

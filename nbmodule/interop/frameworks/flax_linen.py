@@ -1,37 +1,33 @@
-"""Flax linen: a module without variables, and a dictionary of collections beside it."""
+"""Flax linen: a module without variables, and a dictionary of collections of variables."""
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from nbmodule.base.kinds import Args, Kwargs
-from nbmodule.base.trees import nest
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.interop.frameworks.function import (
+    PARAMS,
     Around,
+    CollectionsFunction,
     ForeignCall,
-    Function,
     Leaf,
-    Path,
     Run,
     Values,
     need,
 )
 
-PARAMS = "params"
 _NONE = MappingProxyType[str, Any]({})
 
 
-class LinenFunction(Function):
-    """`module.apply`: `params` are trained, other collections may change.
+class LinenFunction(CollectionsFunction):
+    """`module.apply`.
 
     Args:
         module: An `nn.Module` that is not bound.
@@ -44,32 +40,20 @@ class LinenFunction(Function):
     def __init__(
         self, module: Any, variables: Mapping[str, Any] = _NONE, rngs: tuple[str, ...] = ()
     ) -> None:
-        self.module, self.rngs, self.name = module, tuple(rngs), type(module).__name__
-        self.origins: dict[Path, tuple[str, Path]] = {}  # collection, and place in it
-        self.variables = {}
-        for collection in sorted(variables, key=lambda name: name != PARAMS):
-            for place, leaf in leaves_of(variables[collection]):
-                is_taken = place in self.origins
-                path = (*place[:-1], f"{collection}_{place[-1]}") if is_taken else place
-                self.origins[path] = collection, place
-                self.variables[path] = Leaf(leaf, collection == PARAMS)
-        self.collections = sorted({name for name, _ in self.origins.values()} - {PARAMS})
-        self.parts = {
-            place[:end]: guessed(place[end - 1])
-            for _, place in self.origins.values()
-            for end in range(1, len(place))
-        }
+        self.module, self.rngs = module, rngs
+        names = sorted(variables, key=lambda name: name != PARAMS)
+        super().__init__(type(module).__name__, {name: unboxed(variables[name]) for name in names})
+        self.mutable = sorted({collection for collection, *_ in self.origins.values()} - {PARAMS})
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
-        variables = self.nested(values)
-        options: dict[str, Any] = {"mutable": self.collections or False, **call.kwargs}
+        options: dict[str, Any] = {"mutable": self.mutable or False, **call.kwargs}
         if self.rngs:
             options["rngs"] = {name: call.draw() for name in self.rngs}
         linen = need("flax.linen", "nb.from_flax")
         # Scopes are those of our parts.
         with linen.override_named_call(False), self.watch(self.module, call.around):
             try:
-                result = self.module.apply(variables, *call.args, **options)
+                result = self.module.apply(self.collections(values), *call.args, **options)
             except Exception as error:
                 if type(error).__name__ == "InvalidRngError":
                     error.add_note(
@@ -77,24 +61,13 @@ class LinenFunction(Function):
                         "variables, rngs=('dropout',))."
                     )
                 raise
-        if not self.collections:
+        if not self.mutable:
             return result, {}
-        outputs, changed = result
-        places = {origin: path for path, origin in self.origins.items()}
-        new = {
-            places.get((collection, place)): leaf
-            for collection in self.collections
-            for place, leaf in leaves_of(changed.get(collection, {}))
-        }
-        return outputs, {path: leaf for path, leaf in new.items() if path is not None}
-
-    def nested(self, values: Values) -> dict[str, Any]:
-        """The collections around these values."""
-        origins = self.origins.items()
-        return nest({(collection, *place): values[path] for path, (collection, place) in origins})
+        outputs, collections = result
+        return outputs, self.changed(unboxed(collections))
 
     def restored(self, values: Values) -> Any:
-        return self.module, self.nested(values)
+        return self.module, self.collections(values)
 
     @contextmanager
     def watch(self, model: object, report: Around) -> Iterator[None]:
@@ -121,18 +94,10 @@ class LinenFunction(Function):
             yield
 
 
-def guessed(name: str) -> str:
-    """The class that Flax has named `Dense_0` after; a name of the user's own tells nothing."""
-    found = re.fullmatch(r"([A-Z]\w*?)_\d+", name)
-    return found[1] if found else "Module"
-
-
-def leaves_of(collection: object) -> list[tuple[Path, Any]]:
-    """Return the arrays of a collection by place, without Flax's own wrappers around them."""
+def unboxed(collections: Any) -> Any:
+    """Return nested dicts without Flax's own wrappers around them and around arrays."""
     core = need("flax.core", "nb.from_flax")
-    plain = core.unfreeze(core.meta.unbox(collection))
-    leaves = jax.tree_util.tree_flatten_with_path(plain)[0]
-    return [(tuple(key.key for key in keys), leaf) for keys, leaf in leaves]
+    return core.unfreeze(core.meta.unbox(collections))
 
 
 def pack(

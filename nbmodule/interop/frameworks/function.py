@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -69,7 +70,7 @@ class Function:
     variables: Any = MappingProxyType[Path, Leaf]({})
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
-        """Return what the model returns for these arrays, and new values of variables."""
+        """Return the outputs of the model for these arrays, and new values of variables."""
         raise NotImplementedError
 
     def __deepcopy__(self, memo: object) -> Self:
@@ -83,8 +84,51 @@ class Function:
         raise NotImplementedError
 
     def restored(self, values: Values) -> Any:
-        """The foreign model around these values; what was wrapped is left as it is."""
+        """Return the foreign model around these values; the wrapped one is unchanged."""
         raise NotImplementedError
+
+
+PARAMS = "params"
+
+
+class CollectionsFunction(Function):
+    """A model apart from its variables, which are nested dicts by collection: `params` are trained,
+    other collections may change.
+    """
+
+    def __init__(self, name: str, collections: Mapping[str, Any]) -> None:
+        self.name = name
+        self.origins: dict[Path, Path] = {}  # collection, and keys in it
+        self.variables = {}
+        for collection, tree in collections.items():
+            for keys, leaf in flat(tree):
+                path = path_of(keys)
+                if path in self.origins:
+                    path = (*path[:-1], f"{collection}_{path[-1]}")
+                self.origins[path] = (collection, *keys)
+                self.variables[path] = Leaf(leaf, collection == PARAMS)
+        ends = {path[:end]: None for path in self.origins for end in range(1, len(path))}
+        self.parts = {path: guessed(path[-1]) for path in ends}
+
+    def collections(self, values: Values) -> dict[str, Any]:
+        """Return the collections around these values."""
+        return nest({origin: values[path] for path, origin in self.origins.items()})
+
+    def changed(self, collections: Mapping[str, Any]) -> Values:
+        """Return the values in collections that a call has given, as far as they were known."""
+        new = dict(flat(collections))
+        return {path: new[origin] for path, origin in self.origins.items() if origin in new}
+
+
+def path_of(keys: Iterable[str]) -> Path:
+    """Return the path of a variable: `mlp/~/linear_0` of Haiku is `("mlp", "linear_0")`."""
+    return tuple(step for key in keys for step in key.split("/") if step != "~")
+
+
+def guessed(name: str) -> str:
+    """Return the class that Flax has named `Dense_0` after; `Module` for names of the user's."""
+    found = re.fullmatch(r"([A-Z]\w*?)_\d+", name)
+    return found[1] if found else "Module"
 
 
 def need(name: str, what: str) -> Any:
@@ -114,7 +158,7 @@ def text_of(path: Path) -> str:
 
 
 def nested(leaves: dict[str, Any]) -> dict[str, Any]:
-    """Nested dicts of what stands under dotted names."""
+    """Return nested dicts from values by dotted names."""
     return nest({tuple(name.split(".")): value for name, value in leaves.items()})
 
 

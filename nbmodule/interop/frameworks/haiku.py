@@ -15,29 +15,26 @@ from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.errors import ArgumentError
 from nbmodule.interop.frameworks.function import (
+    PARAMS,
     Around,
+    CollectionsFunction,
     ForeignCall,
-    Function,
     Leaf,
-    Path,
     Run,
     Values,
     need,
+    path_of,
 )
 
 if TYPE_CHECKING:
     import haiku as hk
 
 
+STATE = "state"
 _NONE = MappingProxyType[str, Any]({})
 
 
-def place_of(name: str) -> Path:
-    """`mlp/~/linear_0` is `("mlp", "linear_0")`."""
-    return tuple(step for step in name.split("/") if step != "~")
-
-
-class HaikuFunction(Function):
+class HaikuFunction(CollectionsFunction):
     """`apply` of a transformed function.
 
     Args:
@@ -69,44 +66,22 @@ class HaikuFunction(Function):
                 "nb.from_haiku: with_rng=True, and hk.without_apply_rng has removed the random key "
                 "from apply. Pass the return of hk.transform, or omit with_rng."
             )
-        self.name = "Transformed"
-        self.origins: dict[Path, tuple[bool, str, str]] = {}
-        self.variables = {}
-        for trained, tree in ((True, params), (False, state or {})):
-            for module, leaves in tree.items():
-                for leaf, array in leaves.items():
-                    path = (*place_of(module), leaf)
-                    path = path if path not in self.origins else (*path[:-1], f"state_{leaf}")
-                    self.origins[path] = trained, module, leaf
-                    self.variables[path] = Leaf(array, trained)
-        owners = {path[:end]: None for path in self.origins for end in range(1, len(path))}
-        self.parts = dict.fromkeys(owners, "Module")
+        super().__init__("Transformed", {PARAMS: params, STATE: state or {}})
 
     def __call__(self, values: Values, call: ForeignCall) -> tuple[Any, Values]:
-        trees = self.trees(values)
-        arguments = (trees[True], trees[False]) if self.has_state else (trees[True],)
         key = (call.draw() if self.with_rng else None,) if self.takes_key else ()
+        _, *given = self.restored(values)
         with self.watch(None, call.around):
-            result = self.transformed.apply(*arguments, *key, *call.args, **call.kwargs)
+            result = self.transformed.apply(*given, *key, *call.args, **call.kwargs)
         if not self.has_state:
             return result, {}
         outputs, state = result
-        origins = self.origins.items()
-        return outputs, {
-            path: state[module][leaf] for path, (trained, module, leaf) in origins if not trained
-        }
-
-    def trees(self, values: Values) -> dict[bool, dict[str, dict[str, Any]]]:
-        """Parameters under True, state under False."""
-        trees: dict[bool, dict[str, dict[str, Any]]] = {True: {}, False: {}}
-        for path, (trained, module, leaf) in self.origins.items():
-            trees[trained].setdefault(module, {})[leaf] = values[path]
-        return trees
+        return outputs, self.changed({STATE: state})
 
     def restored(self, values: Values) -> Any:
-        trees = self.trees(values)
-        state = (trees[False],) if self.has_state else ()
-        return self.transformed, trees[True], *state
+        collections = self.collections(values)
+        names = (PARAMS, STATE) if self.has_state else (PARAMS,)
+        return self.transformed, *(collections.get(name, {}) for name in names)
 
     @contextmanager
     def watch(self, model: object, report: Around) -> Iterator[None]:
@@ -124,7 +99,7 @@ class HaikuFunction(Function):
                 lifted.append(name)
             elif lifted and lifted[-1] not in {key.partition("/")[0] for key in names}:
                 name = f"{lifted[-1]}/{name}"
-            return report(place_of(name), module, run, args, kwargs)
+            return report(path_of([name]), module, run, args, kwargs)
 
         with hk.intercept_methods(called):
             yield

@@ -32,8 +32,8 @@ class _Local(threading.local):
 
 _local = _Local()
 _lock = threading.Lock()
-# The blocks that are open on a class, and what it had before
-_known: dict[type, tuple[dict[object, None], Any]] = {}
+_open: dict[object, set[type]] = {}  # the classes of each open block
+_originals: dict[type, Any] = {}  # the methods of the classes that are wrapped
 
 
 @contextmanager
@@ -49,14 +49,13 @@ def intercepted(classes: Iterable[type], report: Report) -> Iterator[None]:
     block = object()
     try:
         try:
-            for owner in owners:
-                _enter(owner, block)
+            _wrap_classes(block, owners)
             _local.listeners[block] = report
             yield
         finally:
-            _end(owners, block)
+            _end(block)
     finally:  # again: an interrupt may have come before the first time
-        _end(owners, block)
+        _end(block)
 
 
 @contextmanager
@@ -111,10 +110,9 @@ def callable_parts(modules: dict[Path, Any]) -> dict[Path, Any]:
     }
 
 
-def _end(owners: Iterable[type], block: object) -> None:
+def _end(block: object) -> None:
     _local.listeners.pop(block, None)
-    for owner in owners:
-        _leave(owner, block)
+    _wrap_classes(block, set())
 
 
 def owner_of(called_class: type) -> type | None:
@@ -123,24 +121,20 @@ def owner_of(called_class: type) -> type | None:
     return next((base for base in bases if "__call__" in vars(base) and base is not object), None)
 
 
-def _enter(owner: type, block: object) -> None:
+def _wrap_classes(block: object, owners: set[type]) -> None:
+    """Wrap `__call__` of the classes of all open blocks, and restore it in other classes."""
     with _lock:
-        if owner in _known:
-            _known[owner][0][block] = None
-            return
-        original = vars(owner)["__call__"]
-        _known[owner] = ({block: None}, original)
+        _open[block] = owners
+        if not owners:
+            del _open[block]
+        needed = set[type]().union(*_open.values())
         # Attributes of classes of other packages
-        setattr(owner, "__call__", _around(original))  # noqa: B010
-
-
-def _leave(owner: type, block: object) -> None:
-    with _lock:
-        blocks, original = _known.get(owner, ({}, None))
-        blocks.pop(block, None)
-        if owner in _known and not blocks:
-            setattr(owner, "__call__", original)  # noqa: B010
-            del _known[owner]
+        for owner in needed - _originals.keys():
+            original = _originals[owner] = vars(owner)["__call__"]
+            setattr(owner, "__call__", _around(original))  # noqa: B010
+        for owner in _originals.keys() - needed:
+            setattr(owner, "__call__", _originals[owner])  # noqa: B010
+            del _originals[owner]
 
 
 def _around(original: Any) -> Callable[..., Any]:
@@ -173,8 +167,8 @@ def eager_arrays() -> Iterator[None]:
 
 
 def concrete(tree: object) -> tuple[Any, tuple[str, ...]] | None:
-    """Return a PyTree with the arrays behind its traced values, and what stacked them; None where
-    these are not known.
+    """Return a PyTree with the arrays behind its traced values, and the transforms that stacked
+    them; None if these are unknown.
     """
     lifted: list[str] = []
     try:

@@ -53,28 +53,15 @@ def _axes(dim: Axes) -> int | tuple[int, ...] | None:
     return None if axes == () else axes
 
 
-def _unary(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    """Take integers as floats, as in PyTorch's functions of real numbers."""
-
-    def of_floats(x: Array) -> Array:
-        x = jnp.asarray(x)
-        return function(x if jnp.issubdtype(x.dtype, jnp.inexact) else x.astype(jnp.float32))
-
-    return of_floats
-
-
 def _cast(x: Array, dtype: torch.dtype | None = None, **_: object) -> Array:
     return jnp.asarray(x) if dtype is None else jnp.asarray(x).astype(jax_dtype(dtype))
 
 
-def _reduced(function: Callable[..., Array], promote: bool = False) -> Callable[..., Array]:
+def _reduced(function: Callable[..., Array]) -> Callable[..., Array]:
     def reduce(
         x: Array, dim: Axes = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
     ) -> Array:
-        x = _cast(x, dtype)
-        if promote and x.dtype == bool:
-            x = x.astype(int)
-        return function(x, axis=_axes(dim), keepdims=keepdim)
+        return function(_cast(x, dtype), axis=_axes(dim), keepdims=keepdim)
 
     return reduce
 
@@ -95,15 +82,12 @@ def _expand(x: Array, size: Sizes, implicit: bool = False) -> Array:
 def _slice(
     x: Array, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Array:
-    index = [slice(None)] * x.ndim
-    index[dim] = slice(start, end, step)
-    return x[tuple(index)]
+    return _select(x, dim, slice(start, end, step))
 
 
-def _select(x: Array, dim: int, index: int | Array) -> Array:
-    if isinstance(index, int):
-        return lax.index_in_dim(jnp.asarray(x), index, dim, keepdims=False)
-    return jnp.take(x, index, axis=dim)
+def _select(x: Array, dim: int, index: int | slice | Array) -> Array:
+    x = jnp.asarray(x)
+    return x[(slice(None),) * (dim % x.ndim) + (index,)]
 
 
 def _squeeze(x: Array, dim: Axes = None) -> Array:
@@ -344,26 +328,22 @@ def _full_like(
     return np.full(x.shape, value, x.dtype if dtype is None else jax_dtype(dtype))
 
 
-_FORMULAS: dict[str, Callable[[Array], Array]] = {
-    name: getattr(jnp, name)
-    for name in "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh".split()
-} | {f"a{name}": getattr(jnp, f"arc{name}") for name in "sin cos tan sinh cosh tanh".split()}
 _OF_NUMPY = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh reciprocal "
     "abs ceil floor trunc sign isnan isinf logical_not logical_and logical_or logical_xor maximum "
     "minimum angle remainder fmod bitwise_and bitwise_or bitwise_xor diagonal"
 )
 
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    **{name: _unary(function) for name, function in _FORMULAS.items()},
-    "rsqrt": _unary(lax.rsqrt),
-    "sigmoid": _unary(jax.nn.sigmoid),
-    "erf": _unary(jax.scipy.special.erf),
-    "erfc": _unary(jax.scipy.special.erfc),
-    "erfinv": _unary(jax.scipy.special.erfinv),
-    "reciprocal": _unary(lambda x: 1 / x),
+    **{name: getattr(jnp, name) for name in _OF_NUMPY.split()},
+    **{f"a{name}": getattr(jnp, f"arc{name}") for name in "sin cos tan sinh cosh tanh".split()},
+    "rsqrt": lambda x: jnp.reciprocal(jnp.sqrt(x)),
+    "sigmoid": jax.scipy.special.expit,
+    "erf": jax.scipy.special.erf,
+    "erfc": jax.scipy.special.erfc,
+    "erfinv": jax.scipy.special.erfinv,
     "relu": lambda x: jnp.maximum(x, 0),
     "gelu": lambda x, *, approximate="none": jax.nn.gelu(x, approximate=approximate == "tanh"),
-    **{name: getattr(jnp, name) for name in _OF_NUMPY.split()},
     "neg": jnp.negative,
     "round": lambda x, *, decimals=0: jnp.round(x, decimals),
     "bitwise_not": jnp.invert,
@@ -388,9 +368,9 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "bmm": jnp.matmul,
     "linalg_inv_ex": lambda x, **_: (jnp.linalg.inv(x), jnp.zeros(x.shape[:-2], int)),
     # reductions
-    "sum": _reduced(jnp.sum, True),
+    "sum": _reduced(jnp.sum),
     "mean": _reduced(jnp.mean),
-    "prod": _reduced(jnp.prod, True),
+    "prod": _reduced(jnp.prod),
     "amax": _reduced(jnp.max),
     "amin": _reduced(jnp.min),
     "any": _reduced(jnp.any),

@@ -62,7 +62,7 @@ def layer(
     only: dict[str, object] | None = None,
     **renamed: str,
 ) -> Builder:
-    """Return what makes a layer from attributes of PyTorch's.
+    """Return a function that makes a layer from attributes of PyTorch's.
 
     Args:
         kind: The class of the layer here.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Converter:
-    """One conversion: what was made of each module of PyTorch."""
+    """One conversion, with the new module for each module of PyTorch."""
 
     def __init__(self, model: torch.nn.Module) -> None:
         from nbmodule.interop.torch_layers.forward import skeleton_of
@@ -99,7 +99,7 @@ class Converter:
 
         name = type(layer).__name__
         self.layers.append((text_of(path), name, "TorchModule"))
-        converted = class_of(name, TorchModule)()
+        converted = class_of(name, TorchModule, "", False)()
         converted._source = vars(self.skeletons[id(layer)])["forward"]
         for variable_type, tensors in ((Parameter, layer._parameters), (Buffer, layer._buffers)):
             for key, tensor in tensors.items():

@@ -144,10 +144,7 @@ class Placeholder(_Dispatched):
         return tensor_
 
     def __reduce_ex__(self, protocol: object) -> Any:
-        return Placeholder, (tuple(self.shape), self.dtype, self._is_param), vars(self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        return Placeholder, (tuple(self.shape), self.dtype, self._is_param)
 
     def __repr__(self, *, tensor_contents: object = None) -> str:
         return f"Placeholder({tuple(self.shape)})"

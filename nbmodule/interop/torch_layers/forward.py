@@ -25,7 +25,7 @@ from nbmodule.api.module import Module
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.kinds import Args, Kwargs
 from nbmodule.interop.torch_layers.dispatch import ArrayMode, Placeholder, array_in, local, lower
-from nbmodule.interop.torch_layers.states import TorchTensor, own_entries
+from nbmodule.interop.torch_layers.states import TorchTensor, entries_of
 from nbmodule.interop.torch_native.tensors import map_tree
 from nbmodule.interop.wrapping import at, path_name, reduced
 
@@ -83,19 +83,12 @@ class TorchSource:
 def skeleton_of(model: torch.nn.Module) -> torch.nn.Module:
     """Return a copy of a model with placeholders for its parameters and saved buffers."""
     memo: dict[int, Any] = {}
-    for owner in model.modules():
-        tensors: list[tuple[Any, bool]] = [(x, True) for x in owner._parameters.values()]
-        for key, tensor in owner._buffers.items():
-            if key not in owner._non_persistent_buffers_set:
-                tensors.append((tensor, False))
-        for tensor, is_parameter in tensors:
-            if tensor is not None and id(tensor) not in memo:
-                memo[id(tensor)] = Placeholder(tuple(tensor.shape), tensor.dtype, is_parameter)
+    for tensor in model.state_dict(keep_vars=True).values():
+        if is_tensor(tensor):
+            is_parameter = isinstance(tensor, torch.nn.Parameter)
+            memo[id(tensor)] = Placeholder(tuple(tensor.shape), tensor.dtype, is_parameter)
     skeleton = copy.deepcopy(model, memo)
     for owner in skeleton.modules():
-        for key, tensor in (*owner._parameters.items(), *owner._buffers.items()):
-            if isinstance(tensor, Placeholder):
-                vars(tensor).setdefault("places", []).append((owner, key))
         vars(owner)["forward"] = TorchSource(owner)
     return skeleton
 
@@ -105,6 +98,7 @@ class Session:
     """One call of a converted model: which converted module stands for which of PyTorch."""
 
     def __init__(self, model: TorchModule) -> None:
+        self.model = model
         self.modules: dict[int, Any] = {}
         for path, module in model._source.module.named_modules():
             converted = at(model, path.split(".") if path else ())
@@ -126,29 +120,27 @@ class Session:
             torch.backends.mha.set_fastpath_enabled(is_fused)
             local.session = outer
 
-    def storage_of(self, placeholder: Placeholder) -> Any:
-        """Return the memory of the variable that a placeholder stands for."""
-        places = vars(placeholder)["places"]
-        for owner, key in places:
-            storage = self._find(owner, key)
-            if storage is not None:
-                return storage
-        raise AttributeError(
-            f'the forward of PyTorch reads "{places[0][1]}" of a layer that was replaced by '
-            "another."
-        )
+    @functools.cached_property
+    def storages(self) -> dict[int, LayerStorage]:
+        """The memory of variables by the identity of the placeholders that stand for them."""
+        placeholders = self.model._source.module.state_dict(keep_vars=True)
+        return {
+            id(placeholders[entry.name]): LayerStorage(entry)
+            for entry in entries_of(self.model)
+            if entry.variables and entry.name in placeholders
+        }
 
-    def _find(self, owner: torch.nn.Module, key: str) -> Any:
-        converted = self.modules.get(id(owner))
-        if isinstance(converted, TorchModule) or not isinstance(converted, Module):
-            return at(converted, (key,))
-        entries = (entry for entry in own_entries(converted, False) if entry.variables)
-        entry = next((entry for entry in entries if entry.name == key), None)
-        return None if entry is None else LayerStorage(entry)
+    def storage_of(self, placeholder: Placeholder) -> LayerStorage:
+        """Return the memory of the variable that a placeholder stands for."""
+        if id(placeholder) not in self.storages:
+            raise AttributeError(
+                "the forward of PyTorch reads a tensor of a layer that was replaced by another."
+            )
+        return self.storages[id(placeholder)]
 
 
 class LayerStorage:
-    """The memory of a tensor that a layer of the library holds in a layout of its own."""
+    """The memory of a tensor, which a layer of the library may hold in a layout of its own."""
 
     def __init__(self, entry: TorchTensor) -> None:
         self.entry = entry
@@ -200,7 +192,7 @@ def to_tensors(tree: object) -> Any:
 
 
 def _as_result(tree: object) -> Any:
-    """Return what the whole model gives: arrays of JAX, and None for objects such as a cache."""
+    """Return the outputs of a model: arrays of JAX, and None for objects such as a cache."""
 
     def as_result(leaf: object) -> Any:
         if isinstance(leaf, TorchObject):

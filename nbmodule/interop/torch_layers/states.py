@@ -1,9 +1,9 @@
 """State dicts of PyTorch: how the variables of the library's layers are called and laid out in one,
 and how a state goes into a module, all or nothing, with a report.
 
-Numbers alone do not tell the order of the axes of a convolution. What does: a tensor of PyTorch, a
-file or a name that only PyTorch writes, a shape that fits in one way. Where both ways fit, the
-caller is asked.
+Numbers alone do not tell the order of the axes of a convolution. A tensor of PyTorch, a file or a
+name that only PyTorch writes, or a shape that fits in one way tells it. If both ways fit, an error
+asks the caller for the layout.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import numpy as np
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.format import describe_shape, printable_repr
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.naming import named_modules
 from nbmodule.core.structure.walk import aliases, module_aliases, plan_of
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ArgumentError, MissingKeysError, ShapeError, UnexpectedKeysError
@@ -67,15 +66,14 @@ class TorchTensor(NamedTuple):
     turned: str = ""
 
 
-def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
-    """All tensors that PyTorch would have for a model, with their full names; a shared variable
-    stands under its first, if it is `once`.
+def entries_of(model: Module) -> Iterator[TorchTensor]:
+    """Yield all tensors that PyTorch would have for a model, with their full names; a shared
+    variable comes under each name.
     """
     ensure_built(model)
-    seen_ids: set[Any] = set()
     # Of each module: our name, and PyTorch's; None below an attention
     names: dict[Any, tuple[str, str | None]] = {}
-    for name, module, parent in named_modules(model, None, True) if once else module_aliases(model):
+    for name, module, parent in module_aliases(model):
         parent_name, theirs = names.get(parent, ("", ""))
         if isinstance(parent, MultiHeadAttention) or theirs is None:
             names[module] = (name, None)
@@ -85,21 +83,16 @@ def entries_of(model: Module, *, once: bool = True) -> Iterator[TorchTensor]:
             local_name = RENAMED.get(local_name, local_name)
         prefix = f"{theirs}{local_name}." if local_name else theirs
         names[module] = (name, prefix)
-        for entry in own_entries(module, once):
-            if not once or not seen_ids.issuperset(entry.variables) or not entry.variables:
-                seen_ids.update(entry.variables)
-                yield entry._replace(name=prefix + entry.name)
+        for entry in own_entries(module):
+            yield entry._replace(name=prefix + entry.name)
 
 
-def own_entries(module: Module, once: bool) -> Iterator[TorchTensor]:
-    """The tensors of one layer; those that a part of it shares are only there if it is not
-    `once`.
-    """
+def own_entries(module: Module) -> Iterator[TorchTensor]:
+    """Yield the tensors of one layer, without those of its parts."""
     if isinstance(module, MultiHeadAttention):
         yield from attention_entries(module)
         return
-    named = module.named_tensors(recursive=False) if once else aliases(module, recursive=False)
-    for name, variable in named:
+    for name, variable in aliases(module, recursive=False):
         if name == "weight" and isinstance(module, CONVOLUTIONS):
             yield turned(variable, module, 1, (-1,), (1,))
         elif name == "weight" and isinstance(module, TRANSPOSED):
@@ -157,7 +150,7 @@ def to_torch(model: Module) -> Any:
     """See `Module.to_torch`."""
     return {
         entry.name: tensor_of(entry.out([np.asarray(one.value) for one in entry.variables]))
-        for entry in entries_of(model, once=False)
+        for entry in entries_of(model)
     }
 
 
@@ -174,7 +167,7 @@ class StateMatch:
         tensors: Name in PyTorch, names of the variables that hold it, and whether its axes stand in
             another order there.
         passed_over: Names without a place here: counters of batch norms, second names of one
-            tensor, what `strict=False` ignores.
+            tensor, names that `strict=False` ignores.
         left: Variables that nothing was given for, which are as they were.
         layers: Path, class in PyTorch, class here; empty if no model was converted.
         difference: Largest difference to PyTorch on the example of a conversion, by the largest
@@ -228,7 +221,7 @@ def torch_state(
         title: The beginning of messages.
         strict: Whether the names must agree.
         layout: `"torch"`, `"nbmodule"`, or None to find out.
-        is_torch: Whether something besides the shapes says that PyTorch wrote it.
+        is_torch: Whether a type or a file format shows that PyTorch wrote it.
     """
     table = table_of(module)
     given, outer_name = unwrapped(given, table)
@@ -244,9 +237,8 @@ def table_of(module: Module) -> dict[str, TorchTensor]:
     """PyTorch's tensors of a module by each name that a state may have for them: PyTorch's, the
     module's own, its chains in `v`.
     """
-    entries = list(entries_of(module))
-    table = {entry.name: entry for entry in entries}
-    alone = {entry.variables[0]: entry for entry in entries if len(entry.variables) == 1}
+    table = {entry.name: entry for entry in entries_of(module)}
+    alone = {entry.variables[0]: entry for entry in table.values() if len(entry.variables) == 1}
     places = plan_of(module).places.items()
     chains = [(".".join(place.chain), variable) for variable, place in places]
     for name, variable in (*aliases(module), *chains):
@@ -257,7 +249,7 @@ def table_of(module: Module) -> dict[str, TorchTensor]:
 def unwrapped(
     given: Mapping[str, Any], table: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """The state without the levels that stand around it, and the names of what stands beside it."""
+    """Return the state without the levels around it, and the other names of these levels."""
     outside: dict[str, None] = {}
     while not any(name in table for name in given):
         starts = [f"{wrapper}." for wrapper in WRAPPERS]
@@ -325,11 +317,12 @@ def matched(
     """
     table = table_of(module)
     names = {variable: name for name, variable in module.named_tensors()}
-    matched_names: dict[str, str] = {}  # names given, by those of the entries
+    matched_names: dict[Any, str] = {}  # names given, by the variables of their entries
     extra = [
         name
         for name in given
-        if name not in table or matched_names.setdefault(table[name].name, name) != name
+        if name not in table
+        or matched_names.setdefault(table[name].variables or name, name) != name
     ]
     values: dict[Variable, Any] = {}
     rows = []
@@ -355,13 +348,16 @@ def matched(
         if not name.endswith(COUNT)
         and not any(_is_same(given[name], given[other]) for other in matched_names.values())
     ]
-    left = [entry.name for entry in entries_of(module) if not values.keys() >= set(entry.variables)]
+    left: dict[Any, str] = {}  # by variables, with the first of their names
+    for entry in entries_of(module):
+        if not values.keys() >= set(entry.variables):
+            left.setdefault(entry.variables, entry.name)
     if strict and unexpected:
         raise UnexpectedKeysError(
             f"{title}: unexpected tensors: {', '.join(unexpected)}. {UNCHANGED}"
         )
     if strict and left:
-        raise MissingKeysError(f"{title}: missing tensors: {', '.join(left)}. {UNCHANGED}")
+        raise MissingKeysError(f"{title}: missing tensors: {', '.join(left.values())}. {UNCHANGED}")
     counters = [name for name in matched_names.values() if not table[name].variables]
     missing = [name for variable, name in names.items() if variable not in values]
     return values, StateMatch(tuple(rows), (*counters, *extra), tuple(missing))

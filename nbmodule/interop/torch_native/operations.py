@@ -211,14 +211,14 @@ class _Drawing:
         self.builder = Builder()
         self.builder.root.name = self.builder.root.title = type(model).__name__
         self.groups: list[Group] = [self.builder.root]
-        # By id: a tensor, which is kept alive, and what made it
+        # By id: a tensor, which is kept alive, and the node that made it
         self.made: dict[int, tuple[Any, Ref]] = {}
         self.names = {
             id(tensor): name for name, tensor in (*model.named_parameters(), *model.named_buffers())
         }
         arguments = named(model, args, kwargs)
         self.inputs = [self.end("input", tensor, name) for name, tensor in arguments]
-        self.last: list[Any] = []  # what the last operation gave
+        self.last: list[Any] = []  # outputs of the last operation
 
     def end(self, category: str, tensor: Tensor, name: str) -> int:
         if id(tensor) not in self.made:

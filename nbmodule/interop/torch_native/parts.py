@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def without_compiled(model: object) -> Any:
-    """The model inside what `torch.compile` gave."""
+    """Return the model inside a compiled one of `torch.compile`."""
     return getattr(model, "_orig_mod", model)
 
 
@@ -78,14 +78,18 @@ def module_of(model: torch.nn.Module) -> Wrapped:
     """A module with the parts and variables of the model, whose numbers are read at first use."""
     model = without_compiled(model)
     function = TorchParts(model)
-    named = [(Parameter, *row) for row in model.named_parameters()]
-    named += [(Buffer, *row) for row in model.named_buffers()]
+    named = [(Parameter, *row) for row in model.named_parameters(remove_duplicate=False)]
+    named += [(Buffer, *row) for row in model.named_buffers(remove_duplicate=False)]
+    made: dict[int, Any] = {}  # by the identity of a tensor, which several modules may hold
     variables = {
-        path_of(name): kind.pending(
-            functools.partial(host_copy, tensor), tuple(tensor.shape), dtype_of(tensor)
+        path: made.setdefault(
+            id(tensor),
+            kind.pending(
+                functools.partial(host_copy, tensor), tuple(tensor.shape), dtype_of(tensor)
+            ),
         )
         for kind, name, tensor in named
-        if not is_unbuilt(tensor)
+        if (path := path_of(name))[:-1] in function.modules and not is_unbuilt(tensor)
     }
     module = wrap(function, variables)
     for path, submodule in function.modules.items():

@@ -107,7 +107,7 @@ class WatchedTorch(StandIn):
         self, part: Module, args: object, kwargs: object, changes: bool
     ) -> Generator[None, Any, None]:
         """Log a call of a part, which ends when its outputs and its error are sent."""
-        # What the call changes in place is copied before.
+        # The call may change its inputs in place, so they are copied before.
         inputs = self._recorded((args, kwargs), now=changes)
         index = tracker.begin(part, inputs)
         with calling(part):
@@ -155,7 +155,7 @@ def is_in_backward() -> bool:
 
 @contextmanager
 def eager() -> Iterator[None]:
-    """Let what `torch.compile` has compiled run as it is written, where PyTorch can (2.6)."""
+    """Run functions of `torch.compile` uncompiled in a block, where PyTorch can (2.6)."""
     compiler: Any = getattr(sys.modules["torch"], "compiler", None)
     if "torch._dynamo" not in sys.modules or not hasattr(compiler, "set_stance"):
         yield
