@@ -62,14 +62,6 @@ def test_a_parent_completes_its_build_on_the_first_call_without_drawing_twice():
     assert model.v.cont_all_key_chains() == ["first/b", "first/w", "late/layer/b", "late/layer/w"]
 
 
-def test_a_module_may_build_at_its_first_call_inside_a_compiled_function():
-    model = Late(build_mode="on_call")
-    step = nb.jit(lambda x: model(x))
-    np.testing.assert_allclose(step(jnp.ones((1, 3))), model(jnp.ones((1, 3))), rtol=1e-6)
-    model.layer.v = model.layer.v * 0
-    np.testing.assert_array_equal(step(jnp.ones((1, 3))), np.zeros((1, 2)))
-
-
 def test_variables_given_to_a_parent_wait_for_a_child_that_is_built_later():
     class Parent(nb.Module):
         def __init__(self, v=None):

@@ -230,25 +230,6 @@ def test_the_constructor_may_run_first_last_or_not_at_all(when):
     assert Net()(jnp.ones((1, 3))).shape == (1, 2)
 
 
-def test_layers_in_plain_objects_and_under_integer_keys_are_part_of_the_model():
-    class Holder:
-        def __init__(self):
-            self.inside = nb.Linear(2, 2)
-            self.number = 3
-
-    class Net(nb.Module):
-        def __init__(self):
-            self.holder, self.table = Holder(), {2: nb.Linear(2, 2), 10: [nb.Linear(2, 2)]}
-
-    model = Net()
-    expected = [
-        f"{name}/{leaf}" for name in ("holder/inside", "table/2", "table/10/v0") for leaf in "bw"
-    ]
-    assert sorted(model.v.cont_all_key_chains()) == sorted(expected)
-    model.holder.late = nb.Linear(2, 2)
-    assert "holder/late/w" in model.v.cont_all_key_chains()
-
-
 def test_two_places_of_one_spelling_are_an_error():
     model = nb.Module(x=nb.Linear(2, 2))
     model._x = nb.Linear(2, 2)
