@@ -179,14 +179,6 @@ def _is_part(obj: object) -> bool:
 
 
 # -- copies --
-def put(obj: Any, key: Any, value: object) -> None:
-    """Set an item or attribute of a branch, named by a key of a PyTree path."""
-    if isinstance(key, jax.tree_util.GetAttrKey):
-        vars(obj)[key.name] = value
-    else:
-        obj[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key] = value
-
-
 def option_of(obj: Any) -> tuple[str, Any] | None:
     """Return what else a dict is made with: the factory of a `defaultdict`."""
     return ("default_factory", obj.default_factory) if isinstance(obj, defaultdict) else None
