@@ -369,8 +369,7 @@ class Nested(dict):
     def __reversed__(self) -> Iterator[str]:
         return reversed(list(self.keys()))
 
-    # What these three return is a view of a dict at run time, whose type has no name for an
-    # annotation.
+    # These three return views of a dict, whose type has no name for an annotation.
     def keys(self) -> KeysView[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the keys of this level, in order; see `cont_all_key_chains` for all levels."""
         return dict.keys(self._level())

@@ -40,6 +40,12 @@ def test_on_call_reads_the_shape_of_the_first_argument():
     assert model.built_ and model.layer.v.w.shape == (2, 5)
 
 
+@pytest.mark.parametrize("mode", ["on_init", "explicit", "on_call"])
+def test_build_mode_can_be_read(mode):
+    assert nb.Module(build_mode=mode).build_mode == mode
+    assert nb.Linear(2, 2).build_mode == "on_init"
+
+
 def test_a_bad_build_mode_names_the_three():
     with pytest.raises(nb.ArgumentError, match="on_init.*explicit.*on_call.*'sometimes'"):
         Late(build_mode="sometimes")

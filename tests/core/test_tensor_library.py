@@ -405,3 +405,32 @@ def test_variables_under_the_chains_of_the_root_are_the_connected_ones():
     assert net.b.v_with_top_v_key_chains().b is net.b.v
     net.b.v_with_top_v_key_chains().b.b = jnp.full(2, 7.0)
     np.testing.assert_array_equal(net.b.bias, 7)
+
+
+# -- names and idioms of the stateful library --
+def test_sub_mods_of_depth_zero_is_v():
+    net = Net()
+    assert net.sub_mods(depth=0) is net.v
+    assert net.head.sub_mods(depth=0) is net.v.head
+    assert net.sub_mods(depth=0, show_v=False) == ""
+
+
+def test_the_structure_is_shown_with_names_and_classes(capsys):
+    Net().show_structure()
+    block = ["        linear: Linear", "        norm: BatchNorm1d"]
+    blocks = [line for i in range(2) for line in (f"    blocks__{i}: Block", *block)]
+    assert capsys.readouterr().out.splitlines() == ["Net", *blocks, "    head: Linear"]
+    nb.Linear(2, 2).show_structure()
+    assert capsys.readouterr().out == "Linear has no submodules.\n"
+
+
+def test_a_sequential_times_n_is_the_same_layers_again_as_in_torch():
+    layer = nb.Sequential(nb.Linear(2, 2), nb.Lambda(jnp.tanh))
+    for deep in (layer * 3, 3 * layer):
+        assert len(deep) == 6 and deep[4] is layer[0]
+        assert deep.v.cont_all_key_chains() == ["submodules/v0/b", "submodules/v0/w"]
+        x = jnp.array([[0.3, -0.7]])
+        np.testing.assert_allclose(deep(x), layer(layer(layer(x))), rtol=1e-6)
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(nb.ArgumentError, match="a whole number of times, at least once; got"):
+            layer * wrong

@@ -38,7 +38,7 @@ def reduced(module: BareModule) -> Any:
 
 
 def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
-    """Return `reduce()` with the values that all variables below had at one moment.
+    """Return `reduce()` with a consistent snapshot of the values of all variables below.
 
     A pickler asks one object after the other, while another thread may train. So the description of
     the outermost module or optimizer holds copies of its parts, made at one moment. The copies

@@ -97,7 +97,7 @@ def partition(self: Any, *filters: Filter) -> tuple[Any, ...]:
         matches = (isinstance(obj, f) if isinstance(f, type) else bool(f(obj)) for f in filters)
         return next((i for i, is_match in enumerate(matches) if is_match), None)
 
-    # Each module is asked once; the outermost match holds for all below it.
+    # Each module is tested once; the outermost match holds for all below it.
     numbers: dict[Any, int | None] = {None: first_filter(self)}
     for child, location in plan.modules.items():
         outer = numbers[location.owner]

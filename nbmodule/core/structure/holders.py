@@ -128,7 +128,7 @@ def refuse_hidden(obj: Any, name: str) -> None:
     """Refuse an object that is no branch and holds modules or variables.
 
     Args:
-        obj: What an attribute or item of a model holds.
+        obj: The value of an attribute or item of a model.
         name: Where, as `MLP.layers`.
 
     Raises:
@@ -185,7 +185,7 @@ def option_of(obj: Any) -> tuple[str, Any] | None:
 
 
 def blank(cls: Any) -> Any:
-    """Return an instance without contents; a `__new__` of the user's is not asked."""
+    """Return an instance without contents; a `__new__` of the user's is not called."""
     try:
         return object.__new__(cls)
     except TypeError:  # a list, a dict
