@@ -46,11 +46,6 @@ def test_build_mode_can_be_read(mode):
     assert nb.Linear(2, 2).build_mode == "on_init"
 
 
-def test_a_bad_build_mode_names_the_three():
-    with pytest.raises(nb.ArgumentError, match="on_init.*explicit.*on_call.*'sometimes'"):
-        Late(build_mode="sometimes")
-
-
 def test_a_parent_completes_its_build_on_the_first_call_without_drawing_twice():
     class Parent(nb.Module):
         def __init__(self):

@@ -230,13 +230,6 @@ def test_the_constructor_may_run_first_last_or_not_at_all(when):
     assert Net()(jnp.ones((1, 3))).shape == (1, 2)
 
 
-def test_two_places_of_one_spelling_are_an_error():
-    model = nb.Module(x=nb.Linear(2, 2))
-    model._x = nb.Linear(2, 2)
-    with pytest.raises(nb.StructureError, match='with the same path "x".*Rename one'):
-        model.v
-
-
 def test_list_items_are_ordered_by_number():
     model = nb.Module(layers=[nb.Linear(1, 1) for _ in range(12)])
     names = [name for name, _ in model.named_parameters()]
@@ -265,20 +258,6 @@ def test_threads_with_variables_of_their_own_give_serial_results():
         results = pool.map(lambda v: [model(x, v=v) for _ in range(125)], candidates)
         for result, value in zip(results, expected):
             np.testing.assert_array_equal(result, [value] * 125)
-
-
-PLACED = {
-    "unknown": (lambda: nb.Linear(2, 2).to("abacus"), "no device 'abacus'; the devices here are cpu:0"),
-    "constructor": (lambda: nb.Linear(2, 2, device="tpu:3"), "there is no device 'tpu:3'"),
-    "dtype": (lambda: nb.Linear(2, 2).to(jnp.bfloat16), "dtype= takes a dtype"),
-    "class": (lambda: nb.Linear(2, 2).to(nb.Linear), "a device must be a jax.Device or text"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("place", "match"), PLACED.values(), ids=PLACED)
-def test_a_device_that_does_not_exist_is_refused(place, match):
-    with pytest.raises((nb.ArgumentTypeError, nb.DeviceError, nb.DtypeError), match=match):
-        place()
 
 
 def test_a_module_has_the_device_and_dtype_that_its_constructor_is_given():
