@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import pytest
 
 import nbmodule as nb
-from nbmodule.core.structure import walk
 
 X = jnp.ones((2, 3))
 VIEWS = {
@@ -62,28 +61,3 @@ def test_a_view_leaves_a_model_as_it_was(view: str, change: str) -> None:
     except nb.TracerLeakError:  # compiled, the forward is refused
         assert view not in ("graph", "inspect", "first_nonfinite")
     assert state(model) == before
-
-
-@pytest.fixture
-def walks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Collect the roots of later walks."""
-    roots: list[object] = []
-    init = walk.Plan.__init__
-
-    def noted(plan: walk.Plan, root: object) -> None:
-        roots.append(root)
-        init(plan, root)
-
-    monkeypatch.setattr(walk.Plan, "__init__", noted)
-    return roots
-
-
-@pytest.mark.parametrize("stage", ["eval_shape", "lower", "trace"])
-def test_a_second_inspection_does_not_walk_the_model(walks: list[object], stage: str) -> None:
-    model = nb.Sequential(*[nb.Sequential(nb.Linear(2, 2), nb.Tanh()) for _ in range(5)])
-    run = nb.jit(lambda m, x: m(x))
-    look, x = getattr(run, stage), jnp.ones((3, 2))
-    look(model, x)
-    walks.clear()
-    look(model, x)
-    assert walks == []
