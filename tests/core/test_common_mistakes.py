@@ -42,6 +42,16 @@ def misnamed(name):
     return lambda _: type("Net", (nb.Module,), {name: lambda self, x: x})()(1.0)
 
 
+def loading(changes):
+    """Load other values; those in `changes` are replaced, None leaves one out."""
+
+    def act(model):
+        state = {name: value + 1 for name, value in model.state_dict().items()} | changes
+        model.load_state_dict({name: value for name, value in state.items() if value is not None})
+
+    return act
+
+
 FLAGS = ("store_vars", "with_partial_v", "compile_on_next_step", "fallback_to_non_compiled")
 REFUSED = [
     # Flags
@@ -96,6 +106,24 @@ REFUSED = [
         nb.DtypeError,
         f"{FLOAT} values: its dtype is {INT}",
     ),
+    (loading({"other": 1.0}), KeyError, "(?s)unexpected keys: other.*No variable was changed"),
+    (loading({"layer.bias": None}), KeyError, "(?s)missing keys: layer.bias.*No variable was cha"),
+    (
+        loading({"layer.bias": np.ones(9)}),
+        ValueError,
+        rf'(?s)load "layer.bias".*{FLOAT}\[3\].*float64\[9\]',
+    ),
+    (
+        lambda m: m.load_state_dict({"layer.bias": np.ones(9)}, strict=False),
+        nb.ShapeError,
+        "layer.bias",
+    ),
+    (
+        lambda m: m.load_state_dict(lambda name, x: x.value if name == "layer.bias" else None),
+        KeyError,
+        "(?s)missing keys: .*norm.bias",
+    ),
+    (lambda m: m.load_state_dict(m), TypeError, r"got Module\. Pass its state: model\.load"),
     (lambda m: m.to("abacus"), nb.DeviceError, "no device 'abacus'; the devices here are cpu:0"),
     (lambda _: nb.Linear(2, 2, device="tpu:3"), nb.DeviceError, "there is no device 'tpu:3'"),
     (lambda m: m.to(jnp.bfloat16), nb.ArgumentTypeError, "dtype= takes a dtype"),

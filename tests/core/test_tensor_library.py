@@ -186,46 +186,10 @@ def test_own_tensors_come_first_and_shared_ones_under_each_name():
     assert {"blocks.0.linear.weight", "blocks.1.linear.weight"} <= set(names)
 
 
-def changed(**arrays):
-    """Return a state with other values; those given are replaced, None leaves an entry out."""
-    state = {name: value + 1 for name, value in Net().state_dict().items()}
-    state |= {name.replace("__", "."): value for name, value in arrays.items()}
-    return {name: value for name, value in state.items() if value is not None}
-
-
-NOT_LOADED = {
-    "unexpected": (changed(other=1.0), KeyError, "(?s)unexpected keys: other.*No variable was cha"),
-    "missing": (changed(head__bias=None), KeyError, "(?s)missing keys: head.bias.*No variable was"),
-    "shape": (
-        changed(head__bias=np.ones(9)),
-        ValueError,
-        rf'(?s)load "head.bias".*{FLOAT}\[2\].*float64\[9\]',
-    ),
-    "function": (
-        lambda name, tensor: np.ones(tensor.shape) if name == "weight" else None,
-        KeyError,
-        "(?s)missing keys: .*head.bias",
-    ),
-    "module": (Net(), TypeError, r"got Net\. Pass its state: model\.load"),
-}
-
-
-@pytest.mark.parametrize(("state", "kind", "match"), NOT_LOADED.values(), ids=NOT_LOADED)
-def test_loading_is_all_or_nothing(state, kind, match):
-    model = Net()
-    before = model.state_dict()
-    with pytest.raises(kind, match=match) as caught:
-        model.load_state_dict(state)
-    assert isinstance(caught.value, nb.NbModuleError)
-    assert all(np.array_equal(value, before[key]) for key, value in model.state_dict().items())
-
-
-def test_loading_without_strict_takes_known_names_but_no_wrong_shape():
+def test_loading_without_strict_takes_known_names():
     model, names = Net(), []
     model.load_state_dict({"head.bias": jnp.full(2, 5.0), "unknown": 1}, strict=False)
     np.testing.assert_array_equal(model.head.bias, [5, 5])
-    with pytest.raises(nb.ShapeError):
-        model.load_state_dict({"head.bias": np.ones(3)}, strict=False)
     model.load_state_dict(lambda name, tensor: names.append(name), strict=False)
     assert names == list(model.state_dict())
 
