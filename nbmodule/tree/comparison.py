@@ -39,7 +39,7 @@ class ComparisonMethods(CombineMethods):
         elements are; NaN equals NaN.
 
         Args:
-            *containers: What to compare.
+            *containers: Containers and dicts to compare.
             mode: `"all"`, `"diff_only"` or `"same_only"`.
             diff_keys: The beginning of the keys, or a list with one key for each Container.
             detect_key_diffs: False takes a key that not all have from those that have it.
@@ -88,7 +88,7 @@ class ComparisonMethods(CombineMethods):
         """Return True if Containers have the same chains and the same leaves.
 
         Args:
-            containers: What to compare.
+            containers: Containers and dicts to compare.
             same_arrays: Arrays must be the very same objects.
             arrays_equal: Leaves must be equal; for arrays this matters where they need not be the
                 same.
@@ -231,7 +231,7 @@ class ComparisonMethods(CombineMethods):
         or False.
 
         Args:
-            sub_cont: What to look for; arrays must be the same objects.
+            sub_cont: The part to find; arrays must be the same objects.
             partial: Also find a part that has more chains.
 
         Example:

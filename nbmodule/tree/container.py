@@ -85,7 +85,7 @@ class Container(PrintMethods):
         if settings != DEFAULT:
             set_slot(self, "_settings", settings)
         supplied = self._mapping_from(dict_in)
-        self._fill({**supplied, **kwargs} if kwargs else supplied)
+        self._take(dict(self._admit({**supplied, **kwargs} if kwargs else supplied)))
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
@@ -115,8 +115,7 @@ class Container(PrintMethods):
         """
         if isinstance(location, Nested):
             return self._holds(location) or self.cont_find_sub_container(location) is not False
-        keys = self._keys_of(location)
-        return keys is not None and self._at(keys, _ABSENT) is not _ABSENT
+        return self._has(location)
 
     def __getattr__(self, name: str) -> Any:
         if name in UNSET:

@@ -10,8 +10,6 @@ import jax
 from nbmodule.errors import ArgumentTypeError, PathError, StructureError
 from nbmodule.tree.nested import Kind, Nested
 
-_ABSENT = object()
-
 
 def _is_leaf(value: object) -> bool:
     return not isinstance(value, Nested)
@@ -161,7 +159,7 @@ class LookupMethods(Nested):
         new = self._like({})
         for keys in asked_keys(self, key_chains):
             value = self._at(keys)
-            if new._at(keys, _ABSENT) is _ABSENT:
+            if not new._has(keys):
                 new._put_at(keys, value.cont_copy() if isinstance(value, LookupMethods) else value)
         return new
 
@@ -205,13 +203,10 @@ class LookupMethods(Nested):
             >>> c.cont_has_key("b"), c.cont_has_key("b/c"), c.cont_has_key("a/c")
             (True, True, False)
         """
-        keys = self._keys_of(text)
-        if not keys:
+        if not self._keys_of(text):
             return False
         parts = (value for value in self.values() if isinstance(value, LookupMethods))
-        return self._at(keys, _ABSENT) is not _ABSENT or any(
-            part.cont_has_key(text) for part in parts
-        )
+        return self._has(text) or any(part.cont_has_key(text) for part in parts)
 
     def cont_has_key_chain(self, key_chain: str) -> bool:
         """Return True if there is a leaf or a part at this key chain.
@@ -221,8 +216,7 @@ class LookupMethods(Nested):
             >>> c.cont_has_key_chain("b/c"), c.cont_has_key_chain("c")
             (True, False)
         """
-        keys = self._keys_of(key_chain)
-        return keys is not None and self._at(keys, _ABSENT) is not _ABSENT
+        return self._has(key_chain)
 
     def cont_if_exists(self, key_chain: str) -> Any:
         """Return the leaf or part at a key chain, or None.
@@ -315,7 +309,7 @@ class LookupMethods(Nested):
         """
         requested, target = asked_keys(self, key_chains), _target(self, inplace)
         for keys in requested:
-            if target._at(keys, _ABSENT) is _ABSENT:  # it went with a level above it
+            if not target._has(keys):  # it went with a level above it
                 continue
             target._remove_at(keys)
             while (keys := keys[:-1]) and not target._at(keys):
@@ -365,7 +359,7 @@ def set_all(container: Kind, leaves: Mapping[str, Any], inplace: bool, *, must_e
     """Set all leaves of a dict, nested or with key chains as keys; other leaves stay, and with
     `must_exist` none may be new.
     """
-    whole = as_container(container, leaves)
+    whole = container._admit(container._mapping_from(leaves))
     changes = list(whole.cont_to_iterator(include_empty=True))
     trial = container.cont_copy()
     for target in (trial, container) if inplace else (trial,):  # so that an error changes nothing
@@ -376,23 +370,12 @@ def set_all(container: Kind, leaves: Mapping[str, Any], inplace: bool, *, must_e
     return container if inplace else trial
 
 
-def as_container(like: Nested, value: object) -> Any:
-    """Return a mapping as a Container of the type and settings of another; a Container is returned
-    unchanged.
-    """
-    if isinstance(value, LookupMethods):
-        return value
-    new = like._like({})
-    new._fill(new._mapping_from(value))
-    return new
-
-
 def asked_keys(container: Nested, key_chains: Any) -> list[tuple[str, ...]]:
     """Split key chains that exist into keys: an iterable of chains, a dict (its chains), or one
     chain.
     """
     if isinstance(key_chains, Mapping):
-        key_chains = as_container(container, key_chains).cont_all_key_chains(include_empty=True)
+        key_chains = container._admit(key_chains).cont_all_key_chains(include_empty=True)
     elif isinstance(key_chains, str):
         key_chains = [key_chains]
     elif not isinstance(key_chains, Iterable):

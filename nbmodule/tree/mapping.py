@@ -201,7 +201,7 @@ def take_over(container: Kind, new: Nested) -> Kind:
     return container
 
 
-# What all leaves have
+# Attributes that all leaves have
 
 
 def attribute_of_leaves(container: Nested, name: str) -> Any:

@@ -65,17 +65,6 @@ def key_text(key: object) -> str:
     return text
 
 
-def level_of(level: Mapping[Any, Any]) -> Mapping[str, Any]:
-    """Make the keys of a mapping the keys of one level, with chains taken apart.
-
-    Raises:
-        StructureError: if two entries would have one place; both are named.
-    """
-    if all(type(key) is str and key and "/" not in key and "." not in key for key in level):
-        return level
-    return placed(_entries(level, (), "", ()))
-
-
 def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any]:
     """Build a nested dict of entries: the keys of a place, the value (`{}` for an empty level), and
     a name for messages.
@@ -99,20 +88,25 @@ def placed(entries: Iterable[tuple[tuple[str, ...], Any, str]]) -> dict[str, Any
 
 
 def _entries(
-    supplied: Mapping[Any, Any], prefix: tuple[str, ...], origin: str, within: tuple[int, ...]
+    supplied: Mapping[Any, Any],
+    prefix: tuple[str, ...] = (),
+    origin: str = "",
+    within: tuple[int, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    """List the leaves and empty levels below a mapping: keys, value, and the keys as they were
-    given.
+    """List the leaves, Containers and empty levels below a mapping: keys, value, and the keys as
+    they were given.
     """
     if id(supplied) in within:
         raise StructureError("cannot make a Container from a dict that contains itself.")
     for key, value in supplied.items():
         keys = prefix + split_chain(key_text(key))
         current = f"{origin} > {key!r}" if origin else repr(key)
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, Nested) or not isinstance(value, Mapping):
+            yield keys, value, current
+        elif value:
             yield from _entries(value, keys, current, (*within, id(supplied)))
         else:
-            yield keys, {} if isinstance(value, Mapping) else value, current
+            yield keys, {}, current
 
 
 def _collide(keys: tuple[str, ...], origins: dict[tuple[str, ...], str], second: str) -> None:
@@ -122,8 +116,7 @@ def _collide(keys: tuple[str, ...], origins: dict[tuple[str, ...], str], second:
     )
 
 
-_MISSING = object()
-_MISSING_HERE = object()
+_MISSING, _ABSENT = object(), object()
 set_slot = object.__setattr__  # past `Container.__setattr__`, which sets keys
 UNSET = {"_settings": DEFAULT, "_names": None, "_link": None}
 
@@ -178,11 +171,11 @@ class Nested(dict):
     def _from_dict(cls, level: dict[str, Any], settings: Settings | None = None) -> Self:
         """Make a Container of a dict whose keys are text without separators."""
         new = cls.__new__(cls)
+        if settings is not None and settings is not DEFAULT:
+            set_slot(new, "_settings", settings)
         for name, value in level.items():
             if type(value) is dict:
                 level[name] = cls._from_dict(value, settings)
-        if settings is not None and settings is not DEFAULT:
-            set_slot(new, "_settings", settings)
         new._take(level)
         return new
 
@@ -217,13 +210,6 @@ class Nested(dict):
         level = {k: fn(value) if isinstance(value, Nested) else value for k, value in self.items()}
         return self._like(level)
 
-    def _fill(self, supplied: Mapping[Any, Any], within: tuple[int, ...] = ()) -> None:
-        """Store the items of a mapping: chains become levels, mappings become Containers."""
-        level = level_of(supplied)
-        self._take(
-            {name: self._admit(value, (*within, id(supplied))) for name, value in level.items()}
-        )
-
     def _mapping_from(self, supplied: Any) -> Mapping[Any, Any]:
         """Return the argument of a constructor, a mapping, pairs or None, as a mapping."""
         if supplied is None or isinstance(supplied, Mapping):
@@ -236,18 +222,13 @@ class Nested(dict):
                 f"{type(supplied).__name__}."
             ) from None
 
-    def _admit(self, value: Any, within: tuple[int, ...] = ()) -> Any:
-        """Convert a mapping into a Container; other values are unchanged."""
-        settings = self._settings
+    def _admit(self, value: Any) -> Any:
+        """Convert a mapping into a Container, whose chains become levels; other values are
+        unchanged.
+        """
         if isinstance(value, Nested) or not isinstance(value, Mapping):
             return value
-        if id(value) in within:
-            raise StructureError("cannot make a Container from a dict that contains itself.")
-        new = type(self).__new__(type(self))
-        if settings is not DEFAULT:
-            set_slot(new, "_settings", settings)
-        new._fill(value, (*within, id(value)))
-        return new
+        return self._from_dict(placed(_entries(value)), self._settings)
 
     def _with_settings(self, inplace: bool = False, **changes: object) -> Self:
         """Change settings of all levels, here or in a copy."""
@@ -305,6 +286,11 @@ class Nested(dict):
             return default
         chain = "/".join(keys)
         raise PathError(f'the Container has no "{chain}"{hint(chain, self._chains(levels=True))}')
+
+    def _has(self, location: object) -> bool:
+        """Return True if there is a leaf or a part at a key, a key chain or a tuple of keys."""
+        keys = self._keys_of(location)
+        return keys is not None and self._at(keys, _ABSENT) is not _ABSENT
 
     def _chains(self, levels: bool = False, prefix: str = "") -> Iterator[str]:
         for key, value in self.items():
@@ -383,8 +369,7 @@ class Nested(dict):
     def __reversed__(self) -> Iterator[str]:
         return reversed(list(self.keys()))
 
-    # What these three return is a view of a dict at run time, whose type has no name for an
-    # annotation.
+    # These three return views of a dict, whose type has no name for an annotation.
     def keys(self) -> KeysView[str]:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Return the keys of this level, in order; see `cont_all_key_chains` for all levels."""
         return dict.keys(self._level())
@@ -406,10 +391,7 @@ class Nested(dict):
         """Remove and return the value at a key or a key chain, else the default, if there is
         one.
         """
-        keys = self._keys_of(key)
-        if default is not _MISSING and (
-            keys is None or self._at(keys, _MISSING_HERE) is _MISSING_HERE
-        ):
+        if default is not _MISSING and not self._has(key):
             return default
         return self._remove_at(self._chain(key))
 
@@ -422,7 +404,7 @@ class Nested(dict):
     def setdefault(self, key: object, default: Any = None) -> Any:
         """Return the value at a key or a key chain, after storing the default if it is missing."""
         keys = self._chain(key)
-        if self._at(keys, _MISSING_HERE) is _MISSING_HERE:
+        if not self._has(key):
             self._put_at(keys, default)
         return self._at(keys)
 

@@ -59,6 +59,7 @@ HELD = {
     "list": (lambda layer: [layer], "held.0"),
     "tuple": (lambda layer: (1, layer), "held.1"),
     "dict": (lambda layer: {"a": layer}, "held.a"),
+    "integer keys": (lambda layer: {2: 1, 10: layer}, "held.10"),
     "nested": (lambda layer: {"a": [(layer,)]}, "held.a.0.0"),
     "OrderedDict": (lambda layer: collections.OrderedDict(a=layer), "held.a"),
     "defaultdict": (lambda layer: collections.defaultdict(list, a=layer), "held.a"),
@@ -68,6 +69,13 @@ HELD = {
     "arguments": (lambda layer: argparse.Namespace(layer=layer), "held.layer"),
     "frozen dataclass": (Frozen, "held.layer"),
 }
+
+
+def test_a_layer_that_a_plain_object_is_given_later_is_part_of_the_model():
+    model = Holder(types.SimpleNamespace(number=3))
+    assert model.v.cont_all_key_chains() == ["head/b", "head/w"]
+    model.held.late = nb.Linear(2, 2)
+    assert "held/late/w" in model.v.cont_all_key_chains()
 
 
 @pytest.mark.parametrize("make", HELD)
@@ -226,6 +234,16 @@ def test_a_model_without_references_is_freed_without_the_collector(use):
             assert noted() is None
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("use", USES)
+def test_replaced_arrays_of_a_large_model_are_freed(use):
+    model = nb.Linear(2048, 2048)
+    USES[use](model, jnp.ones(2048))
+    old = weakref.ref(model.weight.value)
+    model.weight.value = jnp.ones((2048, 2048))
+    gc.collect()
+    assert old() is None
 
 
 # -- keys with a separator --

@@ -8,22 +8,12 @@ import pytest
 
 import nbmodule as nb
 
-from jax_settings import FLOAT
-
 
 def test_a_function_of_lax_asks_for_the_array():
     variable = nb.Parameter(jnp.eye(2))
     with pytest.raises(ValueError, match="explicitly convert your object"):
         jax.lax.exp(variable)
     np.testing.assert_array_equal(jax.lax.add(variable(), 1.0), np.eye(2) + 1)
-
-
-def test_functions_of_jax_numpy_take_a_variable_as_ever():
-    variable = nb.Parameter(jnp.arange(4.0).reshape(2, 2))
-    np.testing.assert_array_equal(
-        jnp.dot(variable, variable), np.arange(4.0).reshape(2, 2) @ np.arange(4.0).reshape(2, 2)
-    )
-    np.testing.assert_array_equal(jnp.asarray(variable), np.arange(4.0).reshape(2, 2))
 
 
 def test_tree_at_replaces_a_leaf_of_a_model():
@@ -37,8 +27,3 @@ def test_tree_at_of_a_variable_names_the_leaf_that_it_wants():
         AttributeError, match=r"holds a _LeafWrapper in place of its array.*m\.weight\.value"
     ):
         eqx.tree_at(lambda m: m.weight, nb.Linear(2, 3), jnp.zeros((3, 2)))
-
-
-def test_a_variable_says_which_attribute_neither_it_nor_its_array_has():
-    with pytest.raises(AttributeError, match=rf'parameter {FLOAT}\[2\] has no attribute "shpae"'):
-        nb.Parameter(jnp.ones(2)).shpae

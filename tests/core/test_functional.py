@@ -265,14 +265,6 @@ def test_the_outermost_match_decides_and_the_first_filter_on_a_tie():
     assert len(first) == 2 and second == {}
 
 
-def test_missing_and_surplus_leaves_are_key_errors():
-    definition, leaves, _ = nb.Linear(2, 2).partition(nb.Parameter)
-    with pytest.raises(KeyError, match=r"leaves are missing: \.bias"):
-        definition({".weight": leaves[".weight"]})
-    with pytest.raises(KeyError, match=r"no variables \.other"):
-        definition(leaves, {".other": 1})
-
-
 # -- state --
 class Stats(nb.Module):
     def __init__(self):
@@ -324,15 +316,6 @@ def test_an_unexported_model_says_to_export():
     model = Counter()
     with pytest.raises(nb.NbModuleError, match="export_state"):
         model(3.0, {})
-
-
-def test_states_merge_and_refuse_overlap_and_unknown_keys():
-    a, b = {nb.StateKey(".a"): 1}, {nb.StateKey(".b"): 2}
-    assert nb.merge_states(a, b) == {**a, **b}
-    with pytest.raises(nb.StructureError, match=r"StateKey\(\"\.a\"\) is in more than one"):
-        nb.merge_states(a, a)
-    with pytest.raises(nb.PathError, match="has no entry"):
-        nb.update_state(a, b)
 
 
 def test_batch_norm_works_both_ways():

@@ -56,20 +56,13 @@ def test_items_are_set_from_lists_as_those_of_numpy():
     p[0, 1:], expected[0, 1:] = (7, 8.5), (7, 8.5)
     p[1, 1], expected[1, 1] = jnp.float32(5), 5
     np.testing.assert_array_equal(p, expected)
-    with pytest.raises(nb.ShapeError, match=r"to an array of shape \[2\]"):
-        p[:] = [1, 2]
-    with pytest.raises(nb.DtypeError, match=f"{FLOAT} values"):
-        nb.Buffer([1, 2])[:] = [1.5, 2]
 
 
-def test_a_write_keeps_dtype_and_shape():
+def test_a_write_keeps_the_dtype():
     p = nb.Parameter(jnp.zeros(2))
     p.value = np.arange(2)
-    assert p.dtype == FLOAT and not p.value.weak_type
-    with pytest.raises(nb.ShapeError, match=r"shape \[3\]: its shape is \[2\]"):
-        p.value = jnp.ones(3)
-    with pytest.raises(nb.DtypeError, match=f"{FLOAT} values: its dtype is {INT}"):
-        nb.Buffer([1, 2]).value = jnp.ones(2)
+    assert p.dtype == FLOAT
+    assert not p.value.weak_type
     np.testing.assert_array_equal(p, [0, 1])
 
 
@@ -95,8 +88,6 @@ def test_assigning_an_array_makes_a_buffer_and_then_changes_its_value():
     assert isinstance(variable, nb.Buffer)
     model.mean = jnp.ones(2)
     assert model.mean is variable and float(variable.sum()) == 2
-    with pytest.raises(nb.ShapeError, match="shape"):
-        model.mean = jnp.ones(3)
 
 
 def test_attributes_can_be_deleted_and_compiled_functions_notice():
@@ -172,8 +163,6 @@ def test_a_buffer_is_registered_or_its_name_kept_free():
     assert list(model.state_dict()) == ["mean"]
     model.mask = np.ones(2)
     assert isinstance(model.mask, nb.Buffer) and list(model.state_dict()) == ["mask", "mean"]
-    with pytest.raises(nb.ArgumentError, match="has an attribute of that name"):
-        model.register_buffer("training", np.zeros(2))
 
 
 # -- state dicts --
@@ -197,46 +186,10 @@ def test_own_tensors_come_first_and_shared_ones_under_each_name():
     assert {"blocks.0.linear.weight", "blocks.1.linear.weight"} <= set(names)
 
 
-def changed(**arrays):
-    """Return a state with other values; those given are replaced, None leaves an entry out."""
-    state = {name: value + 1 for name, value in Net().state_dict().items()}
-    state |= {name.replace("__", "."): value for name, value in arrays.items()}
-    return {name: value for name, value in state.items() if value is not None}
-
-
-NOT_LOADED = {
-    "unexpected": (changed(other=1.0), KeyError, "(?s)unexpected keys: other.*No variable was cha"),
-    "missing": (changed(head__bias=None), KeyError, "(?s)missing keys: head.bias.*No variable was"),
-    "shape": (
-        changed(head__bias=np.ones(9)),
-        ValueError,
-        rf'(?s)load "head.bias".*{FLOAT}\[2\].*float64\[9\]',
-    ),
-    "function": (
-        lambda name, tensor: np.ones(tensor.shape) if name == "weight" else None,
-        KeyError,
-        "(?s)missing keys: .*head.bias",
-    ),
-    "module": (Net(), TypeError, r"got Net\. Pass its state: model\.load"),
-}
-
-
-@pytest.mark.parametrize(("state", "kind", "match"), NOT_LOADED.values(), ids=NOT_LOADED)
-def test_loading_is_all_or_nothing(state, kind, match):
-    model = Net()
-    before = model.state_dict()
-    with pytest.raises(kind, match=match) as caught:
-        model.load_state_dict(state)
-    assert isinstance(caught.value, nb.NbModuleError)
-    assert all(np.array_equal(value, before[key]) for key, value in model.state_dict().items())
-
-
-def test_loading_without_strict_takes_known_names_but_no_wrong_shape():
+def test_loading_without_strict_takes_known_names():
     model, names = Net(), []
     model.load_state_dict({"head.bias": jnp.full(2, 5.0), "unknown": 1}, strict=False)
     np.testing.assert_array_equal(model.head.bias, [5, 5])
-    with pytest.raises(nb.ShapeError):
-        model.load_state_dict({"head.bias": np.ones(3)}, strict=False)
     model.load_state_dict(lambda name, tensor: names.append(name), strict=False)
     assert names == list(model.state_dict())
 
@@ -342,8 +295,6 @@ def test_numbers_in_a_list_are_a_value_for_the_variable_that_is_there():
     layer.weight, layer.bias = [[1.0, 2.0]], (3.0,)
     assert [name for name, _ in layer.named_parameters()] == ["bias", "weight"]
     np.testing.assert_allclose(layer(jnp.ones(2)), [6.0])
-    with pytest.raises(ValueError, match=r"cannot set parameter .* to an array of shape \[2\]"):
-        layer.bias = [1.0, 2.0]
 
 
 @pytest.mark.parametrize("make", [
@@ -357,33 +308,6 @@ def test_a_parameter_can_be_made_frozen(make):
     assert [variable.requires_grad for variable in model.parameters()] == [False, True]
     np.testing.assert_array_equal(grads.fixed, [0, 0])
     assert not copy.deepcopy(model).fixed.requires_grad
-
-
-async def _later(*_):
-    return 0
-
-
-@pytest.mark.parametrize(("options", "words"), [
-    ({"fn": _later}, "got an async function"),
-    ({"fn": print, "always_call": True}, "takes no always_call=.* try and finally"),
-    ({"fn": print, "prepend": "no"}, "prepend must be True or False, got 'no'"),
-])  # fmt: skip
-def test_an_unsuitable_hook_is_refused_with_a_fix(options, words):
-    layer = nb.Identity()
-    with pytest.raises(TypeError, match=words):
-        layer.register_forward_hook(**options)
-    assert layer(1) == 1
-
-
-@pytest.mark.parametrize("part", [lambda: nb.Linear(2, 2), lambda: nb.Parameter(jnp.ones(2))])
-def test_v_cannot_be_the_name_of_an_attribute(part):
-    model = nb.Module(query=nb.Linear(2, 2))
-    with pytest.raises(
-        ValueError,
-        match="`v` is the name of all variables of a model: name the attribute otherwise",
-    ):
-        model.v = part()
-    assert list(model.state_dict()) == ["query.bias", "query.weight"]
 
 
 def test_a_state_that_matches_nothing_warns_and_shows_names_of_both_sides():
@@ -405,3 +329,32 @@ def test_variables_under_the_chains_of_the_root_are_the_connected_ones():
     assert net.b.v_with_top_v_key_chains().b is net.b.v
     net.b.v_with_top_v_key_chains().b.b = jnp.full(2, 7.0)
     np.testing.assert_array_equal(net.b.bias, 7)
+
+
+# -- names and idioms of the stateful library --
+def test_sub_mods_of_depth_zero_is_v():
+    net = Net()
+    assert net.sub_mods(depth=0) is net.v
+    assert net.head.sub_mods(depth=0) is net.v.head
+    assert net.sub_mods(depth=0, show_v=False) == ""
+
+
+def test_the_structure_is_shown_with_names_and_classes(capsys):
+    Net().show_structure()
+    block = ["        linear: Linear", "        norm: BatchNorm1d"]
+    blocks = [line for i in range(2) for line in (f"    blocks__{i}: Block", *block)]
+    assert capsys.readouterr().out.splitlines() == ["Net", *blocks, "    head: Linear"]
+    nb.Linear(2, 2).show_structure()
+    assert capsys.readouterr().out == "Linear has no submodules.\n"
+
+
+def test_a_sequential_times_n_is_the_same_layers_again_as_in_torch():
+    layer = nb.Sequential(nb.Linear(2, 2), nb.Lambda(jnp.tanh))
+    for deep in (layer * 3, 3 * layer):
+        assert len(deep) == 6 and deep[4] is layer[0]
+        assert deep.v.cont_all_key_chains() == ["submodules/v0/b", "submodules/v0/w"]
+        x = jnp.array([[0.3, -0.7]])
+        np.testing.assert_allclose(deep(x), layer(layer(layer(x))), rtol=1e-6)
+    for wrong in (0, -1, 1.5, True, "2"):
+        with pytest.raises(nb.ArgumentError, match="a whole number of times, at least once; got"):
+            layer * wrong

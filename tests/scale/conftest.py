@@ -24,13 +24,10 @@ def settings(devices: int) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def trained():
+def trained(run_python):
     """Return the results of `device_program.py`."""
-    command = [sys.executable, FOLDER / "device_program.py"]
-    done = subprocess.run(command, env=settings(8), capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.fail(done.stdout + done.stderr, pytrace=False)
-    return json.loads(done.stdout.splitlines()[-1])
+    program = (FOLDER / "device_program.py").read_text()
+    return json.loads(run_python(program, devices=8, timeout=600).splitlines()[-1])
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from nbmodule.errors import ShapeError, StructureError
 from nbmodule.tree import Container
+from tests.tree.strategies import trees
 
 BINARY = [
     operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod, operator.pow,
@@ -119,18 +120,11 @@ def test_operators_of_one_operand_are_tree_map(operation):
 LEAVES = st.builds(
     array, st.sampled_from(["float32", "int32"]), st.integers(0, 3), st.sampled_from([(), (3,)])
 )
-TREES = st.recursive(
-    LEAVES,
-    lambda parts: st.dictionaries(st.sampled_from(["a", "b", "v10", "v2"]), parts, max_size=3),
-    max_leaves=6,
-)
+TREES = trees(st.sampled_from(["a", "b", "v10", "v2"]), LEAVES)
 
 
 @settings(max_examples=15)
-@given(
-    st.dictionaries(st.sampled_from(["a", "b", "v10", "v2"]), TREES, max_size=3),
-    st.sampled_from([0.5, 2, jnp.float32(3)]),
-)
+@given(TREES, st.sampled_from([0.5, 2, jnp.float32(3)]))
 def test_an_expression_on_any_nested_containers_is_tree_map(tree, number):
     container = Container(tree)
     found = container - number * (container + 1) / 2

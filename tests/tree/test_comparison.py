@@ -11,15 +11,9 @@ from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, StructureError
 from nbmodule.tree import Container, NotIdenticalError
+from tests.tree.strategies import trees
 
-KEYS = st.sampled_from(["a", "b", "c"])
-TREES = st.dictionaries(
-    KEYS,
-    st.recursive(
-        st.integers(0, 2), lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=5
-    ),
-    max_size=3,
-)
+TREES = trees(st.sampled_from(["a", "b", "c"]), st.integers(0, 2))
 
 
 def diff(*containers, **options):

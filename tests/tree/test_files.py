@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError
 from nbmodule.tree import Container
 from nbmodule.tree import files as tree_files
+from tests.tree.strategies import trees
 
 KEYS = st.text('abü<" ', min_size=1, max_size=3)
 LEAVES = st.one_of(
@@ -24,11 +25,7 @@ LEAVES = st.one_of(
     st.text(max_size=5),
     st.lists(st.integers(), max_size=3),
 )
-TREES = st.dictionaries(
-    KEYS,
-    st.recursive(LEAVES, lambda parts: st.dictionaries(KEYS, parts, max_size=3), max_leaves=8),
-    max_size=4,
-)
+TREES = trees(KEYS, LEAVES)
 
 
 # JSON

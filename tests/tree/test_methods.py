@@ -17,17 +17,10 @@ from hypothesis import strategies as st
 
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError, ShapeError, StructureError
 from nbmodule.tree import Container
+from tests.tree.strategies import trees
 
 Pair = collections.namedtuple("Pair", "x y")
-KEYS = st.sampled_from(["a", "b", "c", "v2", "v10"])
-# Trees of integers; only the whole may be empty.
-TREES = st.dictionaries(
-    KEYS,
-    st.recursive(
-        st.integers(), lambda parts: st.dictionaries(KEYS, parts, min_size=1), max_leaves=8
-    ),
-    max_size=4,
-)
+TREES = trees(st.sampled_from(["a", "b", "c", "v2", "v10"]), st.integers(), min_size=1)
 
 
 class Call:
@@ -242,36 +235,7 @@ def test_a_wrong_call_is_refused_and_changes_nothing(call, error, message):
     assert container.cont_to_dict() == AB
 
 
-def test_an_error_in_a_function_names_the_leaf():
-    with pytest.raises(TypeError) as caught:
-        Container(AB).cont_map(lambda x, chain: x + "text" if chain == "b/c" else x)
-    assert caught.value.__notes__ == ['This was met at "b/c" of a Container.']
-
-
 # Chains
-@pytest.mark.parametrize(
-    ("arguments", "found"),
-    [
-        (("a/b/c",), "a__b__c"),
-        (("a/b/c", "-"), "a-b-c"),
-        (("a/b/c", "__", 1), "a__b/c"),
-        (("a/b/c", "__", None, 1), "a/b__c"),
-        (("a/b/c/d", "__", 1, 1), "a/b__c/d"),
-        (("a/b", "__", 1, 1), "a/b"),
-        (("a/b/c", "__", 2, 2), "a/b/c"),
-    ],
-)
-def test_one_chain_is_joined(arguments, found):
-    assert Container.cont_flatten_key_chain(*arguments) == found
-
-
-def test_leaves_that_would_share_a_chain_are_an_error():
-    with pytest.raises(StructureError, match='"a/b" and "a__b" would both lie at "a__b"'):
-        Container(a={"b": 1}, a__b=2).cont_flatten_key_chains()
-    with pytest.raises(StructureError, match='"a/w" and "b/w" would both lie at "w"'):
-        Container(a={"w": 1}, b={"w": 2}).cont_prune_keys_from_key_chains(["a", "b"])
-
-
 LETTERS = {"a": 1, "b": 2, "c": 3, "d": 4, "e": 5}
 SLICES = [
     ("b:d", "bcd"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import pytest
@@ -212,3 +213,38 @@ def test_a_link_is_neither_copied_nor_pickled_nor_part_of_the_pytree(container):
     ]
     assert all(other._link is None for other in others)
     assert jax.tree.structure(container) == jax.tree.structure(others[0])
+
+
+# Order
+def test_keys_are_sorted_with_numbers_by_value_in_whatever_order_they_came():
+    container = Container(v10=0, b=1)
+    container["a"], container["v2"] = 2, 3
+    assert list(container) == list(container.keys()) == ["a", "b", "v2", "v10"]
+    assert list(container.items()) == [("a", 2), ("b", 1), ("v2", 3), ("v10", 0)]
+    assert list(reversed(container)) == ["v10", "v2", "b", "a"]
+    assert list(container.values()) == jax.tree.leaves(container) == [2, 1, 3, 0]
+
+
+def test_keys_stay_in_the_order_of_setting_if_asked_for_and_leaves_are_sorted():
+    container = Container(b=1, a={"d": 2, "c": 3}, alphabetical_keys=False)
+    container["0"] = 4
+    for each in (container, jax.tree.map(lambda x: x, container)):
+        assert (list(each), list(each.a)) == (["b", "a", "0"], ["d", "c"])
+        assert each.cont_to_flat_list() == jax.tree.leaves(each) == [4, 3, 2, 1]
+
+
+@given(st.lists(KEYS, unique=True, max_size=8))
+def test_the_order_of_keys_does_not_depend_on_the_order_of_setting(keys):
+    together, single = Container(dict.fromkeys(keys, 0)), Container()
+    for key in reversed(keys):
+        single[key] = 0
+    assert list(together) == list(single)
+    assert jax.tree.structure(together) == jax.tree.structure(single)
+
+
+def test_many_threads_can_read_a_level_that_was_filled_out_of_order():
+    container = Container({f"k{index}": index for index in range(50)})
+    container["a"] = -1
+    with ThreadPoolExecutor(8) as pool:
+        found = pool.map(lambda _: (next(iter(container)), container["k7"]), range(400))
+    assert set(found) == {("a", 7)}

@@ -49,29 +49,3 @@ def test_a_property_that_fails_names_what_it_missed(name, asked):
 def test_a_name_that_is_missing_is_still_named(name):
     with pytest.raises(AttributeError, match="outcmoe"):
         MAKE[name]().outcmoe
-
-
-def test_the_traceback_ends_in_the_line_of_the_property():
-    class Net(nb.Module):
-        def __init__(self):
-            self.linear = nb.Linear(2, 2)
-
-        @property
-        def scale(self):
-            return self.linear.wieght.mean()
-
-    with pytest.raises(
-        AttributeError, match='Linear has no attribute "wieght"; the closest name is "weight"'
-    ) as caught:
-        Net().scale
-    assert any(entry.name == "scale" for entry in caught.traceback)
-
-
-def test_an_attribute_error_while_variables_are_made_is_not_taken_for_a_missing_v():
-    class Net(nb.Module):
-        def _create_variables(self):
-            return {"w": jnp.zeros(self.wdith)}
-
-    module = Net.__new__(Net)
-    with pytest.raises(AttributeError, match="wdith"):
-        module.v

@@ -302,7 +302,7 @@ def move(variables: Sequence[Variable], location: Any, dtype: DTypeLike | None) 
 def move_each(
     variables: Sequence[Variable], locations: Sequence[Any], dtype: DTypeLike | None = None
 ) -> None:
-    """Move each variable to its location, all at one moment; see `move`."""
+    """Move each variable to its location, all as one act; see `move`."""
     calls, moved, values = declared(variables, locations), [], []
     for variable, location in zip(variables, locations, strict=True):
         is_cast = jnp.issubdtype(variable.dtype, jnp.floating) and dtype != variable.dtype

@@ -38,7 +38,7 @@ def reduced(module: BareModule) -> Any:
 
 
 def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
-    """Return `reduce()` with the values that all variables below had at one moment.
+    """Return `reduce()` with a consistent snapshot of the values of all variables below.
 
     A pickler asks one object after the other, while another thread may train. So the description of
     the outermost module or optimizer holds copies of its parts, made at one moment. The copies
@@ -50,23 +50,30 @@ def reduced_consistently(obj: Any, reduce: Callable[[], Any]) -> Any:
     """
     if now.frame is not None or not is_eager() or obj._nbm.is_snapshot:
         return reduce()
-    plan = plan_of(obj)
 
     def described() -> Any:
-        holders = (*map(vars, (obj, *plan.modules)), *(live for live, _ in plan.watched))
-        values = [value for holder in holders for _, value in pairs(holder)]
-        # Those that may lead to variables are copied; all others stay themselves.
-        values = [value for value in values if not isinstance(value, _COPIED_TYPES)]
-        values = [value for value in values if not is_module(value) and not is_branch(value)]
-        values += [obj, *(x.value for x in own_values(plan.variables))]
-        memo = {id(value): value for value in values}
+        memo = shared_values(obj) | {id(obj): obj}
         description = copy.deepcopy(reduce(), memo)
         for part in memo.values():
             if part is not obj and (is_module(part) or hasattr(type(part), "_is_stateful")):
                 part._nbm.is_snapshot = True
         return description
 
-    return at_one_moment(plan.variables, described)
+    return at_one_moment(plan_of(obj).variables, described)
+
+
+def shared_values(obj: Any) -> dict[int, Any]:
+    """Return, by id, the arrays of a model and the static values in it, as the memo of a deep copy
+    that shares them.
+    """
+    plan = plan_of(obj)
+    holders = (*map(vars, (obj, *plan.modules)), *(live for live, _ in plan.watched))
+    values = [value for holder in holders for _, value in pairs(holder)]
+    # Those that may lead to variables are copied.
+    values = [value for value in values if not isinstance(value, _COPIED_TYPES)]
+    values = [value for value in values if not is_module(value) and not is_branch(value)]
+    values += [x.value for x in own_values(plan.variables)]
+    return {id(value): value for value in values}
 
 
 _COPIED_TYPES = (Variable, hooks.Hook, types.MethodType, functools.partial)

@@ -8,6 +8,7 @@ holds keys, is static there, and passes any JAX transform; the values are in the
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,8 @@ import jax
 
 from nbmodule.base.format import printable_repr
 from nbmodule.core.structure.building import ensure_built
-from nbmodule.core.structure.holders import is_branch, make_tuple, put
+from nbmodule.core.structure.copying import shared_values
+from nbmodule.core.structure.holders import is_branch
 from nbmodule.core.structure.structure import Structure, rebuild, structure_of
 from nbmodule.core.structure.walk import is_module, items, plan_of
 from nbmodule.core.variables.variable import Variable
@@ -95,7 +97,7 @@ def partition(self: Any, *filters: Filter) -> tuple[Any, ...]:
         matches = (isinstance(obj, f) if isinstance(f, type) else bool(f(obj)) for f in filters)
         return next((i for i, is_match in enumerate(matches) if is_match), None)
 
-    # Each module is asked once; the outermost match holds for all below it.
+    # Each module is tested once; the outermost match holds for all below it.
     numbers: dict[Any, int | None] = {None: first_filter(self)}
     for child, location in plan.modules.items():
         outer = numbers[location.owner]
@@ -202,46 +204,27 @@ class _Exporter:
         self.visited: set[int] = set()
 
     def exported(self, leaf: Any, path: str) -> Any:
-        if not is_module(leaf):
-            return self.key_for(leaf, path) if isinstance(leaf, StateEntry) else leaf
-        ensure_built(leaf)
-        # Only the copy is changed: `export_state` leaves its input as it is.
-        copy = rebuild(structure_of(leaf), [variable.value for variable in plan_of(leaf).variables])
-        self.replaced(copy, path)
-        copy._nbm.version += 1
-        return copy
+        if is_module(leaf):
+            ensure_built(leaf)
+        elif not isinstance(leaf, StateEntry):
+            return leaf
+        self.find(leaf, path)
+        keys = {number: key for number, (_, key) in self.keys.items()}
+        return copy.deepcopy(leaf, shared_values(leaf) | keys if is_module(leaf) else keys)
 
-    def key_for(self, entry: Any, path: str) -> StateKey:
-        if id(entry) not in self.keys:
-            self.keys[id(entry)] = entry, StateKey(path)
-            self.state[StateKey(path)] = entry.value
-        return self.keys[id(entry)][1]
-
-    def replaced(self, obj: Any, path: str) -> Any:
-        """Replace the state in an object by keys; returns the object, or for a tuple that holds
-        state another one.
-        """
-        if isinstance(obj, StateEntry):
-            return self.key_for(obj, path)
-        is_holder = is_module(obj) or is_branch(obj)
-        if not is_holder or isinstance(obj, (Variable, StateKey)) or id(obj) in self.visited:
-            return obj
-        if not isinstance(obj, tuple):  # one that stands twice is replaced twice
+    def find(self, obj: Any, path: str, *, is_state: bool = False) -> None:
+        """Give a key to each piece of state in an object."""
+        if is_state or isinstance(obj, StateEntry):
+            if id(obj) not in self.keys:
+                key = StateKey(path)
+                self.keys[id(obj)], self.state[key] = (obj, key), obj.value
+        elif (is_module(obj) or is_branch(obj)) and id(obj) not in self.visited:
             self.visited.add(id(obj))
-        names, parts = getattr(type(obj), "_state_names", ()), []
-        for item in items(obj):
-            item_path = path + jax.tree_util.keystr((item.key,))
-            is_state = isinstance(item.value, Variable) and item.name in names
-            replace = self.key_for if is_state else self.replaced
-            parts.append((item, replace(item.value, item_path)))
-        if isinstance(obj, tuple):  # which cannot be changed in place
-            if all(new is item.value for item, new in parts):
-                return obj
-            return make_tuple(type(obj), [(item.key, new) for item, new in parts])
-        for item, new in parts:
-            if new is not item.value:
-                put(obj, item.key, new)
-        return obj
+            names = getattr(type(obj), "_state_names", ())
+            for item in items(obj):
+                is_state = isinstance(item.value, Variable) and item.name in names
+                item_path = path + jax.tree_util.keystr((item.key,))
+                self.find(item.value, item_path, is_state=is_state)
 
 
 def update_state(

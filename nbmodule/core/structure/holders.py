@@ -128,7 +128,7 @@ def refuse_hidden(obj: Any, name: str) -> None:
     """Refuse an object that is no branch and holds modules or variables.
 
     Args:
-        obj: What an attribute or item of a model holds.
+        obj: The value of an attribute or item of a model.
         name: Where, as `MLP.layers`.
 
     Raises:
@@ -179,21 +179,13 @@ def _is_part(obj: object) -> bool:
 
 
 # -- copies --
-def put(obj: Any, key: Any, value: object) -> None:
-    """Set an item or attribute of a branch, named by a key of a PyTree path."""
-    if isinstance(key, jax.tree_util.GetAttrKey):
-        vars(obj)[key.name] = value
-    else:
-        obj[key.idx if isinstance(key, jax.tree_util.SequenceKey) else key.key] = value
-
-
 def option_of(obj: Any) -> tuple[str, Any] | None:
     """Return what else a dict is made with: the factory of a `defaultdict`."""
     return ("default_factory", obj.default_factory) if isinstance(obj, defaultdict) else None
 
 
 def blank(cls: Any) -> Any:
-    """Return an instance without contents; a `__new__` of the user's is not asked."""
+    """Return an instance without contents; a `__new__` of the user's is not called."""
     try:
         return object.__new__(cls)
     except TypeError:  # a list, a dict

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from nbmodule.base.jax_names import is_eager
 from nbmodule.base.trees import flat, structure_difference
 from nbmodule.core.structure.walk import Plan, is_module, plan_of
-from nbmodule.core.variables.commit import clock
+from nbmodule.core.variables.commit import clock, ticks
 from nbmodule.core.variables.frame import calling, now, warn_of_constant, write_all
 from nbmodule.core.variables.variable import Variable
 from nbmodule.errors import ShapeStructureError, StructureError
@@ -36,74 +36,57 @@ MOST_KEPT = 2**24
 class ContainerLink:
     """Ties one level of a module's container to the variables there."""
 
-    __slots__ = ("embedders", "level", "module", "root")
+    __slots__ = ("level", "module", "outer", "root")
 
-    def __init__(self, module: BareModule, level: dict[str, Any], root: list[Any]) -> None:
+    def __init__(
+        self, module: BareModule, level: dict[str, Any], root: weakref.ref[Container]
+    ) -> None:
         self.module, self.level = weakref.ref(module), level
-        self.root = root  # one weak reference: to the module's container, which holds this level
-        # Levels of other containers that hold this one, with its key there.
-        self.embedders: list[tuple[weakref.ref[Container], str]] = []
-
-    def setting(self, container: Container, key: str, value: object) -> Any:
-        """Return the value to store by `container[key] = value`, and set the variables."""
-        module = self.current_module(container)
-        if module is None:
-            return value
-        target = self.level.get(key)
-        if target is None:
-            self.deleting(container, key)
-            return value
-        if not isinstance(target, dict):
-            # Checked before anything is detached, so that a refused value changes nothing.
-            array = target.admitted(value)
-            protect(self)
-            target.value = array
-            return array
-        title = f'cannot set "{key}" of the variables of {type(module).__name__}'
-        if not isinstance(value, Mapping):
-            raise StructureError(
-                f"{title} to a {type(value).__name__}: it holds several variables, "
-                f"{', '.join(target)}."
-            )
-        pairs = matched(target, value, title=title)
-        part = dict.__getitem__(container, key)
-        arrays = [variable.admitted(array) for _, variable, array in pairs]
-        _protect_all(part)
-        write_all([variable for _, variable, _ in pairs], arrays)
-        for (chain, _, _), array in zip(pairs, arrays):
-            part._put_at(chain, array)
-        return part
-
-    def deleting(self, container: Container, key: str) -> None:
-        """Before `del container[key]`, detach the container from its module, and those that hold
-        it: they will have other keys.
-        """
-        module = self.current_module(container)
-        if module is None:
-            return
-        for reference, _ in self.embedders:
-            outer = reference()
-            if outer is not None and outer._link is not None:
-                outer._link.deleting(outer, key)
-        if now.frame is not None:
-            now.frame.views.pop(id(module), None)
-        else:
-            module._nbm.current = None
+        self.root = root  # the module's container, which holds this level
+        # Containers that hold this level, each with its key there.
+        self.outer: list[tuple[weakref.ref[Container], str]] = []
 
     def current_module(self, container: Container) -> Any:
         """Return the module whose current container this level, `container`, belongs to; else
         None.
         """
-        module, root = self.module(), self.root[0]() if self.root else None
+        module, root = self.module(), self.root()
         if module is None:
             return None
-        if root is not None:
+        if root is None:  # of a large model the level alone is left, as in `model.v.block.w = x`
+            is_current = holds(container, self.level)
+        else:
             is_current = known_current(module) is root and holds(root, plan_of(module).template)
-        else:  # of a large model the level alone is left, as in `model.v.block.w = x`
-            _, reference, plan, _ = module._nbm.current or (None,) * 4
-            is_same = reference in self.root and plan is plan_of(module)
-            is_current = is_same and holds(container, self.level)
         return module if is_current else None
+
+    def setting(self, container: Container, key: str, value: Any) -> Any:
+        """Return the value to store by `container[key] = value`, and set the variables."""
+        module, target = self.current_module(container), self.level.get(key)
+        if module is None or target is None:
+            self.deleting(container, key)
+            return value
+        if not isinstance(target, dict):
+            # Checked before anything is detached, so that a refused value changes nothing.
+            array = target.admitted(value)
+            protect(container)
+            target.value = array
+            return array
+        title = f'cannot set "{key}" of the variables of {type(module).__name__}'
+        pairs = matched(target, value, title=title)
+        arrays = [variable.admitted(array) for _, variable, array in pairs]
+        part = dict.__getitem__(container, key)
+        for chain, _, _ in pairs:
+            protect(part._at(chain[:-1]))
+        write_all([variable for _, variable, _ in pairs], arrays)
+        for (chain, _, _), array in zip(pairs, arrays):
+            part._put_at(chain, array)
+        return part
+
+    def deleting(self, container: Container, _: str) -> None:
+        """Before the keys of a current container change, which detaches it and those around it."""
+        if self.current_module(container) is not None:
+            protect(container)
+            clock.values = next(ticks)  # so that `v_of` compares the keys
 
 
 def variable_behind(container: Container, key: str) -> Variable | None:
@@ -111,33 +94,20 @@ def variable_behind(container: Container, key: str) -> Variable | None:
     link = container._link
     if link is None or link.current_module(container) is None:
         return None
-    protect(link)
+    protect(container)
     return link.level.get(key)
 
 
-def _protect_all(part: Container) -> None:
-    """Protect a level, and all levels in it."""
-    protect(part._link)
-    for value in part.values():
-        if isinstance(value, Container):
-            _protect_all(value)
-
-
-def protect(link: ContainerLink) -> None:
-    """Give each outdated container that shares the level of `link` a copy of its own."""
-    current = []
-    for reference, key in link.embedders:
+def protect(container: Container) -> None:
+    """Give each outdated container around a level that will change a copy of its own."""
+    for reference, key in container._link.outer:
         outer = reference()
-        if outer is None or key not in outer or outer._link is None:
+        if outer is None or dict.get(outer, key) is not container:
             continue
         if outer._link.current_module(outer) is not None:
-            protect(outer._link)
-            current.append((reference, key))
-        else:  # it gets a copy of the level; without its link it sets no variable
-            outer_link, outer._link = outer._link, None
-            outer._put(key, dict.__getitem__(outer, key).cont_copy())
-            outer._link = outer_link
-    link.embedders = current
+            protect(outer)
+        else:
+            dict.__setitem__(outer, key, container.cont_copy())
 
 
 def known_current(module: BareModule) -> Container | None:
@@ -186,45 +156,44 @@ def v_of(module: BareModule) -> Container:
                 return container
     # A read that misses names this module.
     with nullcontext() if now.frame is None else calling(module):
-        container = known_current(module)
         keeps = sum(variable.nbytes for variable in plan.variables) <= MOST_KEPT
-        if container is None or not holds(container, plan.template):
-            return build_whole(module, plan, plan.template, keeps)
+        return _current(module, plan, plan.template, keeps)
+
+
+def _current(module: BareModule, plan: Plan, template: dict[str, Any], keeps: bool) -> Container:
+    """Return the current container of a module, the known one or a new one."""
+    container = known_current(module)
+    if container is None or not holds(container, template):
+        container = _build(module, plan, template, keeps)
     remember(module, container, keeps=keeps)
     return container
 
 
-def build_whole(module: BareModule, plan: Plan, template: dict[str, Any], keeps: bool) -> Container:
-    """Return a new container of a module, tied to its variables, as the current one."""
-    root: list[Any] = []
-    container = build_level(module, plan, template, keeps, root)
-    root.append(weakref.ref(container))
-    remember(module, container, keeps=keeps)
-    return container
-
-
-def build_level(
-    module: BareModule, plan: Plan, level: dict[str, Any], keeps: bool, root: list[Any]
+def _build(
+    module: BareModule,
+    plan: Plan,
+    level: dict[str, Any],
+    keeps: bool,
+    root: weakref.ref[Container] | None = None,
 ) -> Container:
-    """Return one level of `v`: arrays, levels, and containers of submodules."""
-    leaves: dict[str, Any] = {}
+    """Return one level of `v`, tied to its variables: arrays, levels, containers of submodules."""
+    container = Container.__new__(Container)
+    root, leaves = root or weakref.ref(container), {}
     for key, target in level.items():
         if not isinstance(target, dict):
             leaves[key] = target.value
             continue
         submodule = embedded(plan).get(id(target))
         if submodule is None:
-            leaves[key] = build_level(module, plan, target, keeps, root)
-            continue
-        part = known_current(submodule)
-        if part is None or not holds(part, target):
-            part = build_whole(submodule, plan, target, keeps)
+            part = _build(module, plan, target, keeps, root)
+        else:
+            part = _current(submodule, plan, target, keeps)
+        link = part._link
+        link.outer = [pair for pair in link.outer if pair[0]() is not None]
+        link.outer.append((weakref.ref(container), key))
         leaves[key] = part
-    container = Container._from_dict(leaves)
+    container._take(leaves)
     container._link = ContainerLink(module, level, root)
-    for key, part in leaves.items():
-        if isinstance(part, Container):
-            part._link.embedders.append((weakref.ref(container), key))
     return container
 
 

@@ -1,7 +1,7 @@
-"""Calls and their returns as plain entries: static metadata beside arrays.
+"""Calls and their returns as plain entries: static metadata and arrays.
 
 A `Log` belongs to a tracker or to a frame. When a transformed function ends, the log of its frame
-leaves as static facts (`CallInfo`) and arrays, and is merged into the log outside, below the call
+leaves as static metadata (`CallInfo`) and arrays. It is merged into the log outside, below the call
 that is open there.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class CallInfo:
-    """The static facts of one call.
+    """The static metadata of one call.
 
     Attributes:
         module: Slot (or index) of the module that was called.
@@ -22,13 +22,13 @@ class CallInfo:
         inputs: Text of the arguments' shapes.
         outputs: Text of the return's shapes.
         error: First line of the exception that ended the call, empty if none.
-        lifted: What became of the values on their way out, outermost last (`vmap 5`, `scan 10`).
-        kept: Whether the values of this call were asked for.
+        lifted: The transforms that have stacked the values, outermost last (`vmap 5`, `scan 10`).
+        kept: Whether the caller wants the values of this call.
         name: Name of the class, or of a tapped value.
         kind: `call`, `tap` for a value named by the user, `gradient` for gradients by variables.
         captured: Whether the values could be brought out; they cannot where a raw JAX transform
             lies between.
-        request: What the caller asked of this call (`capture.py`), to be fulfilled when the values
+        request: A request of the caller (`capture.py`), to be fulfilled when the values
             are out.
     """
 

@@ -139,7 +139,7 @@ def unaliased(values: list[Any], donated: tuple[int, ...]) -> list[Any]:
 
 
 def at_one_moment(variables: Iterable[Any], read: Callable[[], Any]) -> Any:
-    """Return `read()`, for which these variables hold the values of one moment."""
+    """Return `read()`, which sees a consistent snapshot of these variables."""
     if now.frame is not None or not is_eager():
         return read()
     own = own_values(variables)
