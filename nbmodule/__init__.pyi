@@ -65,6 +65,7 @@ from nbmodule.errors import GradientError as GradientError
 from nbmodule.errors import LayerIndexError as LayerIndexError
 from nbmodule.errors import MissingDependencyError as MissingDependencyError
 from nbmodule.errors import MissingKeysError as MissingKeysError
+from nbmodule.errors import MissingMethodError as MissingMethodError
 from nbmodule.errors import NbModuleError as NbModuleError
 from nbmodule.errors import NotBuiltError as NotBuiltError
 from nbmodule.errors import NotExportedError as NotExportedError

@@ -182,6 +182,10 @@ class TraceError(NbModuleError, RuntimeError):
     """A compiled function cannot be traced to an end."""
 
 
+class MissingMethodError(NbModuleError, NotImplementedError):
+    """A user's class defines no method of a name that is called, such as `forward`."""
+
+
 class MissingDependencyError(NbModuleError, ImportError):
     """An optional package or program is not installed; the message says how to get it."""
 

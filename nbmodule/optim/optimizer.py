@@ -23,7 +23,7 @@ from nbmodule.core.variables.frame import EAGER, current_log, framed, here, now,
 from nbmodule.core.variables.placement import find_device
 from nbmodule.core.variables.traceback import shortened
 from nbmodule.core.variables.variable import Buffer, Variable
-from nbmodule.errors import ArgumentTypeError, NotBuiltError, TraceError
+from nbmodule.errors import ArgumentTypeError, MissingMethodError, NotBuiltError, TraceError
 from nbmodule.optim.pairing import (
     Chain,
     Pairs,
@@ -116,7 +116,7 @@ class Optimizer(Stateful):
     # -- to be overridden --
     def _step(self, v: Container, grads: Container) -> Mapping[str, Any]:
         """Return new variables from variables and gradients, which have the same chains."""
-        raise NotImplementedError(f"{type(self).__name__} defines no _step(self, v, grads).")
+        raise MissingMethodError(f"{type(self).__name__} defines no _step(self, v, grads).")
 
     def init(self, model: CoreModule) -> Self:
         """Return the optimizer; those of a rule make their state here.

@@ -209,7 +209,9 @@ def test_a_users_own_initializer_needs_draw_only():
             return np.eye(*shape, dtype=dtype)
 
     np.testing.assert_array_equal(Identity().create_variables((2, 3)).value, np.eye(2, 3))
-    with pytest.raises(NotImplementedError, match=r"Initializer defines no draw\(self, key, shape"):
+    with pytest.raises(
+        nb.MissingMethodError, match=r"Initializer defines no draw\(self, key, shape"
+    ):
         ini.Initializer().create_variables((2,)).value
 
 

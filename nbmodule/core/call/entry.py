@@ -41,6 +41,7 @@ from nbmodule.core.transforms.options import parameters_of
 from nbmodule.core.variables.commit import clock, ticks
 from nbmodule.core.variables.frame import EAGER, gate, here, now, warn_of_constant
 from nbmodule.core.variables.traceback import shorten
+from nbmodule.errors import MissingMethodError
 
 if TYPE_CHECKING:
     from nbmodule.core.call.module import CoreModule
@@ -172,14 +173,14 @@ def no_forward(self: object, *args: Any, **kwargs: Any) -> Any:
         **kwargs: Keyword arguments of forward.
 
     Raises:
-        NotImplementedError: the class defines none of `forward`, `_forward` and `__call__`.
+        MissingMethodError: the class defines none of `forward`, `_forward` and `__call__`.
     """
     cls = type(self)
     local = [name for base in cls.__mro__ if not is_ours(base) for name in vars(base)]
     near = (
         ["call"] if hasattr(self, "call") else difflib.get_close_matches("forward", local, 1, 0.75)
     )
-    raise NotImplementedError(
+    raise MissingMethodError(
         f"{cls.__name__} cannot be called: it defines none of forward, _forward and __call__. "
         f"Define one of them{f': rename its {near[0]} to forward' if near else ''}."
     )

@@ -28,7 +28,7 @@ from nbmodule.core.numbers.random import is_one_for_many, next_key, traced_key
 from nbmodule.core.variables.placement import find_device, find_dtype
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.core.variables.variable import Parameter
-from nbmodule.errors import ArgumentError, ShapeError, naming
+from nbmodule.errors import ArgumentError, MissingMethodError, ShapeError, naming
 from nbmodule.nn.checks import check_number
 
 Drawn: TypeAlias = np.ndarray | jax.Array
@@ -188,6 +188,6 @@ class Initializer:
             fan_out: None if it is neither given nor to be told from the shape.
             fan_in: None if it is neither given nor to be told from the shape.
         """
-        raise NotImplementedError(
+        raise MissingMethodError(
             f"{type(self).__name__} defines no draw(self, key, shape, dtype, fan_out, fan_in)."
         )
