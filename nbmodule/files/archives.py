@@ -25,7 +25,7 @@ import numpy as np
 
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import MAX_DEPTH, escape_levels
+from nbmodule.files.chains import MAX_DEPTH, escape_levels, unreadable
 from nbmodule.files.checksums import check_count, empty, is_count, read_at
 from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, kind_of, kinds
 
@@ -80,12 +80,12 @@ def read_archive(file: FileIO, where: str) -> tuple[list[tuple[str, Any]], Any]:
                 return list(_leaves(content, storages, limit)), {"format": "pt"}
             return _read_npz(archive, size, limit, where), None
     except _Refused as error:
-        raise FileFormatError(f"cannot load {where}: {error}.") from None
+        raise unreadable(where, f"{error}.") from None
     except FileFormatError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:200]
-        raise FileFormatError(f"cannot load {where}: it is damaged ({reason}).") from error
+        raise unreadable(where, f"it is damaged ({reason}).") from error
 
 
 def _read_npz(archive: zipfile.ZipFile, size: int, limit: int, where: str) -> list[tuple[str, Any]]:
@@ -94,16 +94,18 @@ def _read_npz(archive: zipfile.ZipFile, size: int, limit: int, where: str) -> li
     foreign = [info.filename for info in members if not info.filename.endswith(".npy")]
     if foreign:
         fix = _FIXES.get(os.path.splitext(where)[1], "")
-        raise FileFormatError(
-            f"cannot load {where}: it is an archive that holds {foreign[0][:200]!r}, and "
-            f"an .npz holds arrays (.npy) alone.{fix}"
+        raise unreadable(
+            where,
+            f"it is an archive that holds {foreign[0][:200]!r}, and "
+            f"an .npz holds arrays (.npy) alone.{fix}",
         )
     claim = sum(info.file_size for info in members)
     if claim > limit:
-        raise FileFormatError(
-            f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
+        raise unreadable(
+            where,
+            f"it claims to unpack from {size:,} bytes to {claim:,}, "
             f"and at most {MOST_EXPANSION} times its size and {FREE_CLAIM >> 20} MiB "
-            "are read. If you trust it, `np.load` unpacks it."
+            "are read. If you trust it, `np.load` unpacks it.",
         )
     return [_npy_leaf(archive, info, where) for info in members]
 
@@ -122,10 +124,11 @@ def _npy_leaf(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> tu
     if array.dtype.kind == "U" and array.shape == ():  # as `np.str_` saves it
         return path, str(array)
     if kind_of(array.dtype) is None:
-        raise FileFormatError(
-            f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
+        raise unreadable(
+            location,
+            f"its dtype is {array.dtype}, and only arrays of numbers are "
             "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
-            "or safetensors)."
+            "or safetensors).",
         )
     return path, array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
 
@@ -136,19 +139,16 @@ def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) ->
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
-            raise FileFormatError(f"cannot load {location}: unknown version {version} of npy.")
+            raise unreadable(location, f"unknown version {version} of npy.")
         is_first = version == (1, 0)
         read_header = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
         shape, is_fortran, dtype = read_header(stream)
         if dtype.hasobject:
-            raise FileFormatError(
-                f"cannot load {location}: it holds pickled objects, which are never loaded."
-            )
+            raise unreadable(location, "it holds pickled objects, which are never loaded.")
         size = info.file_size - stream.tell()
         if any(axis < 0 for axis in shape) or prod(shape) * dtype.itemsize != size:
-            raise FileFormatError(
-                f"cannot load {location}: {format_array(shape, str(dtype))} does not take {size} "
-                "bytes."
+            raise unreadable(
+                location, f"{format_array(shape, str(dtype))} does not take {size} bytes."
             )
         row = empty(size)  # aligned, so that JAX takes it over without another copy
         stream.readinto(row.data)

@@ -23,6 +23,11 @@ _UNSAFE = re.compile("[%/\x00\ud800-\udfff]")
 _ESCAPED = re.compile("%u([0-9A-F]{4})|%([0-9A-F]{2})")
 
 
+def unreadable(where: str, reason: str) -> FileFormatError:
+    """Return the error about a file, or a part of one, that cannot be loaded."""
+    return FileFormatError(f"cannot load {where}: {reason}")
+
+
 class EmptyLevel:
     """Stands for a level without any entries, which is kept like a leaf."""
 
@@ -152,9 +157,7 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
     for path, leaf in rows:
         *levels, name = map(unescape, path.split("/"))
         if len(levels) >= MAX_DEPTH:
-            raise FileFormatError(
-                f'cannot load {where}: "/{path[:60]}..." is more than {MAX_DEPTH} levels deep.'
-            )
+            raise unreadable(where, f'"/{path[:60]}..." is more than {MAX_DEPTH} levels deep.')
         level: Any = root
         for key in levels:
             level = level.setdefault(key, {})
@@ -163,10 +166,11 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
         if type(level) is not dict or name in level:
             child = f"{path}/x" if type(level) is dict else path
             parent, _, last = child.rpartition("/")
-            raise FileFormatError(
-                f'cannot load {where}: "/{path}" is listed twice, or is both an array and a '
+            raise unreadable(
+                where,
+                f'"/{path}" is listed twice, or is both an array and a '
                 "group, and nested names have no place for both. "
-                f"`nb.load(path, rename={{'{child}': '{parent}_{last}'}})` moves what is below."
+                f"`nb.load(path, rename={{'{child}': '{parent}_{last}'}})` moves what is below.",
             )
         level[name] = {} if leaf is EMPTY else leaf
     return root

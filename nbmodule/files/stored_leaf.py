@@ -24,7 +24,8 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+from nbmodule.files.chains import unreadable
 
 _PLAIN = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
@@ -125,9 +126,8 @@ def from_bytes(row: np.ndarray, element: Kind, shape: tuple[int, ...], location:
         FileFormatError: if the bytes mean nothing in this dtype, or no array can have the shape.
     """
     if element.name == "bool" and row.size and row.max() > 1:
-        raise FileFormatError(
-            f"cannot load {location}: bytes of a bool array are neither 0 nor 1. The file is "
-            "damaged."
+        raise unreadable(
+            location, "bytes of a bool array are neither 0 nor 1. The file is damaged."
         )
     if element.bits < 8:
         row = np.stack([row & 15, row >> 4], axis=1).reshape(-1)[: prod(shape)]
@@ -139,9 +139,7 @@ def from_bytes(row: np.ndarray, element: Kind, shape: tuple[int, ...], location:
     try:
         return (flat if flat.flags.aligned else flat.copy()).reshape(shape)
     except ValueError as error:
-        raise FileFormatError(
-            f"cannot load {location}: no array can have the shape {shape}."
-        ) from error
+        raise unreadable(location, f"no array can have the shape {shape}.") from error
 
 
 TEXT, NOTHING, GROUP = "text", "none", "group"
@@ -319,7 +317,7 @@ def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
         try:
             return data.tobytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"cannot load {location}: the text is not UTF-8.") from error
+            raise unreadable(location, "the text is not UTF-8.") from error
     array = from_bytes(data, row.element, row.shape, location)
     notes = row.notes
     if "prng_impl" in notes:
@@ -327,9 +325,8 @@ def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
     if "python" in notes:
         cls = SCALARS.get(str(notes["python"]))
         if cls is None or row.shape != ():
-            raise FileFormatError(
-                f"cannot load {location}: it is marked as a Python {notes['python']!r} but is not "
-                "one."
+            raise unreadable(
+                location, f"it is marked as a Python {notes['python']!r} but is not one."
             )
         return cls(array[()])
     return array
@@ -339,7 +336,6 @@ def _restore_key(array: np.ndarray, impl: object, location: str) -> Any:
     try:
         return jax.random.wrap_key_data(jnp.asarray(array), impl=str(impl))
     except (ValueError, TypeError) as error:
-        raise FileFormatError(
-            f"cannot load {location}: {describe_shape(array)} is not a random key of the kind "
-            f"{str(impl)[:40]!r}."
+        raise unreadable(
+            location, f"{describe_shape(array)} is not a random key of the kind {str(impl)[:40]!r}."
         ) from error

@@ -36,7 +36,7 @@ from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.core.variables.placement import find_device
-from nbmodule.errors import ArgumentError, FileFormatError, StructureError
+from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.archives import is_archive, is_pickle, read_archive
 from nbmodule.files.chains import (
     BUFFERS,
@@ -46,6 +46,7 @@ from nbmodule.files.chains import (
     escape_levels,
     flatten_levels,
     nest,
+    unreadable,
 )
 from nbmodule.files.checksums import check_bytes, check_count, fetch, read_at, read_index
 from nbmodule.files.differences import Rename, rename_rows, rows_below
@@ -159,9 +160,10 @@ def _read_file(where: str, *, mmap: bool) -> Contents:
         elif is_safetensors(file):
             rows, contents.metadata = read_safetensors(file, where)
         elif is_pickle(file):
-            raise FileFormatError(
-                f"cannot load {where}: it is a pickle, as PyTorch wrote files before version "
-                "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew."
+            raise unreadable(
+                where,
+                "it is a pickle, as PyTorch wrote files before version "
+                "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew.",
             )
         elif is_archive(file):
             contents.rows, contents.metadata = read_archive(file, where)
@@ -182,7 +184,7 @@ def _unpack(file: FileIO, rows: list[StoredRow], where: str) -> None:
         if row.is_compressed:
             row.data = unpacked.get(row.path)
             if row.data is None or row.data.size != row.size:
-                raise FileFormatError(f'cannot load "/{row.path}" of {where}: it is damaged.')
+                raise unreadable(f'"/{row.path}" of {where}', "it is damaged.")
             check_bytes(row, row.data, where)
 
 
@@ -191,28 +193,25 @@ def _read_parts(index: str, *, mmap: bool) -> Contents:
     with open_file(index) as file:
         size = os.fstat(file.fileno()).st_size
         if size > _MOST_INDEX:
-            raise FileFormatError(
-                f"cannot load {index}: an index of {size:,} bytes is longer than {_MOST_INDEX:,}."
-            )
+            raise unreadable(index, f"an index of {size:,} bytes is longer than {_MOST_INDEX:,}.")
         record = parse_json(read_at(file, 0, size), index, unique=True)
     table = record.get("weight_map") if isinstance(record, dict) else None
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise FileFormatError(f'cannot load {index}: its "weight_map" names no files.')
+        raise unreadable(index, 'its "weight_map" names no files.')
     check_count(len(table), index)
     contents = Contents(index)
     for name in sorted(set(table.values())):
         if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name:
-            raise FileFormatError(
-                f"cannot load {index}: it names {name[:200]!r}, expected a file of its own folder."
-            )
+            raise unreadable(index, f"it names {name[:200]!r}, expected a file of its own folder.")
         part = _read_file(os.path.join(os.path.dirname(index), name), mmap=mmap)
         contents.metadata = contents.metadata or part.metadata
         contents.rows += part.rows
     listed = {escape_levels(name.split(".")) for name in table}
     if missing := sorted(listed.difference(path for path, _ in contents.rows)):
-        raise FileFormatError(
-            f'cannot load {index}: its parts lack "/{missing[0][:200]}"'
-            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}."
+        raise unreadable(
+            index,
+            f'its parts lack "/{missing[0][:200]}"'
+            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}.",
         )
     return contents
 
@@ -227,7 +226,7 @@ def open_file(path: str | os.PathLike[str]) -> FileIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "cannot load: it is a folder, expected a file", where)
     if not stat.S_ISREG(mode):
-        raise FileFormatError(f"cannot load {where}: it is not a regular file.")
+        raise unreadable(where, "it is not a regular file.")
     return open(path, "rb", buffering=0)
 
 
