@@ -159,6 +159,12 @@ def test_five_steps_agree_with_optax(name, how, net, gradients, reference, train
         assert len(traces) <= 3
 
 
+@pytest.mark.parametrize("name", ["adamw", "clipped", "ramp", "optax, schedule"])
+def test_a_step_mixes_dtypes_also_where_jax_promotes_none(name, net, gradients, train):
+    with jax.numpy_dtype_promotion("strict"):
+        train("update", PAIRS[name][0](), net, [gradients(0), gradients(1)])
+
+
 def test_gradients_that_wait_are_in_the_state(net, gradients, train, agree):
     optimizer = nb.Adam(1e-2, accumulate=3)
     train("donate", optimizer, net, [gradients(i) for i in range(5)])

@@ -67,14 +67,6 @@ def test_a_learning_rate_may_be_traced_and_differentiated():
     assert float(jax.grad(loss())(0.0)) == 0.0
 
 
-def test_structures_may_be_spelled_differently():
-    v = nb.Container(layers={f"v{i}": jnp.full(1, float(i)) for i in range(11)})
-    mw = {"layers": {f"v{i}": jnp.full(1, 10.0 * i) for i in range(11)}}
-    new, after = nb.momentum_update(v, v, 1.0, mw, momentum=0.5)
-    np.testing.assert_allclose([new.layers.v2[0], new.layers.v10[0]], [-10, -50])
-    np.testing.assert_allclose(after.layers.v10, [60])
-
-
 def test_integers_stay():
     v = {"w": jnp.ones(1), "table": jnp.arange(2)}
     new, mw = nb.momentum_update(v, v, 0.5, v)

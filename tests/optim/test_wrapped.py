@@ -143,11 +143,3 @@ def test_state_is_made_from_the_values_of_variables(net, gradients, agree):
 def test_anything_else_is_refused():
     with pytest.raises(nb.ArgumentTypeError, match="takes a transformation of optax.*got float"):
         nb.Optax(0.1)
-
-
-def test_a_transformation_that_wants_more_than_gradients_is_given_it_by_name():
-    optimizer, v = nb.Optax(optax.contrib.reduce_on_plateau(patience=1)), {"w": jnp.ones(2)}
-    with pytest.raises(TypeError, match="argument: 'value'"):
-        optimizer.step(v, v)
-    np.testing.assert_array_equal(optimizer.step(v, v, value=1.0)["w"], 2.0)
-    assert optimizer.count == 1
