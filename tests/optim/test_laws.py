@@ -64,6 +64,7 @@ TRANSFORMATIONS = {
     "masked": lambda: optax.adamw(1e-2, mask=lambda v: jax.tree.map(lambda x: x.ndim > 1, v)),
     "factored": lambda: optax.adafactor(1e-2),
     "accumulated": lambda: optax.MultiSteps(optax.adam(1e-2), 2),
+    "noise": lambda: optax.chain(optax.add_noise(1.0, 0.5, key=3), optax.sgd(1e-2)),
     "injected": lambda: optax.inject_hyperparams(optax.adam)(learning_rate=1e-2),
 }
 
@@ -174,7 +175,7 @@ def test_gradients_that_wait_are_in_the_state(net, gradients, train, agree):
 
 KINDS = [
     "sgd", "momentum", "accumulated", "groups", "schedule", "lion", "rmsprop, all", "adagrad",
-    "lars", "lamb", "optax, adam", "optax, chain", "own, average",
+    "lars", "lamb", "optax, adam", "optax, chain", "optax, noise", "own, average",
 ]  # fmt: skip
 WITH_STATE = ["momentum", "accumulated", "groups", "optax, chain"]
 
