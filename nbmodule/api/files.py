@@ -35,7 +35,6 @@ from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.state import all_or_nothing, arrays_by_name
-from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -190,7 +189,7 @@ def load(
         >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    from nbmodule.files.weights import load_contents
+    from nbmodule.files.weights import as_container, load_contents
 
     _check_path("nb.load", path)
     if model is None:
@@ -204,9 +203,8 @@ def load(
         )
         if contents.report is not None and not strict:
             socket("show")(contents.report)
-        if not buffers:
-            return contents.variables
-        return contents.variables, Container() if contents.buffers is None else contents.buffers
+        variables = as_container(contents.variables, path)
+        return (variables, as_container(contents.buffers or {}, path)) if buffers else variables
     if not is_module(model):
         raise ArgumentTypeError(
             f"nb.load loads into a module, got {type(model).__name__}. Without it, nb.load(path) "
@@ -335,7 +333,7 @@ def load_weights(
     layout: str | None = None,
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
-    from nbmodule.files.differences import compare_parts
+    from nbmodule.files.differences import compare_rows
     from nbmodule.files.weights import load_contents
 
     layout = as_layout("load_weights", layout)
@@ -363,8 +361,8 @@ def load_weights(
         if chain in given or isinstance(variable, Parameter) or parts.buffers is not None
     }
     titles = os.path.basename(os.fspath(path)), type(module).__name__
-    first, second = ((tree, tree.pop(BUFFERS, {})) for tree in (nest(given), nest(own)))
-    return compare_parts(first, second, titles, values=False)
+    first, second = ({"/".join(chain): x for chain, x in row.items()} for row in (given, own))
+    return compare_rows(first, second, titles, values=False)
 
 
 def _chains(module: Module) -> dict[tuple[str, ...], Variable]:

@@ -138,6 +138,24 @@ def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str,
             stack.pop()
 
 
+def flatten_parts(
+    variables: Mapping[str, Any], buffers: Mapping[str, Any] | None
+) -> list[tuple[str, Any]]:
+    """Return (path, leaf) for each variable, then for each buffer, below `__buffers__`; None for no
+    buffers.
+
+    Example:
+        >>> from nbmodule.files.chains import flatten_parts
+        >>> flatten_parts({"w": 1}, {"mean": 2})
+        [('w', 1), ('__buffers__/mean', 2)]
+    """
+    rows = list(flatten_levels(variables, what="variables"))
+    if buffers is not None:
+        inner = flatten_levels(buffers, what="buffers")
+        rows += [(f"{BUFFERS}/{path}", leaf) for path, leaf in inner] or [(BUFFERS, EMPTY)]
+    return rows
+
+
 def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
     """Build nested dicts from (path, leaf) rows; the inverse of `flatten_levels`.
 

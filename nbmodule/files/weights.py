@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from io import FileIO
@@ -44,7 +44,7 @@ from nbmodule.files.chains import (
     METADATA,
     PACKED,
     escape_levels,
-    flatten_levels,
+    flatten_parts,
     nest,
     unreadable,
 )
@@ -311,14 +311,9 @@ def _described(
     dtype: np.dtype | None,
 ) -> list[StoredRow]:
     """List the rows of the file."""
-    leaves = list(flatten_levels(variables, what="variables"))
-    if buffers is not None:
-        leaves += [
-            (f"{BUFFERS}/{path}", leaf) for path, leaf in flatten_levels(buffers, what="buffers")
-        ] or [(BUFFERS, EMPTY)]
     rows = [
         StoredRow(path, GROUP) if leaf is EMPTY else describe_leaf(leaf, path, dtype)
-        for path, leaf in leaves
+        for path, leaf in flatten_parts(variables, buffers)
     ]
     if metadata is not None:
         rows.append(describe_leaf(dump_json(metadata, "metadata").decode(), METADATA))
@@ -360,7 +355,7 @@ def load_contents(
     strict: bool = True,
     device: DeviceLike | None = None,
 ) -> Contents:
-    """Load variables and buffers as Containers; see `nb.load`.
+    """Load variables and buffers as nested dicts of JAX arrays; see `nb.load`.
 
     Args:
         path: Path of the file.
@@ -376,7 +371,7 @@ def load_contents(
         >>> from nbmodule.files.weights import load_contents
         >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
         >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
-        >>> load_contents(path, rename={"linear0": "linear"}).variables.linear.w.shape
+        >>> load_contents(path, rename={"linear0": "linear"}).variables["linear"]["w"].shape
         (2, 3)
     """
     with collector_paused():
@@ -388,12 +383,9 @@ def load_contents(
                 contents.rows, rename, strict=strict, where=contents.where
             )
         if device is not None or not mmap:
-            _place(contents, device)
-        contents.nested()
-        contents.variables = _as_container(contents.variables, path)
-        if contents.buffers is not None:
-            contents.buffers = _as_container(contents.buffers, path)
-        return contents
+            paths, leaves = zip(*contents.rows) if contents.rows else ((), ())
+            contents.rows = list(zip(paths, place_on(leaves, device)))
+        return contents.nested()
 
 
 def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
@@ -408,19 +400,11 @@ def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], An
         >>> load_with_metadata(path)
         ({'b': Array([1., 1.], dtype=float32)}, {'step': '3'})
     """
-    with collector_paused():
-        contents = read_rows(path, mmap=False)
-        _place(contents, None)
-        contents.nested()
-        return contents.variables, contents.metadata
+    contents = load_contents(path)
+    return contents.variables, contents.metadata
 
 
-def _place(contents: Contents, device: Any) -> None:
-    paths, leaves = [path for path, _ in contents.rows], [leaf for _, leaf in contents.rows]
-    contents.rows = list(zip(paths, place_on(leaves, device), strict=True))
-
-
-def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
+def place_on(leaves: Sequence[Any], device: DeviceLike | None = None) -> list[Any]:
     """Convert NumPy arrays to JAX arrays on a device; other leaves, and arrays of a dtype that JAX
     does not have, stay.
 
@@ -463,7 +447,12 @@ def _is_jax_dtype(dtype: np.dtype, is_x64: bool) -> bool:
         return False
 
 
-def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:
+def as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Container:
+    """Return the variables or buffers of a file as a Container.
+
+    Raises:
+        StructureError: if a Container cannot hold a name.
+    """
     try:
         return Container(tree)
     except StructureError as error:

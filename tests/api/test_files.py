@@ -3,8 +3,6 @@ never stopped.
 """
 
 import json
-import subprocess
-import sys
 import threading
 
 import h5py
@@ -95,21 +93,6 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     resumed = trainer(again, fresh)
     assert [float(resumed()) for _ in range(3)] == expected
     assert same(model, again)
-
-
-def test_the_command_line_shows_and_compares_files_as_text_and_as_pages(tmp_path):
-    first, second, page = tmp_path / "a.h5", tmp_path / "b.h5", tmp_path / "page.html"
-    nb.Linear(2, 3).save_weights(first)
-    nb.Linear(2, 3).save_weights(second)
-    for words, code in ((["show", first], 0), (["diff", first, second], 1)):
-        run = [sys.executable, "-m", "nbmodule", *words]
-        shown = subprocess.run(run, capture_output=True, text=True, check=False)
-        assert (shown.returncode, "float32[3, 2]" in shown.stdout) == (code, True)
-        subprocess.run([*run, "--html", page], capture_output=True, check=False)
-        text = page.read_text()
-        page.unlink()
-        assert "<nbm-view" in text
-        assert "float32[3, 2]" in text
 
 
 def test_loading_that_is_not_strict_says_what_matched(tmp_path):
