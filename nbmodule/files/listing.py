@@ -110,6 +110,6 @@ def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) ->
         ~ w  float64[2]  1 of 2 elements differ, by up to 3
         0 of 1 places are equal
     """
-    files = [read(path, mmap=True) for path in (first, second)]
-    rows = [dict(flatten_parts(file.variables, file.buffers or None)) for file in files]
-    return compare_rows(*rows, (Path(first).name, Path(second).name))
+    files = (read(path, mmap=True) for path in (first, second))
+    one, two = (dict(flatten_parts(file.variables, file.buffers or None)) for file in files)
+    return compare_rows(one, two, (Path(first).name, Path(second).name))

@@ -232,22 +232,15 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
             raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
         notes = {"python": type(leaf).__name__}
         return StoredRow(path, array.dtype.name, size=array.nbytes, notes=notes, data=array)
-    notes = {}
-    source: Any = leaf
-    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
-        source = leaf.__jax_array__()
-    if isinstance(source, jax.Array):
-        source = check_array(source, path)
-        if not isinstance(source.dtype, np.dtype):
-            notes["prng_impl"] = str(jax.random.key_impl(source))
-            source = jax.random.key_data(source)
-    elif isinstance(source, (np.ndarray, np.generic)) or hasattr(source, "__array__"):
-        source = np.asarray(refuse_masked(source, path))
-    else:
+    source, notes = as_array(leaf, path), {}
+    if not isinstance(source, (jax.Array, np.ndarray)):
         raise ArgumentTypeError(
             f'cannot save "/{path}": expected an array, a number, text or None, got '
             f"{type(leaf).__name__}."
         )
+    if not isinstance(source.dtype, np.dtype):
+        notes["prng_impl"] = str(jax.random.key_impl(source))
+        source = jax.random.key_data(source)
     element = kind_of(source.dtype)
     if element is None:
         raise DtypeError(
@@ -267,36 +260,40 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
     )
 
 
-def refuse_masked(leaf: Any, path: str) -> Any:
-    """The leaf, unless some of its values are masked: a file holds no mask."""
-    if np.ma.is_masked(leaf):
-        raise ArgumentTypeError(
-            f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
-            "x.filled(0) gives them a value."
-        )
-    return leaf
+def as_array(leaf: Any, path: str) -> Any:
+    """Return the JAX or NumPy array of a leaf that is or holds one, and any other leaf unchanged.
 
-
-def check_array(array: jax.Array, path: str) -> jax.Array:
-    """Refuse arrays whose numbers cannot be read here."""
-    if isinstance(array, Tracer):
+    Raises:
+        ArgumentTypeError: if it is being traced, or some of its values are masked.
+        ArgumentError: if it was deleted, or not all of it is on this host.
+    """
+    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
+        leaf = leaf.__jax_array__()
+    if not isinstance(leaf, jax.Array):
+        if np.ma.is_masked(leaf):
+            raise ArgumentTypeError(
+                f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
+                "x.filled(0) gives them a value."
+            )
+        return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
+    if isinstance(leaf, Tracer):
         raise ArgumentTypeError(
             f'cannot save "/{path}": it is being traced and has no numbers yet. '
             "Save outside of jit, grad, vmap and scan."
         )
-    if array.is_deleted():
+    if leaf.is_deleted():
         raise ArgumentError(
             f'cannot save "/{path}": the array was deleted, as donated arguments are. Save the '
             "array that the compiled call returned."
         )
-    if not array.is_fully_addressable:
-        if array.is_fully_replicated:
-            return array.addressable_data(0)
-        raise ArgumentError(
-            f'cannot save "/{path}": parts of it are on other hosts. Use `nbmodule.files.sharded`, '
-            "with which each host writes its own part."
-        )
-    return array
+    if leaf.is_fully_addressable:
+        return leaf
+    if leaf.is_fully_replicated:
+        return leaf.addressable_data(0)
+    raise ArgumentError(
+        f'cannot save "/{path}": parts of it are on other hosts. Use `nbmodule.files.sharded`, '
+        "with which each host writes its own part."
+    )
 
 
 def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
