@@ -12,7 +12,7 @@ import pytest
 
 from nbmodule.errors import FileFormatError
 from nbmodule.files import read, save
-from tests.files.damage_files import with_index
+from tests.files.test_damage import with_index
 
 
 def index_of(data: bytes) -> tuple[int, dict]:
