@@ -1,23 +1,15 @@
-"""Save version after version to one path, until killed.
+"""Save version after version to one path, for processes that are killed.
 
-    python saving_loop.py PATH FIRST STRIDE   # saves versions FIRST, FIRST + STRIDE, ... endlessly
-    python saving_loop.py PATH --kills N      # starts N such loops, kills each at a random time,
-                                              # and checks the file
-
-Version n holds arrays full of n, so a mixture of two versions would show. The first form prints a
-line when it begins, the second one line of JSON at its end.
+Version n holds arrays full of n, so a mixture of two versions would show.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import signal
-import sys
 import time
-import warnings
 from pathlib import Path
 
 import h5py  # noqa: F401  (before the processes are forked, so that each begins to save at once)
@@ -28,20 +20,20 @@ from nbmodule.files import read, save
 SIZE = 20_000
 
 
-def tree_of(version: int, size: int = SIZE) -> dict:
+def tree_of(version: int) -> dict:
     """Arrays of several sizes, all full of the version's number."""
     return {
         "first": np.full(3, version),
-        "layers": {f"v{i}": np.full(size, version, np.float32) for i in range(4)},
+        "layers": {f"v{i}": np.full(SIZE, version, np.float32) for i in range(4)},
         f"only{version % 2}": np.full((7, 5), version, np.int16),
     }
 
 
-def version_of(path: Path, size: int = SIZE) -> int:
+def version_of(path: Path) -> int:
     """The version that a file holds, after a look at every number of it."""
     tree = read(path).variables
     version = int(tree["first"][0])
-    wanted = tree_of(version, size)
+    wanted = tree_of(version)
     assert tree.keys() == wanted.keys()
     assert tree["layers"].keys() == wanted["layers"].keys()
     for name, array in (*wanted.pop("layers").items(), *wanted.items()):
@@ -55,9 +47,12 @@ def loop(path: Path, first: int, stride: int) -> None:
         save(path, tree_of(version % 30_000))
 
 
-def kill_many(path: Path, count: int) -> dict:
-    """Kill a saving process at random moments; each time the file must be one version, whole, and
+def kill_many(path: Path, count: int) -> tuple[int, int]:
+    """Kill a saving process at random times; each time the file must be one version, whole, and
     never an older one.
+
+    Returns:
+        How many versions were found, and how many unfinished files.
     """
     rng, versions, unfinished = random.Random(count), [0], 0
     save(path, tree_of(0))  # loads what a first save loads
@@ -76,13 +71,4 @@ def kill_many(path: Path, count: int) -> dict:
             unfinished += 1
             left.unlink()
     assert versions == sorted(versions)
-    return {"kills": count, "versions": len(set(versions)), "killed while writing": unfinished}
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    if sys.argv[2] == "--kills":
-        print(json.dumps(kill_many(Path(sys.argv[1]), int(sys.argv[3]))))
-    else:
-        print("begins", flush=True)
-        loop(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    return len(set(versions)), unfinished
