@@ -12,6 +12,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule import files
+from tests.files.trees import equal
 
 X, Y = jnp.arange(12.0).reshape(4, 3) / 12, jnp.array([0, 1, 0, 1])
 
@@ -30,12 +31,8 @@ def trainer(model, optimizer):
     return step
 
 
-def same_arrays(a, b):
-    return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
-
-
 def same(a, b):
-    return same_arrays(a.state_dict(), b.state_dict())
+    return equal(a.state_dict(), b.state_dict())
 
 
 def test_weights_come_back_with_buffers_and_plain_h5py_reads_them(tmp_path):
@@ -75,7 +72,7 @@ def test_a_file_of_another_model_changes_nothing(tmp_path):
     nb.Linear(3, 4).save_weights(path)
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: b, w"):
         model.load_weights(path)
-    assert same_arrays(model.state_dict(), before)
+    assert equal(model.state_dict(), before)
 
 
 def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
@@ -198,19 +195,19 @@ def test_saving_in_the_background_writes_the_values_from_the_call(tmp_path):
     )
     drawn = nb.Linear(2, 2).weight.value
     optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
-    assert not same_arrays(before, model.state_dict())
+    assert not equal(before, model.state_dict())
     event.set()
     nb.wait_for_saving()
     assert saving.wait() == tmp_path / "checkpoint-1.h5"
 
     for name in ("a.h5", "c.safetensors"):
-        assert same_arrays(nb.load(tmp_path / name, make()).state_dict(), before)
+        assert equal(nb.load(tmp_path / name, make()).state_dict(), before)
     variables, buffers = nb.load(tmp_path / "b.h5", buffers=True)
     np.testing.assert_array_equal(variables["submodules"]["v0"]["w"], before["0.weight"])
     assert not buffers
     assert nb.restore_checkpoint(tmp_path, model=model, optimizer=optimizer) == (1, {"a": 1})
-    assert same_arrays(model.state_dict(), before)
-    assert same_arrays(dict(optimizer.state_dict()), state)
+    assert equal(model.state_dict(), before)
+    assert equal(dict(optimizer.state_dict()), state)
     np.testing.assert_array_equal(nb.Linear(2, 2).weight.value, drawn)
 
 
