@@ -162,6 +162,10 @@ def test_scalars_in_extra_come_back_as_python_numbers(value, expected, tmp_path)
     assert found == {"x": expected} and type(found["x"]) is type(expected)
 
 
+ENDLESS: list = []
+ENDLESS.append(ENDLESS)
+
+
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
@@ -169,10 +173,14 @@ def test_scalars_in_extra_come_back_as_python_numbers(value, expected, tmp_path)
         ({"x": jnp.complex64(1)}, "got a scalar of complex64"),
         ({"x": {1, 2}}, "found set"),
         ({1: 2}, "got a dict with the key 1"),
+        ({"x": [{None: 1}]}, "got a dict with the key None"),
+        ({"x": ENDLESS}, "recursion"),
     ],
 )
 def test_an_extra_that_json_cannot_say_is_refused_and_nothing_is_written(extra, message, tmp_path):
-    with pytest.raises(nb.ArgumentTypeError, match=f"cannot save extra: .*{message}"):
+    with pytest.raises(
+        nb.ArgumentTypeError, match=f"cannot save extra: expected JSON values.*{message}"
+    ):
         nb.save_checkpoint(tmp_path / "run", step=1, model=nb.Linear(2, 2), extra=extra)
     assert nb.checkpoint_steps(tmp_path / "run") == []
 

@@ -139,14 +139,6 @@ def test_reset_begins_again(adam, make_net, gradients, agree):
     agree(adam.step(make_net().v, gradients(1)), expected, exactly=True)
 
 
-def test_names_are_flat_and_say_what_they_are(adam):
-    assert list(adam.state_dict()) == [
-        "count", "lr",
-        "mw/bias", "mw/layers/v0/weight", "mw/layers/v1/weight", "mw/scale",
-        "vw/bias", "vw/layers/v0/weight", "vw/layers/v1/weight", "vw/scale",
-    ]  # fmt: skip
-
-
 def test_a_number_as_learning_rate_is_restored_and_a_schedule_is_not(net, gradients):
     first = nb.Adam(0.5, groups={"bias": {"lr": 0.25}})
     first.update(net, gradients(0))
