@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any
 
 import jax
 import numpy as np
 
 from nbmodule.base.format import describe_shape, printable_repr
+from nbmodule.base.paths import hint
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import ABSENT, kind_apart, numbers_apart, paired
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
@@ -196,9 +196,8 @@ def rename_rows(
         )
     used: set[str] = set()
     table = {} if callable(rename) else {old.replace(".", "/"): old for old in rename}
-    renamed: list[tuple[str, Any]] = []
+    renamed: dict[str, tuple[str, Any]] = {}  # the old path and the leaf, by new path
     report: list[PlaceDifference] = []
-    origin: dict[str, str] = {}
     for path, leaf in rows:
         prefix = BUFFERS + "/" if path.startswith(BUFFERS + "/") else ""
         old = path[len(prefix) :]
@@ -211,30 +210,26 @@ def rename_rows(
                 f'rename: "{old}" became a {type(new).__name__}, expected a chain or None.'
             )
         new = prefix + new.strip("/")
-        if new in origin:
+        if new in renamed:
             raise ArgumentError(
-                f'cannot load {where}: rename makes "{new}" of both "{origin[new]}" and "{path}".'
+                f'cannot load {where}: rename makes "{new}" of both "{renamed[new][0]}" and '
+                f'"{path}".'
             )
-        origin[new] = path
-        renamed.append((new, leaf))
-        change = "equal" if new == path else "renamed"
-        report.append(
-            PlaceDifference(new, change, spell(leaf) if new == path else path, spell(leaf))
-        )
-    unused = [entry for entry in rename if entry not in used] if isinstance(rename, Mapping) else []
+        renamed[new] = path, leaf
+        kind, first = ("equal", spell(leaf)) if new == path else ("renamed", path)
+        report.append(PlaceDifference(new, kind, first, spell(leaf)))
+    unused = [] if callable(rename) else [entry for entry in rename if entry not in used]
     if unused and strict:
-        close = get_close_matches(unused[0], [path for path, _ in rows], 1, 0.4)
-        hint = f'; the closest chain is "{close[0]}"' if close else ""
+        more = " ..." if len(unused) > 5 else ""
         raise PathError(
-            f"rename: {where} has no "
-            f"{', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}. "
+            f"rename: {where} has no {', '.join(map(repr, unused[:5]))}{more}"
+            f"{hint(unused[0], [path for path, _ in rows])} "
             "Pass strict=False to leave such entries out and to see what matched."
         )
-    report += [
-        PlaceDifference(entry, "only in second", second="named by rename, not in the file")
-        for entry in unused
-    ]
-    return renamed, TreeComparison(tuple(report), (os.path.basename(where), "renamed"))
+    note = "named by rename, not in the file"
+    report += [PlaceDifference(entry, "only in second", second=note) for entry in unused]
+    leaves = [(new, leaf) for new, (_, leaf) in renamed.items()]
+    return leaves, TreeComparison(tuple(report), (os.path.basename(where), "renamed"))
 
 
 def rows_below(rows: list[tuple[str, Any]], prefix: str, where: str) -> list[tuple[str, Any]]:

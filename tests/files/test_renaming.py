@@ -56,7 +56,7 @@ def test_buffers_follow_the_same_rules(tmp_path):
 def test_an_entry_that_fits_nothing_is_an_error_with_the_closest_chain(tmp_path):
     save(tmp_path / "w.h5", {"encoder": {"w": np.ones(2)}})
     with pytest.raises(
-        PathError, match=r"has no 'encodr/w'; the closest chain is \"encoder/w\". Pass strict=False"
+        PathError, match=r"has no 'encodr/w'; the closest name is \"encoder/w\". Pass strict=False"
     ):
         load(tmp_path / "w.h5", rename={"encodr/w": "w"})
 
