@@ -425,15 +425,13 @@ def place_on(leaves: Sequence[Any], device: DeviceLike | None = None) -> list[An
     """
     target = find_device(device)
     is_x64 = jax.dtypes.canonicalize_dtype(np.int64) == np.int64
-    arrays = {
+    movable = {
         id(leaf): leaf
         for leaf in leaves
-        if isinstance(leaf, np.ndarray) and _is_jax_dtype(leaf.dtype, is_x64)
+        if (isinstance(leaf, np.ndarray) and _is_jax_dtype(leaf.dtype, is_x64))
+        or (isinstance(leaf, jax.Array) and device is not None)
     }
-    moved = dict(zip(arrays, jax.device_put(list(arrays.values()), target), strict=True))
-    if device is not None:
-        keys = {id(leaf): leaf for leaf in leaves if isinstance(leaf, jax.Array)}
-        moved |= {identity: jax.device_put(key, target) for identity, key in keys.items()}
+    moved = dict(zip(movable, jax.device_put(list(movable.values()), target)))
     return [moved.get(id(leaf), leaf) for leaf in leaves]
 
 
