@@ -258,7 +258,7 @@ def test_each_argument_changes_the_picture(model, tmp_path):
     assert svg(highlight_subgraph=0) == svg(highlight_subgraph="0")
 
 
-def test_dead_operations_are_shown_where_they_are_asked_for(tmp_path):
+def test_dead_operations_are_shown_on_request(tmp_path):
     class Wasteful(nb.Module):
         def forward(self, x):
             jnp.exp(x)

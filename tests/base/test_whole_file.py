@@ -4,6 +4,7 @@ import io
 import itertools
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import time
@@ -19,7 +20,6 @@ from nbmodule.base import whole_file as atomic
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import read, save
-from tests.base.saving_loop import loop, version_of
 from tests.files.trees import equal
 
 
@@ -157,11 +157,70 @@ def test_file_and_folder_are_synced_before_and_after_the_renaming(path, monkeypa
     assert events[:3] == ["fsync", "replace", "fsync"]
 
 
+# -- processes that save version after version: version n holds arrays full of n, so that a mixture
+# of two versions would show
+SIZE = 20_000
+
+
+def tree_of(version: int) -> dict:
+    """Arrays of several sizes, all full of the version's number."""
+    return {
+        "first": np.full(3, version),
+        "layers": {f"v{i}": np.full(SIZE, version, np.float32) for i in range(4)},
+        f"only{version % 2}": np.full((7, 5), version, np.int16),
+    }
+
+
+def version_of(path: Path) -> int:
+    """The version that a file holds, after a look at every number of it."""
+    tree = read(path).variables
+    version = int(tree["first"][0])
+    wanted = tree_of(version)
+    assert tree.keys() == wanted.keys()
+    assert tree["layers"].keys() == wanted["layers"].keys()
+    for name, array in (*wanted.pop("layers").items(), *wanted.items()):
+        np.testing.assert_array_equal(tree["layers"].get(name, tree.get(name)), array)
+    return version
+
+
+def loop(path: Path, first: int, stride: int) -> None:
+    """Save without end."""
+    for version in itertools.count(first, stride):
+        save(path, tree_of(version % 30_000))
+
+
+def kill_many(path: Path, count: int) -> tuple[int, int]:
+    """Kill a saving process at random times; each time the file must be one version, whole, and
+    never an older one.
+
+    Returns:
+        How many versions were found, and how many unfinished files.
+    """
+    rng, versions, unfinished = random.Random(count), [0], 0
+    save(path, tree_of(0))  # loads what a first save loads
+    began = time.perf_counter()
+    save(path, tree_of(0))
+    several = 8 * (time.perf_counter() - began)  # of this machine, as busy as it is now
+    for _ in range(count):
+        process = os.fork()
+        if process == 0:
+            loop(path, versions[-1] + 1, 1)
+        time.sleep(rng.uniform(0, max(several, 0.06)))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        versions.append(version_of(path))
+        for left in path.parent.glob(".*.unfinished"):
+            unfinished += 1
+            left.unlink()
+    assert versions == sorted(versions)
+    return len(set(versions)), unfinished
+
+
 @pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
 def test_a_saving_loop_that_is_killed_leaves_a_whole_file(tmp_path, run_python, count):
     code = f"""
         from pathlib import Path
-        from tests.base.saving_loop import kill_many
+        from tests.base.test_whole_file import kill_many
         print(*kill_many(Path({str(tmp_path / "w.h5")!r}), {count}))
     """
     versions, killed_while_writing = map(int, run_python(code, timeout=1000).split())

@@ -84,7 +84,7 @@ def test_a_damaged_latest_one_is_passed_over_with_a_warning(tmp_path):
         assert equal(restore_checkpoint(tmp_path)[1], trees(1))
 
 
-def test_if_every_one_is_damaged_that_is_the_error(tmp_path):
+def test_an_error_is_raised_if_every_checkpoint_is_damaged(tmp_path):
     damage(save_checkpoint(tmp_path, step=0, trees=trees(0)))
     with pytest.raises(
         FileFormatError, match=r"every checkpoint in .* is damaged; the latest: .*checksum"
@@ -98,7 +98,7 @@ def test_no_folder_and_no_checkpoint_say_so(tmp_path):
             restore_checkpoint(folder)
 
 
-def test_a_weights_file_under_the_name_of_a_checkpoint_is_told_apart(tmp_path):
+def test_a_weights_file_under_the_name_of_a_checkpoint_is_refused(tmp_path):
     save(tmp_path / "checkpoint-3.h5", {"w": np.ones(1)})
     with pytest.raises(FileFormatError, match="it is a weights file, not a checkpoint"):
         restore_checkpoint(tmp_path, step=3)

@@ -66,7 +66,7 @@ def test_the_index_says_where_each_array_lies_and_its_checksum(path):
         ("array", r'cannot load "/b" of .*w\.h5: its bytes have changed'),
     ],
 )
-def test_a_damaged_byte_is_told_with_its_place(path, place, message):
+def test_the_error_about_a_damaged_byte_names_its_place(path, place, message):
     data = bytearray(path.read_bytes())
     begin, index = index_of(bytes(data))
     at = {"index": begin + 20, "array": index["rows"][1]["offset"]}.get(place, place)

@@ -42,7 +42,7 @@ def test_a_file_is_shown_as_a_tree_with_sizes(path):
     ]
 
 
-def test_all_checksums_are_tested_when_asked_for(path):
+def test_all_checksums_are_tested_on_request(path):
     assert "all checksums are right" in show_text(path, check=True)
     data = bytearray(path.read_bytes())
     at = data.find(np.ones(64, np.float32).tobytes())

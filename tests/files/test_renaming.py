@@ -75,7 +75,7 @@ def test_two_variables_with_one_new_name_are_refused():
         rename_rows(ROWS, {"enc/l0": "x", "enc/l1": "x"})
 
 
-def test_what_is_no_name_is_refused():
+def test_an_invalid_rename_is_refused():
     with pytest.raises(ArgumentTypeError, match="expected a dict or a function, got list"):
         rename_rows(ROWS, ["a"])  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match='"enc/l0/w" became a int'):

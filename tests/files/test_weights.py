@@ -185,7 +185,7 @@ def test_mapped_arrays_lie_on_pages_are_read_only_and_leave_the_disk_alone(tmp_p
     refused(path, r'"/w1" of .*w\.h5: its bytes have changed since they were written')
 
 
-def test_loading_gives_jax_arrays_on_the_device_asked_for(path):
+def test_loading_gives_jax_arrays_on_the_given_device(path):
     device = jax.devices()[0]
     save(
         path,
@@ -311,7 +311,7 @@ def test_options_and_names_that_make_no_sense_are_refused(tmp_path, name, option
         save(tmp_path / name, {"w": np.ones(1)}, **options)
 
 
-def test_a_missing_file_a_folder_and_another_format_are_told_apart(tmp_path):
+def test_a_missing_file_a_folder_and_another_format_have_errors_of_their_own(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         load(tmp_path / "none.h5")
     with pytest.raises(IsADirectoryError, match="it is a folder"):

@@ -214,17 +214,6 @@ def test_a_copy_goes_its_own_way_from_the_same_state(name, copied, net, gradient
     agree(other.v, net.v, exactly=True)
 
 
-@pytest.mark.parametrize("name", KINDS)
-def test_each_variable_is_known_by_its_name_in_the_state_dict(name, net, gradients, train):
-    optimizer = PAIRS[name][0]()
-    train("update", optimizer, net, [gradients(0), gradients(1)])
-    named = {name: variable for variable, name in optimizer._names_of_variables().items()}
-    state = optimizer.state_dict()
-    assert sorted(named) == sorted(state)
-    for name, variable in named.items():
-        np.testing.assert_array_equal(variable.value, state[name], err_msg=name)
-
-
 @pytest.mark.parametrize("used", [False, True])
 @pytest.mark.parametrize("name", [*WITH_STATE, "own, average"])
 def test_a_checkpoint_from_before_the_first_step_begins_anew(

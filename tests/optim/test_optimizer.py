@@ -170,7 +170,7 @@ def test_an_optimizer_may_be_made_inside_a_compiled_function():
 
 # -- differentiating through a step --
 @pytest.mark.parametrize(("stop", "expected"), [(True, 0.0), (False, -2.0)])
-def test_gradients_stop_at_a_step_unless_asked_to_go_on(stop, expected):
+def test_gradients_stop_at_a_step_unless_stop_gradients_is_false(stop, expected):
     # w' = w - lr * g with w = g = 1: d(w')^2 / dlr = -2 w' g, at lr = 0
     def after(lr):
         optimizer = nb.SGD(lr, stop_gradients=stop)
@@ -225,7 +225,7 @@ def test_flags_are_flags():
         nb.SGD(0.1, clip=1.0)
 
 
-def test_state_is_put_on_the_device_that_is_asked_for(run_python):
+def test_state_is_put_on_the_given_device(run_python):
     code = """
         import jax, jax.numpy as jnp, nbmodule as nb
         optimizer = nb.Adam(0.1, device="cpu:1")
@@ -275,7 +275,7 @@ OF_COMPLEX = f'the gradient of "w" is complex64, the variable is {FLOAT}'
         (ONES, FLOAT0, nb.DtypeError, f'the gradient of "w" is .*the variable is {FLOAT}'),
     ],
 )
-def test_what_is_no_gradient_of_a_variable_is_refused(v, grads, error, message):
+def test_an_invalid_variable_or_gradient_is_refused(v, grads, error, message):
     with pytest.raises(error, match=message):
         nb.SGD(0.1).step(v, grads)
 

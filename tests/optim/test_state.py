@@ -87,7 +87,7 @@ def test_a_state_that_does_not_fit_is_refused_whole(name, slot, way, net, gradie
         ("load_state_dict", {"lr": -1.0}, nb.ArgumentError, "must be finite and at least 0"),
     ],
 )
-def test_what_is_no_state_is_refused(adam, way, state, error, message):
+def test_an_invalid_state_is_refused(adam, way, state, error, message):
     state = state and {**adam.state_dict(), **state}
     with pytest.raises(error, match=message):
         getattr(adam, way)(state)

@@ -51,7 +51,7 @@ def test_functions_do_what_the_classes_do(
         agree(slot, optimizer.state[name])
 
 
-def test_what_goes_in_is_not_changed(net, gradients):
+def test_an_update_does_not_change_its_arguments(net, gradients):
     v, zeros = net.v, net.v * 0
     before = np.array(v.bias)
     nb.adam_update(v, gradients(0), 0.1, zeros, zeros, 1)
