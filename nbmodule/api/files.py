@@ -278,7 +278,7 @@ def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
 
 
 def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return parameters and buffers as nested arrays, all values of one moment."""
+    """Return parameters and buffers as nested arrays, in one consistent snapshot."""
     return at_one_moment(
         plan_of(module).variables, lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
     )

@@ -3,7 +3,7 @@
 
 The pickle in a file of `torch.save` is a small program. Unpickling would call all that it names,
 and PyTorch's `weights_only=True` still builds sparse tensors with indices out of bounds and buffers
-of any claimed size. So all names it imports stand for records here, which know the few calls that
+of any claimed size. So each name it imports becomes a record here, which knows the few calls that
 dense tensors need, and every tensor is checked against the bytes of its storage before any memory
 is taken.
 Source: https://github.com/pytorch/pytorch/blob/main/torch/serialization.py.

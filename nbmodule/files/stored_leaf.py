@@ -51,7 +51,7 @@ class Kind:
         name: As NumPy and JAX print it.
         dtype: In memory.
         bits: Of one element in the file.
-        raw: Whether the file shows it as `uint8` beside an attribute `dtype`.
+        raw: Whether the file shows it as `uint8`, with an attribute `dtype`.
     """
 
     name: str
