@@ -334,11 +334,13 @@ def load_weights(
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
     from nbmodule.files.differences import compare_rows
-    from nbmodule.files.weights import load_contents
+    from nbmodule.files.weights import as_container, load_contents
 
     layout = as_layout("load_weights", layout)
     _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
     parts = load_contents(path, prefix=prefix, rename=rename, strict=strict)
+    parts.variables = as_container(parts.variables, path)  # in the order of a model's names
+    parts.buffers = parts.buffers if parts.buffers is None else as_container(parts.buffers, path)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
     if result:
         arrays, report = result
