@@ -116,42 +116,34 @@ def is_pickle(file: FileIO) -> bool:
 
 
 def _npy_leaf(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> tuple[str, Any]:
+    """Read an `.npy` file as an array, or as the text that `np.str_` makes; never as an object."""
     name = info.filename.removesuffix(".npy")
-    location = f'"{name[:200]}" of {where}'
-    array = _read_npy(archive, info, location)
-    path = escape_levels(name.split("/"))
-    if array.dtype.kind == "U" and array.shape == ():  # as `np.str_` saves it
-        return path, str(array)
-    if kind_of(array.dtype) is None:
-        raise unreadable(
-            location,
-            f"its dtype is {array.dtype}, and only arrays of numbers are "
-            "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
-            "or safetensors).",
-        )
-    return path, array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
-
-
-def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) -> np.ndarray:
-    """Read an `.npy` file as an array, and never as an object."""
+    location, path = f'"{name[:200]}" of {where}', escape_levels(name.split("/"))
     stream: Any
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
             raise unreadable(location, f"unknown version {version} of npy.")
-        is_first = version == (1, 0)
-        read_header = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
+        read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, is_fortran, dtype = read_header(stream)
         if dtype.hasobject:
             raise unreadable(location, "it holds pickled objects, which are never loaded.")
         size = info.file_size - stream.tell()
         if any(axis < 0 for axis in shape) or prod(shape) * dtype.itemsize != size:
-            raise unreadable(
-                location, f"{format_array(shape, str(dtype))} does not take {size} bytes."
-            )
+            claim = format_array(shape, str(dtype))
+            raise unreadable(location, f"{claim} does not take {size} bytes.")
         row = empty(size)  # aligned, so that JAX takes it over without another copy
         stream.readinto(row.data)
-    return row.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+    array = row.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+    if dtype.kind == "U" and shape == ():
+        return path, str(array)
+    if kind_of(dtype) is None:
+        raise unreadable(
+            location,
+            f"its dtype is {dtype}, and only arrays of numbers are loaded (NumPy forgets the names "
+            "of bfloat16 and its kin; save such arrays as HDF5 or safetensors).",
+        )
+    return path, array.astype(dtype.newbyteorder("="), order="C", copy=False)
 
 
 @dataclass(frozen=True, slots=True)
