@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -346,15 +345,16 @@ def load_weights(
         arrays, report = result
         write_all(tuple(arrays), tuple(arrays.values()))
         return report
-    trees = parts.variables, parts.buffers
-    names, entries, arrays = _checked(module, path, *trees, strict, parts.origin)
+    names, entries, arrays = _checked(
+        module, path, parts.variables, parts.buffers, strict, parts.origin
+    )
     write_all(tuple(arrays), tuple(arrays.values()))
     if strict:
         return None
     # by chain, also where the file has the names of a state dict
     chains = {variable: chain for chain, variable in _chains(module).items()}
     given = {
-        chains[names[name]] if name in names else tuple(re.split(r"[./]", name)): value
+        chains[names[name]] if name in names else name.replace(".", "/"): value
         for name, value in entries.items()
     }
     own = {
@@ -363,15 +363,15 @@ def load_weights(
         if chain in given or isinstance(variable, Parameter) or parts.buffers is not None
     }
     titles = os.path.basename(os.fspath(path)), type(module).__name__
-    first, second = ({"/".join(chain): x for chain, x in row.items()} for row in (given, own))
-    return compare_rows(first, second, titles, values=False)
+    return compare_rows(given, own, titles, values=False)
 
 
-def _chains(module: Module) -> dict[tuple[str, ...], Variable]:
+def _chains(module: Module) -> dict[str, Variable]:
     """Return the variables by their chains in a file, where buffers lie in a group of their own."""
     return {
-        (BUFFERS, *location.chain) if isinstance(variable, Buffer) else location.chain: variable
+        f"{BUFFERS}/{chain}" if isinstance(variable, Buffer) else chain: variable
         for variable, location in plan_of(module).places.items()
+        for chain in ["/".join(location.chain)]
     }
 
 
@@ -409,7 +409,7 @@ def _checked(
     tree = variables if buffers is None else {**variables, BUFFERS: buffers}
     entries = {"/".join(chain): value for chain, value in flat(tree)}
     names = {
-        "/".join(chain): variable
+        chain: variable
         for chain, variable in _chains(module).items()
         if buffers is not None or isinstance(variable, Parameter)
     }

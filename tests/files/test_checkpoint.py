@@ -124,11 +124,6 @@ def test_if_saving_fails_no_checkpoint_is_deleted(tmp_path, monkeypatch):
         ({"step": -1}, ArgumentError, "step=-1: expected 0 or more"),
         ({"step": 1.5}, ArgumentTypeError, "step=1.5: expected an integer, got float"),
         ({"keep": 0}, ArgumentError, "keep=0: expected the number of checkpoints"),
-        (
-            {"trees": {"model": 3}},
-            ArgumentTypeError,
-            'cannot save "model": expected a nested mapping of arrays, got int',
-        ),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path, options, error, message):
