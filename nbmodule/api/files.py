@@ -188,7 +188,7 @@ def load(
         >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    from nbmodule.files.weights import container_of_file, load_contents
+    from nbmodule.files.weights import to_container, load_contents
 
     _check_path("nb.load", path)
     if model is None:
@@ -202,10 +202,8 @@ def load(
         )
         if contents.report is not None and not strict:
             socket("show")(contents.report)
-        variables = container_of_file(contents.variables, path)
-        return (
-            (variables, container_of_file(contents.buffers or {}, path)) if buffers else variables
-        )
+        variables = to_container(contents.variables, path)
+        return (variables, to_container(contents.buffers or {}, path)) if buffers else variables
     if not is_module(model):
         raise ArgumentTypeError(
             f"nb.load loads into a module, got {type(model).__name__}. Without it, nb.load(path) "
@@ -335,15 +333,13 @@ def load_weights(
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
     from nbmodule.files.differences import compare_rows
-    from nbmodule.files.weights import container_of_file, load_contents
+    from nbmodule.files.weights import to_container, load_contents
 
     layout = as_layout("load_weights", layout)
     _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
     parts = load_contents(path, prefix=prefix, rename=rename, strict=strict)
-    parts.variables = container_of_file(parts.variables, path)  # in the order of a model's names
-    parts.buffers = (
-        parts.buffers if parts.buffers is None else container_of_file(parts.buffers, path)
-    )
+    parts.variables = to_container(parts.variables, path)  # in the order of a model's names
+    parts.buffers = parts.buffers if parts.buffers is None else to_container(parts.buffers, path)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
     if result:
         arrays, report = result

@@ -445,7 +445,7 @@ def _is_jax_dtype(dtype: np.dtype, is_x64: bool) -> bool:
         return False
 
 
-def container_of_file(tree: dict[str, Any], path: str | os.PathLike[str]) -> Container:
+def to_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Container:
     """Return the variables or buffers of a file as a Container.
 
     Raises:
