@@ -188,7 +188,7 @@ def load(
         >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    from nbmodule.files.weights import to_container, load_contents
+    from nbmodule.files.weights import load_contents, to_container
 
     _check_path("nb.load", path)
     if model is None:
@@ -333,7 +333,7 @@ def load_weights(
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
     from nbmodule.files.differences import compare_rows
-    from nbmodule.files.weights import to_container, load_contents
+    from nbmodule.files.weights import load_contents, to_container
 
     layout = as_layout("load_weights", layout)
     _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
