@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import operator
 import os
-import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -35,7 +34,6 @@ from nbmodule.core.variables.variable import Buffer, Parameter, Variable
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileFormatError, NotBuiltError
 from nbmodule.optim.optimizer import Optimizer
 from nbmodule.optim.state import all_or_nothing, arrays_by_name
-from nbmodule.tree.container import Container
 
 if TYPE_CHECKING:
     from nbmodule.api.module import Module
@@ -190,7 +188,7 @@ def load(
         >>> nb.load(path, rename={"linear0": "encoder/linear"})["encoder"]["linear"]["w"].shape
         (2, 3)
     """
-    from nbmodule.files.weights import load_contents
+    from nbmodule.files.weights import load_contents, to_container
 
     _check_path("nb.load", path)
     if model is None:
@@ -204,9 +202,8 @@ def load(
         )
         if contents.report is not None and not strict:
             socket("show")(contents.report)
-        if not buffers:
-            return contents.variables
-        return contents.variables, Container() if contents.buffers is None else contents.buffers
+        variables = to_container(contents.variables, path)
+        return (variables, to_container(contents.buffers or {}, path)) if buffers else variables
     if not is_module(model):
         raise ArgumentTypeError(
             f"nb.load loads into a module, got {type(model).__name__}. Without it, nb.load(path) "
@@ -280,7 +277,7 @@ def by_chain(module: Module, cls: type[Variable]) -> dict[str, Any]:
 
 
 def nested_variables(module: Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return parameters and buffers as nested arrays, all values of one moment."""
+    """Return parameters and buffers as nested arrays, in one consistent snapshot."""
     return at_one_moment(
         plan_of(module).variables, lambda: (by_chain(module, Parameter), by_chain(module, Buffer))
     )
@@ -335,26 +332,29 @@ def load_weights(
     layout: str | None = None,
 ) -> Any:
     """Read a model's variables; see `Module.load_weights`."""
-    from nbmodule.files.differences import compare_parts
-    from nbmodule.files.weights import load_contents
+    from nbmodule.files.differences import compare_rows
+    from nbmodule.files.weights import load_contents, to_container
 
     layout = as_layout("load_weights", layout)
     _ensure_has_variables(module, f"load {file_name(path, 'load')} into")
     parts = load_contents(path, prefix=prefix, rename=rename, strict=strict)
+    parts.variables = to_container(parts.variables, path)  # in the order of a model's names
+    parts.buffers = parts.buffers if parts.buffers is None else to_container(parts.buffers, path)
     result = _of_torch(module, path, parts, strict, layout, bool(rename or prefix))
     if result:
         arrays, report = result
         write_all(tuple(arrays), tuple(arrays.values()))
         return report
-    trees = parts.variables, parts.buffers
-    names, entries, arrays = _checked(module, path, *trees, strict, parts.origin)
+    names, entries, arrays = _checked(
+        module, path, parts.variables, parts.buffers, strict, parts.origin
+    )
     write_all(tuple(arrays), tuple(arrays.values()))
     if strict:
         return None
     # by chain, also where the file has the names of a state dict
     chains = {variable: chain for chain, variable in _chains(module).items()}
     given = {
-        chains[names[name]] if name in names else tuple(re.split(r"[./]", name)): value
+        chains[names[name]] if name in names else name.replace(".", "/"): value
         for name, value in entries.items()
     }
     own = {
@@ -363,15 +363,15 @@ def load_weights(
         if chain in given or isinstance(variable, Parameter) or parts.buffers is not None
     }
     titles = os.path.basename(os.fspath(path)), type(module).__name__
-    first, second = ((tree, tree.pop(BUFFERS, {})) for tree in (nest(given), nest(own)))
-    return compare_parts(first, second, titles, values=False)
+    return compare_rows(given, own, titles, values=False)
 
 
-def _chains(module: Module) -> dict[tuple[str, ...], Variable]:
+def _chains(module: Module) -> dict[str, Variable]:
     """Return the variables by their chains in a file, where buffers lie in a group of their own."""
     return {
-        (BUFFERS, *location.chain) if isinstance(variable, Buffer) else location.chain: variable
+        f"{BUFFERS}/{chain}" if isinstance(variable, Buffer) else chain: variable
         for variable, location in plan_of(module).places.items()
+        for chain in ["/".join(location.chain)]
     }
 
 
@@ -409,7 +409,7 @@ def _checked(
     tree = variables if buffers is None else {**variables, BUFFERS: buffers}
     entries = {"/".join(chain): value for chain, value in flat(tree)}
     names = {
-        "/".join(chain): variable
+        chain: variable
         for chain, variable in _chains(module).items()
         if buffers is not None or isinstance(variable, Parameter)
     }

@@ -36,7 +36,6 @@ _WINDOWS = (
     "select_and_gather_add"
 )
 _SCATTERS = "scatter-add scatter-mul scatter-min scatter-max scatter_add scatter_mul"
-FREE, REDUCTIONS = frozenset(_FREE.split()), frozenset(_REDUCTIONS.split())
 Values = Sequence[Shaped]
 
 
@@ -47,15 +46,8 @@ def estimate(operation: str, params: Mapping[str, Any], inputs: Values, outputs:
     >>> estimate("tanh", {}, [x], [x])
     6
     """
-    if operation in FREE or not outputs:
-        return 0
-    rule = RULES.get(operation)
     try:
-        if rule is not None:
-            return int(rule(params, inputs, outputs))
-        if operation in REDUCTIONS:
-            return _size(inputs[0]) if inputs else 0
-        return _size(outputs[0])
+        return int(RULES.get(operation, _elementwise)(params, inputs, outputs))
     except (TypeError, ValueError, KeyError, IndexError, AttributeError):
         # sizes that are not numbers yet (shape polymorphism), or a primitive of another release of
         # JAX
@@ -64,6 +56,10 @@ def estimate(operation: str, params: Mapping[str, Any], inputs: Values, outputs:
 
 def _size(value: Shaped) -> int:
     return math.prod(value.shape)
+
+
+def _elementwise(_params: Mapping[str, Any], _inputs: Values, outputs: Values) -> int:
+    return _size(outputs[0])
 
 
 def _dot_general(params: Mapping[str, Any], inputs: Values, outputs: Values) -> int:
@@ -98,6 +94,8 @@ def _matrix(factor: float) -> Callable[[Mapping[str, Any], Values, Values], floa
 
 
 RULES: dict[str, Callable[[Mapping[str, Any], Values, Values], float]] = {
+    **dict.fromkeys(_FREE.split(), lambda _p, _i, _o: 0),
+    **dict.fromkeys(_REDUCTIONS.split(), lambda _p, i, _o: _size(i[0])),
     "dot_general": _dot_general,
     "conv_general_dilated": _convolution,
     "sort": _sort,

@@ -101,7 +101,7 @@ concrete_value: Callable[[Any], Any] = _find("jax._src.core.to_concrete_value") 
 trace_context: Any = _need("which detects a raw `jax.jit`", "jax._src.core.trace_ctx")
 
 
-# What that is while nothing is traced. Private: to compare `here` would take ten times as long.
+# The open trace while nothing is traced. Private: to compare `here` would take ten times as long.
 eager_trace: Any = _need("which tells whether anything is traced", "jax._src.core.eval_trace")
 
 

@@ -1,6 +1,6 @@
 """Names that a package gives, each loaded when it is first asked for.
 
-The stub beside such a package, its `__init__.pyi`, lists the names, for editors, for type checkers
+The stub of such a package, its `__init__.pyi`, lists the names, for editors, for type checkers
 and for this file. Nothing here loads JAX, so importing the package costs next to nothing.
 """
 

@@ -3,7 +3,7 @@
 
 The pickle in a file of `torch.save` is a small program. Unpickling would call all that it names,
 and PyTorch's `weights_only=True` still builds sparse tensors with indices out of bounds and buffers
-of any claimed size. So all names it imports stand for records here, which know the few calls that
+of any claimed size. So each name it imports becomes a record here, which knows the few calls that
 dense tensors need, and every tensor is checked against the bytes of its storage before any memory
 is taken.
 Source: https://github.com/pytorch/pytorch/blob/main/torch/serialization.py.
@@ -25,7 +25,7 @@ import numpy as np
 
 from nbmodule.base.format import format_array
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import MAX_DEPTH, escape_levels
+from nbmodule.files.chains import MAX_DEPTH, escape_levels, unreadable
 from nbmodule.files.checksums import check_count, empty, is_count, read_at
 from nbmodule.files.stored_leaf import MOST_AXES, SCALARS, kind_of, kinds
 
@@ -76,16 +76,15 @@ def read_archive(file: FileIO, where: str) -> tuple[list[tuple[str, Any]], Any]:
             check_count(len(archive.infolist()), where)
             limit = MOST_EXPANSION * size + FREE_CLAIM
             if any(name.endswith("data.pkl") for name in archive.namelist()):
-                content, storages = _interpret_pickle(archive, size)
-                return list(_leaves(content, storages, limit)), {"format": "pt"}
+                return list(_leaves(_interpret_pickle(archive, size), limit)), {"format": "pt"}
             return _read_npz(archive, size, limit, where), None
     except _Refused as error:
-        raise FileFormatError(f"cannot load {where}: {error}.") from None
+        raise unreadable(where, f"{error}.") from None
     except FileFormatError:
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:200]
-        raise FileFormatError(f"cannot load {where}: it is damaged ({reason}).") from error
+        raise unreadable(where, f"it is damaged ({reason}).") from error
 
 
 def _read_npz(archive: zipfile.ZipFile, size: int, limit: int, where: str) -> list[tuple[str, Any]]:
@@ -94,16 +93,18 @@ def _read_npz(archive: zipfile.ZipFile, size: int, limit: int, where: str) -> li
     foreign = [info.filename for info in members if not info.filename.endswith(".npy")]
     if foreign:
         fix = _FIXES.get(os.path.splitext(where)[1], "")
-        raise FileFormatError(
-            f"cannot load {where}: it is an archive that holds {foreign[0][:200]!r}, and "
-            f"an .npz holds arrays (.npy) alone.{fix}"
+        raise unreadable(
+            where,
+            f"it is an archive that holds {foreign[0][:200]!r}, and "
+            f"an .npz holds arrays (.npy) alone.{fix}",
         )
     claim = sum(info.file_size for info in members)
     if claim > limit:
-        raise FileFormatError(
-            f"cannot load {where}: it claims to unpack from {size:,} bytes to {claim:,}, "
+        raise unreadable(
+            where,
+            f"it claims to unpack from {size:,} bytes to {claim:,}, "
             f"and at most {MOST_EXPANSION} times its size and {FREE_CLAIM >> 20} MiB "
-            "are read. If you trust it, `np.load` unpacks it."
+            "are read. If you trust it, `np.load` unpacks it.",
         )
     return [_npy_leaf(archive, info, where) for info in members]
 
@@ -115,44 +116,34 @@ def is_pickle(file: FileIO) -> bool:
 
 
 def _npy_leaf(archive: zipfile.ZipFile, info: zipfile.ZipInfo, where: str) -> tuple[str, Any]:
+    """Read an `.npy` file as an array, or as the text that `np.str_` makes; never as an object."""
     name = info.filename.removesuffix(".npy")
-    location = f'"{name[:200]}" of {where}'
-    array = _read_npy(archive, info, location)
-    path = escape_levels(name.split("/"))
-    if array.dtype.kind == "U" and array.shape == ():  # as `np.str_` saves it
-        return path, str(array)
-    if kind_of(array.dtype) is None:
-        raise FileFormatError(
-            f"cannot load {location}: its dtype is {array.dtype}, and only arrays of numbers are "
-            "loaded (NumPy forgets the names of bfloat16 and its kin; save such arrays as HDF5 "
-            "or safetensors)."
-        )
-    return path, array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
-
-
-def _read_npy(archive: zipfile.ZipFile, info: zipfile.ZipInfo, location: str) -> np.ndarray:
-    """Read an `.npy` file as an array, and never as an object."""
+    location, path = f'"{name[:200]}" of {where}', escape_levels(name.split("/"))
     stream: Any
     with archive.open(info) as stream:
         version = np.lib.format.read_magic(stream)
         if version not in ((1, 0), (2, 0)):
-            raise FileFormatError(f"cannot load {location}: unknown version {version} of npy.")
-        is_first = version == (1, 0)
-        read_header = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
+            raise unreadable(location, f"unknown version {version} of npy.")
+        read_header = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
         shape, is_fortran, dtype = read_header(stream)
         if dtype.hasobject:
-            raise FileFormatError(
-                f"cannot load {location}: it holds pickled objects, which are never loaded."
-            )
+            raise unreadable(location, "it holds pickled objects, which are never loaded.")
         size = info.file_size - stream.tell()
         if any(axis < 0 for axis in shape) or prod(shape) * dtype.itemsize != size:
-            raise FileFormatError(
-                f"cannot load {location}: {format_array(shape, str(dtype))} does not take {size} "
-                "bytes."
-            )
+            claim = format_array(shape, str(dtype))
+            raise unreadable(location, f"{claim} does not take {size} bytes.")
         row = empty(size)  # aligned, so that JAX takes it over without another copy
         stream.readinto(row.data)
-    return row.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+    array = row.view(dtype).reshape(shape, order="F" if is_fortran else "C")
+    if dtype.kind == "U" and shape == ():
+        return path, str(array)
+    if kind_of(dtype) is None:
+        raise unreadable(
+            location,
+            f"its dtype is {dtype}, and only arrays of numbers are loaded (NumPy forgets the names "
+            "of bfloat16 and its kin; save such arrays as HDF5 or safetensors).",
+        )
+    return path, array.astype(dtype.newbyteorder("="), order="C", copy=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,36 +162,18 @@ class _StateDict(dict[Any, Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Storage:
-    """A block of bytes in the file, with the element type that the pickle claims."""
+    """The bytes of a storage, with the element type that the pickle claims."""
 
-    key: str
+    data: np.ndarray
     dtype: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Tensor:
-    """A dense view of a storage; offset and strides count elements."""
-
-    storage: _Storage
-    dtype: str
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
 
 
 class _Refused(Exception):
     """The pickle holds something that is not read."""
 
 
-def _interpret_pickle(
-    archive: zipfile.ZipFile, size: int
-) -> tuple[Any, Callable[[str], np.ndarray | None]]:
-    """Interpret the pickle of an archive; return its content, and a function that reads the bytes
-    of a storage by its key, None where the file has none.
-
-    Each storage is read once, with its checksum, in pieces that arrays share.
-    """
+def _interpret_pickle(archive: zipfile.ZipFile, size: int) -> Any:
+    """Return the content of the pickle of an archive; tensors are views of their storages."""
     members = archive.infolist()
     for info in members:
         if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
@@ -218,18 +191,18 @@ def _interpret_pickle(
     if f"{root}byteorder" in by_name and archive.read(f"{root}byteorder") != b"little":
         raise _Refused("its numbers are big-endian")
 
-    @functools.cache
-    def storages(key: str) -> np.ndarray | None:
+    @functools.cache  # so that arrays share the bytes of a storage
+    def read(key: str) -> np.ndarray:
         info = by_name.get(f"{root}data/{key}")
         if info is None:
-            return None
+            raise _Refused(f"it has no storage {key[:200]!r}")
         data = empty(info.file_size)
         stream: Any
         with archive.open(info) as stream:
             stream.readinto(data.data)
         return data
 
-    return _Unpickler(BytesIO(archive.read(names[0]))).load(), storages
+    return _Unpickler(BytesIO(archive.read(names[0])), read).load()
 
 
 class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
@@ -238,18 +211,25 @@ class _Unpickler(pickle._Unpickler):  # type: ignore[name-defined]
     The loop in Python is Python's own too; the one in C reserves room for any index of the memo.
     """
 
+    def __init__(self, file: BytesIO, read: Callable[[str], np.ndarray]) -> None:
+        super().__init__(file)
+        self.read_storage = read
+
     def find_class(self, module: str, name: str) -> _Global:
         """Return a record in place of what the pickle imports."""
         return _Global(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> _Storage:
-        """Return a record of the storage that a persistent id names."""
+        """Return the storage that a persistent id names."""
         kind, cls, key, _, count, *view = pid
         dtype = _STORAGES.get(cls.name.removeprefix("torch.").removeprefix("storage."))
         is_known = kind == "storage" and isinstance(key, str) and is_count(count)
         if dtype is None or not is_known or any(view):
             raise _Refused(f"it holds a storage of the kind {cls.name[:200]}, expected numbers")
-        return _Storage(key, dtype, count)
+        data = self.read_storage(key)
+        if count * kinds()[dtype].dtype.itemsize > data.size:
+            raise _Refused(f"storage {key[:200]!r} claims more than its {data.size} bytes")
+        return _Storage(data, dtype)
 
 
 def _reduced(name: str, arguments: Any) -> Any:
@@ -276,17 +256,30 @@ def _reduced(name: str, arguments: Any) -> Any:
         )
     if is_marked:
         raise _Refused("it holds a tensor that is marked as conjugated or negated")
-    return _Tensor(storage, dtype, offset, tuple(shape), tuple(strides))
+    return _view(storage.data, kinds()[dtype].dtype, offset, shape, strides)
 
 
-def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]]:
+def _view(data: np.ndarray, dtype: np.dtype, offset: Any, shape: Any, strides: Any) -> np.ndarray:
+    """Return a tensor as a view of its storage; offset and strides count elements."""
+    if len(shape) > MOST_AXES or not all(map(is_count, (offset, *shape, *strides))):
+        raise _Refused("it holds a tensor of a damaged shape")
+    steps = [step * dtype.itemsize for step in strides]
+    try:
+        return np.ndarray(tuple(shape), dtype, data, offset * dtype.itemsize, steps)
+    except (ValueError, TypeError):  # beyond the end of the buffer
+        raise _Refused(
+            f"it holds a tensor that claims more than the {data.size} bytes of its storage"
+        ) from None
+
+
+def _leaves(content: Any, limit: int) -> Iterator[tuple[str, Any]]:
     """Walk nested dicts and lists, with bounds on what is visited and on the bytes it may claim."""
     if not isinstance(content, (dict, list, tuple)):
         raise _Refused(
             f"it holds a single {type(content).__name__.strip('_')}, expected tensors by name"
         )
     stack: list[tuple[tuple[str, ...], Any]] = [((), content)]
-    read: dict[_Tensor, np.ndarray] = {}
+    read: dict[Any, np.ndarray] = {}
     nodes = claim = 0
     while stack:
         path, value = stack.pop()
@@ -305,42 +298,18 @@ def _leaves(content: Any, storages: Any, limit: int) -> Iterator[tuple[str, Any]
             stack.extend(reversed(children))
             continue
         spelled = escape_levels(path)
-        size = len(value) if isinstance(value, str) else 8
-        if isinstance(value, _Tensor):
-            size = abs(prod(value.shape)) * kinds()[value.dtype].dtype.itemsize
+        size = len(value) if isinstance(value, str) else getattr(value, "nbytes", 8)
         claim += len(spelled) + size
         if claim > limit:
             raise _Refused(f"its tensors claim more than {limit:,} bytes, far more than it holds")
-        if isinstance(value, _Tensor):
-            if value not in read:
-                read[value] = _array(value, "/".join(path)[:200], storages)
-            yield spelled, read[value]
+        if isinstance(value, np.ndarray):  # two views of the same bytes are one array
+            identity = (value.ctypes.data, value.dtype, value.shape, value.strides)
+            if identity not in read:
+                read[identity] = np.ascontiguousarray(value).reshape(value.shape)
+            yield spelled, read[identity]
         elif value is None or isinstance(value, (str, *SCALARS.values())):
             yield spelled, value
         else:
             kind = type(value).__name__.strip("_")
             name = value.name[:200] if isinstance(value, _Global) else kind
             raise _Refused(f'"{shown}" is a {name}, expected a tensor')
-
-
-def _array(tensor: _Tensor, name: str, storages: Any) -> np.ndarray:
-    """Return a tensor as an array in C order; a view of its storage where that has this order."""
-    try:
-        data = storages(tensor.storage.key)
-    except zipfile.BadZipFile as error:  # its checksum is wrong
-        raise _Refused(f'"/{name}" has changed since it was written ({error})') from error
-    if data is None:
-        raise _Refused(f'"/{name}" has no known storage')
-    numbers = (tensor.offset, *tensor.shape, *tensor.strides)
-    if len(tensor.shape) > MOST_AXES or not all(map(is_count, numbers)):
-        raise _Refused(f'"/{name}" has a damaged shape')
-    dtype = kinds()[tensor.dtype].dtype
-    claimed = tensor.storage.count * kinds()[tensor.storage.dtype].dtype.itemsize
-    steps = [step * dtype.itemsize for step in tensor.strides]
-    try:
-        view = np.ndarray(tensor.shape, dtype, data, tensor.offset * dtype.itemsize, steps)
-    except (ValueError, TypeError):  # beyond the end of the buffer
-        view = None
-    if view is None or claimed > data.size:
-        raise _Refused(f'"/{name}" claims more than the {data.size} bytes of its storage')
-    return np.ascontiguousarray(view).reshape(tensor.shape)

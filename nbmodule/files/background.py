@@ -23,7 +23,7 @@ import numpy as np
 
 from nbmodule.base.whole_file import file_name
 from nbmodule.files.chains import flatten_levels, nest
-from nbmodule.files.stored_leaf import check_array, refuse_masked, to_host
+from nbmodule.files.stored_leaf import as_array, to_host
 
 _pending: list[Saving] = []
 
@@ -133,15 +133,13 @@ def _held(leaf: Any, name: str) -> Any:
     """Return the value of a leaf as a copy or a reference; a NumPy view keeps JAX from donating the
     memory of an array.
     """
-    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
-        leaf = leaf.__jax_array__()
-    if isinstance(leaf, jax.Array):
-        leaf = check_array(leaf, name)
-        if isinstance(leaf.dtype, np.dtype):
-            return to_host(leaf)
-        data = np.array(jax.random.key_data(leaf))
-        return jax.random.wrap_key_data(jnp.asarray(data), impl=str(jax.random.key_impl(leaf)))
-    return np.array(refuse_masked(leaf, name)) if hasattr(leaf, "__array__") else leaf
+    leaf = as_array(leaf, name)
+    if not isinstance(leaf, jax.Array):
+        return leaf.copy() if isinstance(leaf, np.ndarray) else leaf
+    if isinstance(leaf.dtype, np.dtype):
+        return to_host(leaf)
+    data = np.array(jax.random.key_data(leaf))
+    return jax.random.wrap_key_data(jnp.asarray(data), impl=str(jax.random.key_impl(leaf)))
 
 
 def wait_for_saving() -> None:

@@ -23,6 +23,11 @@ _UNSAFE = re.compile("[%/\x00\ud800-\udfff]")
 _ESCAPED = re.compile("%u([0-9A-F]{4})|%([0-9A-F]{2})")
 
 
+def unreadable(where: str, reason: str) -> FileFormatError:
+    """Return the error about a file, or a part of one, that cannot be loaded."""
+    return FileFormatError(f"cannot load {where}: {reason}")
+
+
 class EmptyLevel:
     """Stands for a level without any entries, which is kept like a leaf."""
 
@@ -133,6 +138,24 @@ def flatten_levels(tree: Mapping[str, Any], *, what: str) -> Iterator[tuple[str,
             stack.pop()
 
 
+def flatten_parts(
+    variables: Mapping[str, Any], buffers: Mapping[str, Any] | None
+) -> list[tuple[str, Any]]:
+    """Return (path, leaf) for each variable, then for each buffer, below `__buffers__`; None for no
+    buffers.
+
+    Example:
+        >>> from nbmodule.files.chains import flatten_parts
+        >>> flatten_parts({"w": 1}, {"mean": 2})
+        [('w', 1), ('__buffers__/mean', 2)]
+    """
+    rows = list(flatten_levels(variables, what="variables"))
+    if buffers is not None:
+        inner = flatten_levels(buffers, what="buffers")
+        rows += [(f"{BUFFERS}/{path}", leaf) for path, leaf in inner] or [(BUFFERS, EMPTY)]
+    return rows
+
+
 def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
     """Build nested dicts from (path, leaf) rows; the inverse of `flatten_levels`.
 
@@ -152,9 +175,7 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
     for path, leaf in rows:
         *levels, name = map(unescape, path.split("/"))
         if len(levels) >= MAX_DEPTH:
-            raise FileFormatError(
-                f'cannot load {where}: "/{path[:60]}..." is more than {MAX_DEPTH} levels deep.'
-            )
+            raise unreadable(where, f'"/{path[:60]}..." is more than {MAX_DEPTH} levels deep.')
         level: Any = root
         for key in levels:
             level = level.setdefault(key, {})
@@ -163,10 +184,11 @@ def nest(rows: Iterable[tuple[str, Any]], *, where: str) -> dict[str, Any]:
         if type(level) is not dict or name in level:
             child = f"{path}/x" if type(level) is dict else path
             parent, _, last = child.rpartition("/")
-            raise FileFormatError(
-                f'cannot load {where}: "/{path}" is listed twice, or is both an array and a '
+            raise unreadable(
+                where,
+                f'"/{path}" is listed twice, or is both an array and a '
                 "group, and nested names have no place for both. "
-                f"`nb.load(path, rename={{'{child}': '{parent}_{last}'}})` moves what is below."
+                f"`nb.load(path, rename={{'{child}': '{parent}_{last}'}})` moves what is below.",
             )
         level[name] = {} if leaf is EMPTY else leaf
     return root

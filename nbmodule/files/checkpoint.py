@@ -70,12 +70,6 @@ def save_checkpoint(
             f"keep={keep!r}: expected the number of checkpoints to keep, at least 1, or None for "
             "all."
         )
-    for name, tree in trees.items():
-        if not isinstance(tree, Mapping):
-            raise ArgumentTypeError(
-                f'cannot save "{name}": expected a nested mapping of arrays, got '
-                f"{type(tree).__name__}."
-            )
     folder = Path(file_name(directory, "save a checkpoint"))
     path = folder / f"checkpoint-{step}.h5"
     save(

@@ -25,6 +25,7 @@ import numpy as np
 
 from nbmodule.base.bounded_json import dump_json, parse_json
 from nbmodule.errors import FileFormatError
+from nbmodule.files.chains import unreadable
 from nbmodule.files.stored_leaf import GROUP, MOST_AXES, NOTHING, TEXT, StoredRow, kinds
 
 FORMAT, VERSION = "nbmodule", 1
@@ -75,27 +76,23 @@ def read_index(file: FileIO, where: str) -> list[StoredRow] | None:
         return None
     offset, length, crc, footer_crc, _ = _FOOTER.unpack(footer)
     if footer_crc != zlib.crc32(footer[:20]) or offset + length != size - _FOOTER.size:
-        raise FileFormatError(f"cannot load {where}: the footer at its end is damaged.")
+        raise unreadable(where, "the footer at its end is damaged.")
     text = read_at(file, offset, length)
     if zlib.crc32(text) != crc:
-        raise FileFormatError(
-            f"cannot load {where}: the index at byte {offset} is damaged (its checksum is wrong)."
-        )
+        raise unreadable(where, f"the index at byte {offset} is damaged (its checksum is wrong).")
     index = parse_json(text, f"the index of {where}")
     if (
         not isinstance(index, dict)
         or index.get("format") != FORMAT
         or not isinstance(index.get("rows"), list)
     ):
-        raise FileFormatError(f"cannot load {where}: the index at byte {offset} lists no arrays.")
+        raise unreadable(where, f"the index at byte {offset} lists no arrays.")
     check_version(index.get("version"), where)
     rows = [check_row(entry, offset, where) for entry in index["rows"]]
     # Rows that share all their bytes count once.
     spans = {(row.offset, row.size) for row in rows if not row.is_compressed}
     if sum(size for _, size in spans) > offset:
-        raise FileFormatError(
-            f"cannot load {where}: its arrays overlap, or claim more bytes than the file has."
-        )
+        raise unreadable(where, "its arrays overlap, or claim more bytes than the file has.")
     return rows
 
 
@@ -121,22 +118,22 @@ MOST_ARRAYS = 100_000
 def check_count(count: int, where: str) -> None:
     """Refuse a file of another program that lists more arrays than `MOST_ARRAYS`."""
     if count > MOST_ARRAYS:
-        raise FileFormatError(
-            f"cannot load {where}: it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are "
-            "read from such a file. Files of `nb.save` hold any number."
+        raise unreadable(
+            where,
+            f"it lists {count:,} arrays, and at most {MOST_ARRAYS:,} are "
+            "read from such a file. Files of `nb.save` hold any number.",
         )
 
 
 def check_version(version: object, where: str) -> None:
     """Refuse a file of a later format."""
     if not is_count(version) or version < 1:
-        raise FileFormatError(
-            f"cannot load {where}: its format version is {str(version)[:40]!r}, expected a number."
-        )
+        raise unreadable(where, f"its format version is {str(version)[:40]!r}, expected a number.")
     if version > VERSION:
-        raise FileFormatError(
-            f"cannot load {where}: it was written by a newer nbmodule (format {version}; this one "
-            f"reads up to {VERSION}). Update nbmodule to load it."
+        raise unreadable(
+            where,
+            f"it was written by a newer nbmodule (format {version}; this one "
+            f"reads up to {VERSION}). Update nbmodule to load it.",
         )
 
 
@@ -159,9 +156,10 @@ def check_row(entry: dict[str, Any], end: int, where: str) -> StoredRow:
     except (KeyError, TypeError, ValueError, AttributeError):
         is_sound = False
     if row is None or not is_sound:
-        raise FileFormatError(
-            f"cannot load {where}: the index claims what a file of {end} bytes cannot hold: "
-            f"{str(entry)[:200]}. The file is damaged."
+        raise unreadable(
+            where,
+            f"the index claims what a file of {end} bytes cannot hold: "
+            f"{str(entry)[:200]}. The file is damaged.",
         )
     return row
 
@@ -230,9 +228,7 @@ def fetch(
             else:
                 data = empty(row.size)
                 if read_into(file, row.offset, data) < row.size:
-                    raise FileFormatError(
-                        f'cannot load "/{row.path}" of {where}: the file ends within it.'
-                    )
+                    raise unreadable(f'"/{row.path}" of {where}', "the file ends within it.")
                 check_bytes(row, data, where)
             blocks[identity] = data
         yield row, blocks[identity]
@@ -241,9 +237,9 @@ def fetch(
 def check_bytes(row: StoredRow, data: np.ndarray, where: str) -> None:
     """Test the checksum of an array, if there is one."""
     if row.crc is not None and zlib.crc32(data.data) != row.crc:
-        raise FileFormatError(
-            f'cannot load "/{row.path}" of {where}: its bytes have changed since they were written '
-            "(the checksum is wrong)."
+        raise unreadable(
+            f'"/{row.path}" of {where}',
+            "its bytes have changed since they were written (the checksum is wrong).",
         )
 
 

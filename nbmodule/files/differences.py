@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 
 from nbmodule.base.format import describe_shape, printable_repr
+from nbmodule.base.paths import hint
 from nbmodule.base.sockets import Displayed
 from nbmodule.base.trees import ABSENT, kind_apart, numbers_apart, paired
 from nbmodule.errors import ArgumentError, ArgumentTypeError, PathError
-from nbmodule.files.chains import BUFFERS, EMPTY, flatten_levels
+from nbmodule.files.chains import BUFFERS, EMPTY
 from nbmodule.files.stored_leaf import to_host
 
 _SLAB = 1 << 20  # elements compared at a time, so that large arrays are not copied as a whole
@@ -79,50 +79,33 @@ class TreeComparison(Displayed):
     __repr__ = __str__
 
 
-def compare_trees(
-    first: Mapping[str, Any], second: Mapping[str, Any], *, values: bool = True
+def compare_rows(
+    first: Mapping[str, Any],
+    second: Mapping[str, Any],
+    names: tuple[str, str] = ("a", "b"),
+    *,
+    values: bool = True,
 ) -> TreeComparison:
-    """Say place by place what two trees have in common.
+    """Compare the leaves of two trees, given by path.
 
     Args:
-        first: Nested mapping of arrays.
+        first: From path to array, number or text.
         second: The one to compare with.
+        names: Titles of the two trees.
         values: Whether numbers are compared, or only which places there are, with which shapes and
             dtypes. NaN equals NaN.
 
     Example:
-        >>> from nbmodule.files.differences import compare_trees
+        >>> from nbmodule.files.differences import compare_rows
         >>> first = {"w": np.zeros(3), "old": 1}
-        >>> print(compare_trees(first, {"w": np.array([0, 0, 0.5]), "new": np.ones((2, 2))}))
+        >>> print(compare_rows(first, {"w": np.array([0, 0, 0.5]), "new": np.ones((2, 2))}))
         ~ w  float64[3]  1 of 3 elements differ, by up to 0.5
         - old  int
         + new  float64[2, 2]
         0 of 3 places are equal
     """
-    ours = dict(flatten_levels(first, what="the first tree"))
-    theirs = dict(flatten_levels(second, what="the second tree"))
-    return TreeComparison(
-        tuple(_compare(path, a, b, values) for path, a, b in paired(ours, theirs))
-    )
-
-
-def compare_parts(
-    first: tuple[Any, Any], second: tuple[Any, Any], names: tuple[str, str], *, values: bool = True
-) -> TreeComparison:
-    """Compare two pairs (variables, buffers), buffers below `__buffers__`; where one has no buffers
-    (None), they do not count.
-
-    Example:
-        >>> from nbmodule.files.differences import compare_parts
-        >>> print(compare_parts(({"w": 1}, {"mean": 0}), ({"w": 1}, {}), ("old", "new")))
-        - __buffers__/mean  int
-        1 of 2 places are equal
-    """
-    rows = compare_trees(first[0], second[0], values=values).rows
-    if first[1] is not None and second[1] is not None:
-        buffers = compare_trees(first[1], second[1], values=values).rows
-        rows += tuple(replace(row, path=f"{BUFFERS}/{row.path}") for row in buffers)
-    return TreeComparison(rows, names)
+    rows = (_compare(path, a, b, values) for path, a, b in paired(first, second))
+    return TreeComparison(tuple(rows), names)
 
 
 def spell(leaf: Any) -> str:
@@ -213,9 +196,8 @@ def rename_rows(
         )
     used: set[str] = set()
     table = {} if callable(rename) else {old.replace(".", "/"): old for old in rename}
-    renamed: list[tuple[str, Any]] = []
+    renamed: dict[str, tuple[str, Any]] = {}  # the old path and the leaf, by new path
     report: list[PlaceDifference] = []
-    origin: dict[str, str] = {}
     for path, leaf in rows:
         prefix = BUFFERS + "/" if path.startswith(BUFFERS + "/") else ""
         old = path[len(prefix) :]
@@ -228,30 +210,26 @@ def rename_rows(
                 f'rename: "{old}" became a {type(new).__name__}, expected a chain or None.'
             )
         new = prefix + new.strip("/")
-        if new in origin:
+        if new in renamed:
             raise ArgumentError(
-                f'cannot load {where}: rename makes "{new}" of both "{origin[new]}" and "{path}".'
+                f'cannot load {where}: rename makes "{new}" of both "{renamed[new][0]}" and '
+                f'"{path}".'
             )
-        origin[new] = path
-        renamed.append((new, leaf))
-        change = "equal" if new == path else "renamed"
-        report.append(
-            PlaceDifference(new, change, spell(leaf) if new == path else path, spell(leaf))
-        )
-    unused = [entry for entry in rename if entry not in used] if isinstance(rename, Mapping) else []
+        renamed[new] = path, leaf
+        kind, first = ("equal", spell(leaf)) if new == path else ("renamed", path)
+        report.append(PlaceDifference(new, kind, first, spell(leaf)))
+    unused = [] if callable(rename) else [entry for entry in rename if entry not in used]
     if unused and strict:
-        close = get_close_matches(unused[0], [path for path, _ in rows], 1, 0.4)
-        hint = f'; the closest chain is "{close[0]}"' if close else ""
+        more = " ..." if len(unused) > 5 else ""
         raise PathError(
-            f"rename: {where} has no "
-            f"{', '.join(map(repr, unused[:5]))}{' ...' if len(unused) > 5 else ''}{hint}. "
+            f"rename: {where} has no {', '.join(map(repr, unused[:5]))}{more}"
+            f"{hint(unused[0], [path for path, _ in rows])} "
             "Pass strict=False to leave such entries out and to see what matched."
         )
-    report += [
-        PlaceDifference(entry, "only in second", second="named by rename, not in the file")
-        for entry in unused
-    ]
-    return renamed, TreeComparison(tuple(report), (os.path.basename(where), "renamed"))
+    note = "named by rename, not in the file"
+    report += [PlaceDifference(entry, "only in second", second=note) for entry in unused]
+    leaves = [(new, leaf) for new, (_, leaf) in renamed.items()]
+    return leaves, TreeComparison(tuple(report), (os.path.basename(where), "renamed"))
 
 
 def rows_below(rows: list[tuple[str, Any]], prefix: str, where: str) -> list[tuple[str, Any]]:

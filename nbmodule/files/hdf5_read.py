@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import MAX_DEPTH, escape_key
+from nbmodule.files.chains import MAX_DEPTH, escape_key, unreadable
 from nbmodule.files.checksums import FORMAT, check_row, check_version, empty, most_bytes, read_at
 from nbmodule.files.hdf5_write import hdf5_type, import_h5py
 from nbmodule.files.stored_leaf import GROUP, IEEE_LIKE, NOTHING, TEXT, StoredRow, kind_of
@@ -61,16 +61,15 @@ def read_hdf5(file: FileIO, where: str, *, has_index: bool = False) -> list[Stor
     h5py = import_h5py()
     size = os.fstat(file.fileno()).st_size
     if not h5py.is_hdf5(where):
-        raise FileFormatError(
-            f"cannot load {where}: it is not an HDF5, safetensors or npz file (it has {size} bytes "
-            f"and begins with {read_at(file, 0, 8)!r})."
+        raise unreadable(
+            where,
+            f"it is not an HDF5, safetensors or npz file (it has {size} bytes "
+            f"and begins with {read_at(file, 0, 8)!r}).",
         )
     head = read_at(file, 0, 36)
     end = int.from_bytes(head[28:36], "little") if head[8:10] in (b"\2\x08", b"\3\x08") else size
     if end > size:
-        raise FileFormatError(
-            f"cannot load {where}: it is truncated: it has {size} bytes, its head says {end}."
-        )
+        raise unreadable(where, f"it is truncated: it has {size} bytes, its head says {end}.")
     _walk_through(where)
     try:
         with h5py.File(where, "r", locking=False) as opened:
@@ -78,16 +77,12 @@ def read_hdf5(file: FileIO, where: str, *, has_index: bool = False) -> list[Stor
             if is_ours:
                 check_version(_attribute(opened, "format_version"), where)
             if is_ours and end < size and not has_index:
-                raise FileFormatError(
-                    f"cannot load {where}: the index behind byte {end} is damaged."
-                )
+                raise unreadable(where, f"the index behind byte {end} is damaged.")
             return list(_Reader(h5py, size, where, is_ours).rows(opened))
     except FileFormatError:
         raise
     except (OSError, RuntimeError, ValueError, KeyError, TypeError, MemoryError) as error:
-        raise FileFormatError(
-            f"cannot load {where}: it is damaged (HDF5 says: {str(error)[:200]})."
-        ) from error
+        raise unreadable(where, f"it is damaged (HDF5 says: {str(error)[:200]}).") from error
 
 
 def _walk_through(where: str) -> None:
@@ -108,7 +103,7 @@ def _walk_through(where: str) -> None:
         if done.returncode >= 0:
             return
         reason = f"HDF5 crashed (signal {-done.returncode})"
-    raise FileFormatError(f"cannot load {where}: {reason} while it read the structures.")
+    raise unreadable(where, f"{reason} while it read the structures.")
 
 
 def _attribute(node: Any, name: str) -> Any:
@@ -131,7 +126,7 @@ class _Reader:
 
     def refused(self, path: str, reason: str) -> FileFormatError:
         """Return the error about something that is not read."""
-        return FileFormatError(f'cannot load {self.where}: "/{path[:200]}" {reason}.')
+        return unreadable(self.where, f'"/{path[:200]}" {reason}.')
 
     def rows(self, root: Any) -> Iterator[StoredRow]:
         """Yield a row for each array and each empty group."""

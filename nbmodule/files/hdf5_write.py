@@ -216,7 +216,7 @@ def _write_arrays(file: BinaryIO, rows: list[StoredRow]) -> None:
                 running.append((row.offset, pool.submit(zlib.crc32, data)))
             file.seek(row.offset)
             file.write(data)
-            while len(running) > _THREADS:  # so that few arrays are in memory beside the device's
+            while len(running) > _THREADS:  # so that few arrays are on the host at a time
                 offset, checksum = running.popleft()
                 checksums[offset] = checksum.result()
         checksums |= {offset: checksum.result() for offset, checksum in running}

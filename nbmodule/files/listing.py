@@ -13,8 +13,8 @@ import jax
 import numpy as np
 
 from nbmodule.base.format import format_bytes, printable
-from nbmodule.files.chains import BUFFERS, EMPTY, flatten_levels
-from nbmodule.files.differences import TreeComparison, compare_parts, spell
+from nbmodule.files.chains import BUFFERS, EMPTY, flatten_parts
+from nbmodule.files.differences import TreeComparison, compare_rows, spell
 from nbmodule.files.weights import read
 
 Rows = Sequence[tuple[str, Any]]
@@ -44,18 +44,16 @@ def show_text(path: str | os.PathLike[str], *, check: bool = False) -> str:
         metadata  {"epoch": 4}
     """
     contents = read(path, mmap=not check)
-    variables = list(flatten_levels(contents.variables, what="variables"))
-    buffers = list(flatten_levels(contents.buffers or {}, what="buffers"))
+    rows = flatten_parts(contents.variables, contents.buffers or None)
+    buffers = [row for row in rows if row[0].startswith(f"{BUFFERS}/")]
     if not contents.has_index:
         checksums = "no checksums"
     else:
         checksums = "all checksums are right" if check else "has checksums"
-    counts = _count(variables, "variable")
+    counts = _count(rows[: len(rows) - len(buffers)], "variable")
     if buffers:
         counts += f"; {_count(buffers, 'buffer')}"
-    lines = [f"{printable(os.fspath(path))}: {counts}; {checksums}", *_tree_lines(variables, 0)]
-    if buffers:
-        lines += [BUFFERS, *_tree_lines(buffers, 1)]
+    lines = [f"{printable(os.fspath(path))}: {counts}; {checksums}", *_tree_lines(rows)]
     if contents.metadata is not None:
         lines.append(f"metadata  {printable(json.dumps(contents.metadata))[:1000]}")
     return "\n".join(lines)
@@ -72,7 +70,7 @@ def _count(rows: Rows, noun: str) -> str:
     return f"{len(rows)} {noun}{'s' * (len(rows) != 1)}, {total}"
 
 
-def _tree_lines(rows: Rows, indent: int) -> list[str]:
+def _tree_lines(rows: Rows) -> list[str]:
     """Write one line for each level and leaf, with the columns of all leaves aligned."""
     lines: list[tuple[str, ...]] = []
     open_levels: list[str] = []
@@ -80,14 +78,14 @@ def _tree_lines(rows: Rows, indent: int) -> list[str]:
         *levels, name = path.split("/")
         pairs = zip(open_levels, levels, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-        for depth, level in enumerate(levels[shared:], shared + indent):
+        for depth, level in enumerate(levels[shared:], shared):
             lines.append(("  " * depth + printable(level),))
         open_levels = levels
         if hasattr(leaf, "shape"):
             value = format_bytes(_bytes(leaf))
         else:
             value = "" if leaf is None or leaf is EMPTY else printable(f"{leaf!r}"[:60])
-        lines.append(("  " * (len(levels) + indent) + printable(name), spell(leaf), value))
+        lines.append(("  " * len(levels) + printable(name), spell(leaf), value))
     widths = [max((len(line[i]) for line in lines if len(line) > 1), default=0) for i in (0, 1)]
     return [
         line[0]
@@ -112,8 +110,6 @@ def diff_files(first: str | os.PathLike[str], second: str | os.PathLike[str]) ->
         ~ w  float64[2]  1 of 2 elements differ, by up to 3
         0 of 1 places are equal
     """
-    one, two = read(first, mmap=True), read(second, mmap=True)
-    names = (Path(first).name, Path(second).name)
-    return compare_parts(
-        (one.variables, one.buffers or {}), (two.variables, two.buffers or {}), names
-    )
+    files = (read(path, mmap=True) for path in (first, second))
+    one, two = (dict(flatten_parts(file.variables, file.buffers or None)) for file in files)
+    return compare_rows(one, two, (Path(first).name, Path(second).name))

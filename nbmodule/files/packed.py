@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 
 from nbmodule.base.bounded_json import dump_json, parse_json
-from nbmodule.errors import FileFormatError
-from nbmodule.files.chains import PACKED
+from nbmodule.files.chains import PACKED, unreadable
 from nbmodule.files.checksums import row_of
 from nbmodule.files.stored_leaf import StoredRow, describe_leaf, kinds, restore
 
@@ -76,12 +75,10 @@ def unpack_small_arrays(blocks: Mapping[str, np.ndarray], where: str) -> Iterato
         FileFormatError: if the index is damaged.
     """
     if _INDEX not in blocks:
-        raise FileFormatError(
-            f'cannot load {where}: it has packed arrays and no "/{PACKED}/{_INDEX}".'
-        )
+        raise unreadable(where, f'it has packed arrays and no "/{PACKED}/{_INDEX}".')
     index = parse_json(blocks[_INDEX].tobytes(), f'"/{PACKED}/{_INDEX}" of {where}')
     if not isinstance(index, dict):
-        raise FileFormatError(f'cannot load {where}: "/{PACKED}/{_INDEX}" lists no arrays.')
+        raise unreadable(where, f'"/{PACKED}/{_INDEX}" lists no arrays.')
     restored: dict[tuple[Any, ...], Any] = {}
     for path, entry in index.items():
         row = _check_entry(path, entry, blocks, where)
@@ -104,7 +101,6 @@ def _check_entry(path: str, entry: Any, blocks: Mapping[str, np.ndarray], where:
             return row
     except (TypeError, ValueError, KeyError):
         pass
-    raise FileFormatError(
-        f'cannot load "/{path[:200]}" of {where}: its entry in the index of packed arrays is '
-        "damaged."
+    raise unreadable(
+        f'"/{path[:200]}" of {where}', "its entry in the index of packed arrays is damaged."
     )

@@ -15,8 +15,8 @@ from typing import Any
 
 from nbmodule.base.bounded_json import parse_json
 from nbmodule.base.whole_file import whole_file
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
-from nbmodule.files.chains import EMPTY, escape_levels, flatten_levels, unescape
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+from nbmodule.files.chains import EMPTY, escape_levels, flatten_levels, unescape, unreadable
 from nbmodule.files.checksums import MOST_ARRAYS, check_count, read_at
 from nbmodule.files.stored_leaf import StoredRow, describe_leaf, kinds
 
@@ -66,9 +66,7 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
 
     (length,) = struct.unpack("<Q", read_at(file, 0, 8))
     if length > _MOST_HEADER:
-        raise FileFormatError(
-            f"cannot load {where}: a header of {length} bytes is longer than the format allows."
-        )
+        raise unreadable(where, f"a header of {length} bytes is longer than the format allows.")
     text = read_at(file, 8, length)
     check_count(text.count(b'"data_offsets"'), where)  # before there is an object for each
     parse_json(text, f"the header of {where}", unique=True)  # the package takes the last of two
@@ -80,17 +78,13 @@ def read_safetensors(file: FileIO, where: str) -> tuple[list[StoredRow], Any]:
                 array = arrays.get_slice(name)
                 dtype, shape = array.get_dtype(), tuple(array.get_shape())
                 if dtype not in _DTYPES:
-                    raise FileFormatError(
-                        f'cannot load "{name[:200]}" of {where}: unknown dtype {dtype!r}.'
-                    )
+                    raise unreadable(f'"{name[:200]}" of {where}', f"unknown dtype {dtype!r}.")
                 size = kinds()[_DTYPES[dtype]].nbytes(shape)
                 path = escape_levels(name.split("."))
                 rows.append(StoredRow(path, _DTYPES[dtype], shape, at, size))
                 at += size
     except (SafetensorError, OverflowError, UnicodeError) as error:
-        raise FileFormatError(
-            f"cannot load {where}: it is damaged (safetensors says: {str(error)[:200]})."
-        ) from error
+        raise unreadable(where, f"it is damaged (safetensors says: {str(error)[:200]}).") from error
     return rows, metadata
 
 

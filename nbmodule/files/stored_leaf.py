@@ -24,7 +24,8 @@ import numpy as np
 from jax.core import Tracer
 
 from nbmodule.base.format import describe_shape
-from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError, FileFormatError
+from nbmodule.errors import ArgumentError, ArgumentTypeError, DtypeError
+from nbmodule.files.chains import unreadable
 
 _PLAIN = (
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 "
@@ -50,7 +51,7 @@ class Kind:
         name: As NumPy and JAX print it.
         dtype: In memory.
         bits: Of one element in the file.
-        raw: Whether the file shows it as `uint8` beside an attribute `dtype`.
+        raw: Whether the file shows it as `uint8`, with an attribute `dtype`.
     """
 
     name: str
@@ -125,9 +126,8 @@ def from_bytes(row: np.ndarray, element: Kind, shape: tuple[int, ...], location:
         FileFormatError: if the bytes mean nothing in this dtype, or no array can have the shape.
     """
     if element.name == "bool" and row.size and row.max() > 1:
-        raise FileFormatError(
-            f"cannot load {location}: bytes of a bool array are neither 0 nor 1. The file is "
-            "damaged."
+        raise unreadable(
+            location, "bytes of a bool array are neither 0 nor 1. The file is damaged."
         )
     if element.bits < 8:
         row = np.stack([row & 15, row >> 4], axis=1).reshape(-1)[: prod(shape)]
@@ -139,9 +139,7 @@ def from_bytes(row: np.ndarray, element: Kind, shape: tuple[int, ...], location:
     try:
         return (flat if flat.flags.aligned else flat.copy()).reshape(shape)
     except ValueError as error:
-        raise FileFormatError(
-            f"cannot load {location}: no array can have the shape {shape}."
-        ) from error
+        raise unreadable(location, f"no array can have the shape {shape}.") from error
 
 
 TEXT, NOTHING, GROUP = "text", "none", "group"
@@ -234,22 +232,15 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
             raise DtypeError(f'cannot save "/{path}": the integer has more than 64 bits.')
         notes = {"python": type(leaf).__name__}
         return StoredRow(path, array.dtype.name, size=array.nbytes, notes=notes, data=array)
-    notes = {}
-    source: Any = leaf
-    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
-        source = leaf.__jax_array__()
-    if isinstance(source, jax.Array):
-        source = check_array(source, path)
-        if not isinstance(source.dtype, np.dtype):
-            notes["prng_impl"] = str(jax.random.key_impl(source))
-            source = jax.random.key_data(source)
-    elif isinstance(source, (np.ndarray, np.generic)) or hasattr(source, "__array__"):
-        source = np.asarray(refuse_masked(source, path))
-    else:
+    source, notes = as_array(leaf, path), {}
+    if not isinstance(source, (jax.Array, np.ndarray)):
         raise ArgumentTypeError(
             f'cannot save "/{path}": expected an array, a number, text or None, got '
             f"{type(leaf).__name__}."
         )
+    if not isinstance(source.dtype, np.dtype):
+        notes["prng_impl"] = str(jax.random.key_impl(source))
+        source = jax.random.key_data(source)
     element = kind_of(source.dtype)
     if element is None:
         raise DtypeError(
@@ -269,36 +260,40 @@ def describe_leaf(leaf: Any, path: str, dtype: np.dtype | None = None) -> Stored
     )
 
 
-def refuse_masked(leaf: Any, path: str) -> Any:
-    """The leaf, unless some of its values are masked: a file holds no mask."""
-    if np.ma.is_masked(leaf):
-        raise ArgumentTypeError(
-            f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
-            "x.filled(0) gives them a value."
-        )
-    return leaf
+def as_array(leaf: Any, path: str) -> Any:
+    """Return the JAX or NumPy array of a leaf that is or holds one, and any other leaf unchanged.
 
-
-def check_array(array: jax.Array, path: str) -> jax.Array:
-    """Refuse arrays whose numbers cannot be read here."""
-    if isinstance(array, Tracer):
+    Raises:
+        ArgumentTypeError: if it is being traced, or some of its values are masked.
+        ArgumentError: if it was deleted, or not all of it is on this host.
+    """
+    if not isinstance(leaf, jax.Array) and hasattr(leaf, "__jax_array__"):
+        leaf = leaf.__jax_array__()
+    if not isinstance(leaf, jax.Array):
+        if np.ma.is_masked(leaf):
+            raise ArgumentTypeError(
+                f'cannot save "/{path}": some of its values are masked, and a file holds no mask. '
+                "x.filled(0) gives them a value."
+            )
+        return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
+    if isinstance(leaf, Tracer):
         raise ArgumentTypeError(
             f'cannot save "/{path}": it is being traced and has no numbers yet. '
             "Save outside of jit, grad, vmap and scan."
         )
-    if array.is_deleted():
+    if leaf.is_deleted():
         raise ArgumentError(
             f'cannot save "/{path}": the array was deleted, as donated arguments are. Save the '
             "array that the compiled call returned."
         )
-    if not array.is_fully_addressable:
-        if array.is_fully_replicated:
-            return array.addressable_data(0)
-        raise ArgumentError(
-            f'cannot save "/{path}": parts of it are on other hosts. Use `nbmodule.files.sharded`, '
-            "with which each host writes its own part."
-        )
-    return array
+    if leaf.is_fully_addressable:
+        return leaf
+    if leaf.is_fully_replicated:
+        return leaf.addressable_data(0)
+    raise ArgumentError(
+        f'cannot save "/{path}": parts of it are on other hosts. Use `nbmodule.files.sharded`, '
+        "with which each host writes its own part."
+    )
 
 
 def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
@@ -319,7 +314,7 @@ def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
         try:
             return data.tobytes().decode("utf-8", "surrogatepass")
         except UnicodeDecodeError as error:
-            raise FileFormatError(f"cannot load {location}: the text is not UTF-8.") from error
+            raise unreadable(location, "the text is not UTF-8.") from error
     array = from_bytes(data, row.element, row.shape, location)
     notes = row.notes
     if "prng_impl" in notes:
@@ -327,9 +322,8 @@ def restore(row: StoredRow, data: np.ndarray, where: str) -> Any:
     if "python" in notes:
         cls = SCALARS.get(str(notes["python"]))
         if cls is None or row.shape != ():
-            raise FileFormatError(
-                f"cannot load {location}: it is marked as a Python {notes['python']!r} but is not "
-                "one."
+            raise unreadable(
+                location, f"it is marked as a Python {notes['python']!r} but is not one."
             )
         return cls(array[()])
     return array
@@ -339,7 +333,6 @@ def _restore_key(array: np.ndarray, impl: object, location: str) -> Any:
     try:
         return jax.random.wrap_key_data(jnp.asarray(array), impl=str(impl))
     except (ValueError, TypeError) as error:
-        raise FileFormatError(
-            f"cannot load {location}: {describe_shape(array)} is not a random key of the kind "
-            f"{str(impl)[:40]!r}."
+        raise unreadable(
+            location, f"{describe_shape(array)} is not a random key of the kind {str(impl)[:40]!r}."
         ) from error

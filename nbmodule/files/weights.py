@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from io import FileIO
@@ -36,7 +36,7 @@ from nbmodule.base.interpreter import collector_paused
 from nbmodule.base.kinds import DeviceLike
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.core.variables.placement import find_device
-from nbmodule.errors import ArgumentError, FileFormatError, StructureError
+from nbmodule.errors import ArgumentError, StructureError
 from nbmodule.files.archives import is_archive, is_pickle, read_archive
 from nbmodule.files.chains import (
     BUFFERS,
@@ -44,8 +44,9 @@ from nbmodule.files.chains import (
     METADATA,
     PACKED,
     escape_levels,
-    flatten_levels,
+    flatten_parts,
     nest,
+    unreadable,
 )
 from nbmodule.files.checksums import check_bytes, check_count, fetch, read_at, read_index
 from nbmodule.files.differences import Rename, rename_rows, rows_below
@@ -159,9 +160,10 @@ def _read_file(where: str, *, mmap: bool) -> Contents:
         elif is_safetensors(file):
             rows, contents.metadata = read_safetensors(file, where)
         elif is_pickle(file):
-            raise FileFormatError(
-                f"cannot load {where}: it is a pickle, as PyTorch wrote files before version "
-                "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew."
+            raise unreadable(
+                where,
+                "it is a pickle, as PyTorch wrote files before version "
+                "1.6. If you trust it, torch.save(torch.load(path), path) writes it anew.",
             )
         elif is_archive(file):
             contents.rows, contents.metadata = read_archive(file, where)
@@ -182,7 +184,7 @@ def _unpack(file: FileIO, rows: list[StoredRow], where: str) -> None:
         if row.is_compressed:
             row.data = unpacked.get(row.path)
             if row.data is None or row.data.size != row.size:
-                raise FileFormatError(f'cannot load "/{row.path}" of {where}: it is damaged.')
+                raise unreadable(f'"/{row.path}" of {where}', "it is damaged.")
             check_bytes(row, row.data, where)
 
 
@@ -191,28 +193,25 @@ def _read_parts(index: str, *, mmap: bool) -> Contents:
     with open_file(index) as file:
         size = os.fstat(file.fileno()).st_size
         if size > _MOST_INDEX:
-            raise FileFormatError(
-                f"cannot load {index}: an index of {size:,} bytes is longer than {_MOST_INDEX:,}."
-            )
+            raise unreadable(index, f"an index of {size:,} bytes is longer than {_MOST_INDEX:,}.")
         record = parse_json(read_at(file, 0, size), index, unique=True)
     table = record.get("weight_map") if isinstance(record, dict) else None
     if not isinstance(table, dict) or not all(isinstance(name, str) for name in table.values()):
-        raise FileFormatError(f'cannot load {index}: its "weight_map" names no files.')
+        raise unreadable(index, 'its "weight_map" names no files.')
     check_count(len(table), index)
     contents = Contents(index)
     for name in sorted(set(table.values())):
         if os.path.basename(name) != name or name in ("", ".", "..") or "\\" in name:
-            raise FileFormatError(
-                f"cannot load {index}: it names {name[:200]!r}, expected a file of its own folder."
-            )
+            raise unreadable(index, f"it names {name[:200]!r}, expected a file of its own folder.")
         part = _read_file(os.path.join(os.path.dirname(index), name), mmap=mmap)
         contents.metadata = contents.metadata or part.metadata
         contents.rows += part.rows
     listed = {escape_levels(name.split(".")) for name in table}
     if missing := sorted(listed.difference(path for path, _ in contents.rows)):
-        raise FileFormatError(
-            f'cannot load {index}: its parts lack "/{missing[0][:200]}"'
-            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}."
+        raise unreadable(
+            index,
+            f'its parts lack "/{missing[0][:200]}"'
+            f"{f' and {len(missing) - 1} more' if len(missing) > 1 else ''}.",
         )
     return contents
 
@@ -227,7 +226,7 @@ def open_file(path: str | os.PathLike[str]) -> FileIO:
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, "cannot load: it is a folder, expected a file", where)
     if not stat.S_ISREG(mode):
-        raise FileFormatError(f"cannot load {where}: it is not a regular file.")
+        raise unreadable(where, "it is not a regular file.")
     return open(path, "rb", buffering=0)
 
 
@@ -312,14 +311,9 @@ def _described(
     dtype: np.dtype | None,
 ) -> list[StoredRow]:
     """List the rows of the file."""
-    leaves = list(flatten_levels(variables, what="variables"))
-    if buffers is not None:
-        leaves += [
-            (f"{BUFFERS}/{path}", leaf) for path, leaf in flatten_levels(buffers, what="buffers")
-        ] or [(BUFFERS, EMPTY)]
     rows = [
         StoredRow(path, GROUP) if leaf is EMPTY else describe_leaf(leaf, path, dtype)
-        for path, leaf in leaves
+        for path, leaf in flatten_parts(variables, buffers)
     ]
     if metadata is not None:
         rows.append(describe_leaf(dump_json(metadata, "metadata").decode(), METADATA))
@@ -361,7 +355,7 @@ def load_contents(
     strict: bool = True,
     device: DeviceLike | None = None,
 ) -> Contents:
-    """Load variables and buffers as Containers; see `nb.load`.
+    """Load variables and buffers as nested dicts of JAX arrays; see `nb.load`.
 
     Args:
         path: Path of the file.
@@ -377,7 +371,7 @@ def load_contents(
         >>> from nbmodule.files.weights import load_contents
         >>> path = os.path.join(tempfile.mkdtemp(), "weights.h5")
         >>> save(path, {"linear0": {"w": np.ones((2, 3), np.float32)}})
-        >>> load_contents(path, rename={"linear0": "linear"}).variables.linear.w.shape
+        >>> load_contents(path, rename={"linear0": "linear"}).variables["linear"]["w"].shape
         (2, 3)
     """
     with collector_paused():
@@ -389,12 +383,9 @@ def load_contents(
                 contents.rows, rename, strict=strict, where=contents.where
             )
         if device is not None or not mmap:
-            _place(contents, device)
-        contents.nested()
-        contents.variables = _as_container(contents.variables, path)
-        if contents.buffers is not None:
-            contents.buffers = _as_container(contents.buffers, path)
-        return contents
+            paths, leaves = zip(*contents.rows) if contents.rows else ((), ())
+            contents.rows = list(zip(paths, place_on(leaves, device)))
+        return contents.nested()
 
 
 def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], Any]:
@@ -409,19 +400,11 @@ def load_with_metadata(path: str | os.PathLike[str]) -> tuple[dict[str, Any], An
         >>> load_with_metadata(path)
         ({'b': Array([1., 1.], dtype=float32)}, {'step': '3'})
     """
-    with collector_paused():
-        contents = read_rows(path, mmap=False)
-        _place(contents, None)
-        contents.nested()
-        return contents.variables, contents.metadata
+    contents = load_contents(path)
+    return contents.variables, contents.metadata
 
 
-def _place(contents: Contents, device: Any) -> None:
-    paths, leaves = [path for path, _ in contents.rows], [leaf for _, leaf in contents.rows]
-    contents.rows = list(zip(paths, place_on(leaves, device), strict=True))
-
-
-def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
+def place_on(leaves: Sequence[Any], device: DeviceLike | None = None) -> list[Any]:
     """Convert NumPy arrays to JAX arrays on a device; other leaves, and arrays of a dtype that JAX
     does not have, stay.
 
@@ -442,15 +425,13 @@ def place_on(leaves: list[Any], device: DeviceLike | None = None) -> list[Any]:
     """
     target = find_device(device)
     is_x64 = jax.dtypes.canonicalize_dtype(np.int64) == np.int64
-    arrays = {
+    movable = {
         id(leaf): leaf
         for leaf in leaves
-        if isinstance(leaf, np.ndarray) and _is_jax_dtype(leaf.dtype, is_x64)
+        if (isinstance(leaf, np.ndarray) and _is_jax_dtype(leaf.dtype, is_x64))
+        or (isinstance(leaf, jax.Array) and device is not None)
     }
-    moved = dict(zip(arrays, jax.device_put(list(arrays.values()), target), strict=True))
-    if device is not None:
-        keys = {id(leaf): leaf for leaf in leaves if isinstance(leaf, jax.Array)}
-        moved |= {identity: jax.device_put(key, target) for identity, key in keys.items()}
+    moved = dict(zip(movable, jax.device_put(list(movable.values()), target)))
     return [moved.get(id(leaf), leaf) for leaf in leaves]
 
 
@@ -464,7 +445,12 @@ def _is_jax_dtype(dtype: np.dtype, is_x64: bool) -> bool:
         return False
 
 
-def _as_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Any:
+def to_container(tree: dict[str, Any], path: str | os.PathLike[str]) -> Container:
+    """Return the variables or buffers of a file as a Container.
+
+    Raises:
+        StructureError: if a Container cannot hold a name.
+    """
     try:
         return Container(tree)
     except StructureError as error:

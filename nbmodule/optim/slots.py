@@ -306,9 +306,7 @@ class Optax(SlotOptimizer):
     def _plan(self, part: Pairs, state: dict[Chain, Buffer]) -> list[Work]:
         floating = [i for i, weight in enumerate(part.weights) if has_floats(weight)]
         chains = [part.chains[i] for i in floating]
-        initial = self._initial_state(part, floating)
-        form = _Form(initial)
-        arrays = dict(zip(form.names, map(jnp.asarray, form.arrays(initial))))
+        form, arrays = self._initial_state(part, floating)
         if self._form is None and state:  # state that was set before the first step
             difference = structure_difference(
                 *({text(chain): x for chain, x in each.items()} for each in (arrays, state))
@@ -328,8 +326,11 @@ class Optax(SlotOptimizer):
         step = self._step_of(form, chains, [owner not in idle for owner in owners])
         return [Work(floating, variables, step)]
 
-    def _initial_state(self, part: Pairs, floating: list[int]) -> Any:
-        """Return the state for these variables, from their values before any trace.
+    def _initial_state(
+        self, part: Pairs, floating: list[int]
+    ) -> tuple[_Form, dict[Chain, jax.Array]]:
+        """Return the form of the state for these variables, and its arrays, from their values
+        before any trace.
 
         An optimizer that is made inside a transform has state of that transform.
         """
@@ -346,7 +347,9 @@ class Optax(SlotOptimizer):
                     "`update(model, grads)`."
                 )
             with mixed_dtypes():
-                return self._initialize(as_container(chains, weights))
+                state = self._initialize(as_container(chains, weights))
+            form = _Form(state)
+            return form, dict(zip(form.names, map(jnp.asarray, form.arrays(state))))
 
     def _step_of(
         self, form: _Form, chains: Sequence[Chain], is_written: list[bool]

@@ -3,8 +3,6 @@ never stopped.
 """
 
 import json
-import subprocess
-import sys
 import threading
 
 import h5py
@@ -14,6 +12,7 @@ import pytest
 
 import nbmodule as nb
 from nbmodule import files
+from tests.files.trees import equal
 
 X, Y = jnp.arange(12.0).reshape(4, 3) / 12, jnp.array([0, 1, 0, 1])
 
@@ -32,12 +31,8 @@ def trainer(model, optimizer):
     return step
 
 
-def same_arrays(a, b):
-    return list(a) == list(b) and all(np.array_equal(a[name], b[name]) for name in a)
-
-
 def same(a, b):
-    return same_arrays(a.state_dict(), b.state_dict())
+    return equal(a.state_dict(), b.state_dict())
 
 
 def test_weights_come_back_with_buffers_and_plain_h5py_reads_them(tmp_path):
@@ -77,7 +72,7 @@ def test_a_file_of_another_model_changes_nothing(tmp_path):
     nb.Linear(3, 4).save_weights(path)
     with pytest.raises(nb.UnexpectedKeysError, match="unexpected keys: b, w"):
         model.load_weights(path)
-    assert same_arrays(model.state_dict(), before)
+    assert equal(model.state_dict(), before)
 
 
 def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
@@ -95,21 +90,6 @@ def test_training_goes_on_from_a_checkpoint_bit_for_bit(tmp_path):
     resumed = trainer(again, fresh)
     assert [float(resumed()) for _ in range(3)] == expected
     assert same(model, again)
-
-
-def test_the_command_line_shows_and_compares_files_as_text_and_as_pages(tmp_path):
-    first, second, page = tmp_path / "a.h5", tmp_path / "b.h5", tmp_path / "page.html"
-    nb.Linear(2, 3).save_weights(first)
-    nb.Linear(2, 3).save_weights(second)
-    for words, code in ((["show", first], 0), (["diff", first, second], 1)):
-        run = [sys.executable, "-m", "nbmodule", *words]
-        shown = subprocess.run(run, capture_output=True, text=True, check=False)
-        assert (shown.returncode, "float32[3, 2]" in shown.stdout) == (code, True)
-        subprocess.run([*run, "--html", page], capture_output=True, check=False)
-        text = page.read_text()
-        page.unlink()
-        assert "<nbm-view" in text
-        assert "float32[3, 2]" in text
 
 
 def test_loading_that_is_not_strict_says_what_matched(tmp_path):
@@ -215,19 +195,19 @@ def test_saving_in_the_background_writes_the_values_from_the_call(tmp_path):
     )
     drawn = nb.Linear(2, 2).weight.value
     optimizer.update(model, nb.grad(lambda m: m(X).sum())(model))
-    assert not same_arrays(before, model.state_dict())
+    assert not equal(before, model.state_dict())
     event.set()
     nb.wait_for_saving()
     assert saving.wait() == tmp_path / "checkpoint-1.h5"
 
     for name in ("a.h5", "c.safetensors"):
-        assert same_arrays(nb.load(tmp_path / name, make()).state_dict(), before)
+        assert equal(nb.load(tmp_path / name, make()).state_dict(), before)
     variables, buffers = nb.load(tmp_path / "b.h5", buffers=True)
     np.testing.assert_array_equal(variables["submodules"]["v0"]["w"], before["0.weight"])
     assert not buffers
     assert nb.restore_checkpoint(tmp_path, model=model, optimizer=optimizer) == (1, {"a": 1})
-    assert same_arrays(model.state_dict(), before)
-    assert same_arrays(dict(optimizer.state_dict()), state)
+    assert equal(model.state_dict(), before)
+    assert equal(dict(optimizer.state_dict()), state)
     np.testing.assert_array_equal(nb.Linear(2, 2).weight.value, drawn)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbmodule.base.bounded_json import dump_json, parse_json
-from nbmodule.errors import ArgumentTypeError, FileFormatError
+from nbmodule.errors import FileFormatError
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -31,14 +31,3 @@ def test_text_that_is_no_json_is_refused(text):
 def test_more_objects_than_memory_should_hold_are_refused():
     with pytest.raises(FileFormatError, match="18000003 bytes of JSON are more than allowed here"):
         parse_json(b"[" + b"[]," * 6_000_000 + b"1]", "the head")
-
-
-ENDLESS: list = []
-ENDLESS.append(ENDLESS)
-NO_JSON = [{1: 2}, {"a": [{None: 1}]}, {"a": {1, 2}}, object(), b"x", float, ENDLESS]
-
-
-@pytest.mark.parametrize("value", NO_JSON, ids=range(len(NO_JSON)))
-def test_a_value_that_json_lacks_is_refused(value):
-    with pytest.raises(ArgumentTypeError, match="cannot save extra: expected JSON values"):
-        dump_json(value, "extra")

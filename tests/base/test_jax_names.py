@@ -74,16 +74,6 @@ def test_a_scan_alone_is_no_jit():
     assert seen == {"alone": False, "in jit": True}
 
 
-def test_the_inputs_of_a_scan_are_counted():
-    def fn(scale, first, xs):
-        step = lambda carry, x: ((carry[0] * scale, carry[1] + x), x)
-        return jax.lax.scan(step, (first, first), xs)
-
-    closed = jax.make_jaxpr(fn)(2.0, 1.0, jnp.arange(3.0))
-    (scan,) = [equation for equation in closed.eqns if equation.primitive.name == "scan"]
-    assert jax_names.scan_counts(scan.params) == (1, 2)
-
-
 # -- the self-check --
 def test_the_state_without_a_trace_is_found_also_in_the_middle_of_one():
     found = []

@@ -65,6 +65,6 @@ def test_a_whole_number_of_numpy_means_what_pythons_means(made, number, kind):
     ],
 )
 @pytest.mark.parametrize("wrong", [True, 2.0, "2"], ids=repr)
-def test_what_is_no_whole_number_is_refused(act, wrong):
+def test_a_bool_a_float_or_text_is_refused_for_a_whole_number(act, wrong):
     with pytest.raises((nb.ArgumentError, nb.ArgumentTypeError)):
         act(wrong)

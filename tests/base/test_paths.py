@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,38 +21,6 @@ def test_list_items_are_sorted_by_number_and_names_as_text():
 )
 def test_the_quick_sort_of_names_is_the_sort_by_the_natural_key(names):
     assert paths.sort_names(names) == sorted(names, key=paths.natural)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "name", "fits"),
-    [
-        ("blocks.*", "blocks.0", True),
-        ("blocks.*", "blocks.0.norm", True),
-        ("blocks.*", "blocks", False),
-        ("blocks.?.norm", "blocks.3.norm", True),
-        ("blocks.[01]", "blocks.2", False),
-        ("*", "", True),
-        ("Head", "head", False),
-        (("stem", "head*"), "head.linear", True),
-        ((), "head", False),
-    ],
-)
-def test_globs_run_over_dots(pattern, name, fits):
-    assert paths.match(pattern, name) is fits
-
-
-@pytest.mark.parametrize(
-    ("name", "names", "found"),
-    [
-        ("Weight", ["bias", "weight"], "weight"),
-        ("wieght", ["bias", "weight"], "weight"),
-        ("zzzz", ["bias", "weight"], None),
-        ("a", [], None),
-        ("keys", [1, None, "key"], "key"),
-    ],
-)
-def test_the_closest_name_is_found_or_none(name, names, found):
-    assert paths.closest(name, names) == found
 
 
 def test_the_closest_of_many_thousand_names_is_found_quickly():

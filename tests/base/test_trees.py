@@ -8,39 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from nbmodule.base.trees import (
-    ABSENT,
-    channels_as_in,
-    kind_apart,
-    numbers_apart,
-    paired,
-    refuse_other_names,
-    structure_difference,
-    widened,
-)
+from nbmodule.base.trees import numbers_apart, refuse_other_names, structure_difference, widened
 from nbmodule.errors import MissingKeysError, UnexpectedKeysError
-
-
-def test_all_keys_of_both_come_once_those_of_the_first_ahead():
-    first, second = {"w": 1, "b": None}, {"bias": 3, "b": None}
-    assert list(paired(first, second)) == [("w", 1, ABSENT), ("b", None, None), ("bias", ABSENT, 3)]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "kind"),
-    [
-        (np.zeros(2), ABSENT, "missing"),
-        (ABSENT, None, "unexpected"),
-        (np.zeros((2, 1)), jnp.zeros(2), "shape"),
-        (np.zeros(2, np.int8), np.zeros(2, np.int16), "dtype"),
-        (np.zeros(2, np.float32), jnp.ones(2, jnp.float32), ""),
-        (np.zeros(2), 0.0, ""),
-        (1, "1", ""),
-    ],
-)
-def test_the_first_difference_of_two_leaves_is_named(a, b, kind):
-    assert kind_apart(a, b) == kind
-
 
 ARRAYS = hnp.arrays(
     np.float32, 6, elements=st.sampled_from([0.0, 1.0, -1.0, 1.001, 3e38, np.inf, -np.inf, np.nan])
@@ -72,14 +41,6 @@ def test_other_names_are_refused_with_what_is_left_alone():
     missing = r"^load: missing keys: b.\nNo variable was changed. .* Rename it.$"
     with pytest.raises(MissingKeysError, match=missing):
         refuse_other_names("load", ["w", "b"], ["w"], "No variable", "Rename it.")
-
-
-def test_channels_are_moved_where_the_shape_says_so_and_where_only_the_numbers_do():
-    x = np.random.default_rng(0).normal(size=(2, 4, 4, 4))
-    np.testing.assert_array_equal(channels_as_in(x, x.transpose(0, 3, 1, 2)), x)
-    np.testing.assert_array_equal(channels_as_in(x, x), x)
-    assert channels_as_in(np.zeros((2, 4, 6, 5)), np.zeros((2, 5, 4, 6))).shape == (2, 4, 6, 5)
-    assert channels_as_in(np.zeros((2, 4, 6)), np.zeros((2, 5, 4))).shape == (2, 5, 4)
 
 
 # -- differences in words --

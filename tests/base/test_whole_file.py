@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import io
 import itertools
-import json
+import multiprocessing
 import os
+import random
 import resource
 import signal
-import subprocess
-import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -21,11 +20,7 @@ from nbmodule.base import whole_file as atomic
 from nbmodule.base.whole_file import file_name, whole_file
 from nbmodule.errors import ArgumentError, ArgumentTypeError, FileWriteError
 from nbmodule.files import read, save
-from tests.base.saving_loop import version_of
 from tests.files.trees import equal
-
-ROOT = Path(__file__).parents[2]
-LOOP = Path(__file__).with_name("saving_loop.py")
 
 
 def names(folder: Path) -> list[str]:
@@ -46,14 +41,6 @@ def path(tmp_path):
 def assert_unchanged(path, tree=OLD):
     assert equal(read(path).variables, tree)
     assert names(path.parent) == [path.name]
-
-
-def run_loop(*arguments: object) -> subprocess.Popen:
-    """Start `saving_loop.py`; returns when it has begun to work or has ended."""
-    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, str(LOOP), *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
 
 
 def test_nobody_sees_the_new_file_before_it_is_whole(tmp_path):
@@ -170,24 +157,84 @@ def test_file_and_folder_are_synced_before_and_after_the_renaming(path, monkeypa
     assert events[:3] == ["fsync", "replace", "fsync"]
 
 
+# -- processes that save version after version: version n holds arrays full of n, so that a mixture
+# of two versions would show
+SIZE = 20_000
+
+
+def tree_of(version: int) -> dict:
+    """Arrays of several sizes, all full of the version's number."""
+    return {
+        "first": np.full(3, version),
+        "layers": {f"v{i}": np.full(SIZE, version, np.float32) for i in range(4)},
+        f"only{version % 2}": np.full((7, 5), version, np.int16),
+    }
+
+
+def version_of(path: Path) -> int:
+    """The version that a file holds, after a look at every number of it."""
+    tree = read(path).variables
+    version = int(tree["first"][0])
+    wanted = tree_of(version)
+    assert tree.keys() == wanted.keys()
+    assert tree["layers"].keys() == wanted["layers"].keys()
+    for name, array in (*wanted.pop("layers").items(), *wanted.items()):
+        np.testing.assert_array_equal(tree["layers"].get(name, tree.get(name)), array)
+    return version
+
+
+def loop(path: Path, first: int, stride: int) -> None:
+    """Save without end."""
+    for version in itertools.count(first, stride):
+        save(path, tree_of(version % 30_000))
+
+
+def kill_many(path: Path, count: int) -> tuple[int, int]:
+    """Kill a saving process at random times; each time the file must be one version, whole, and
+    never an older one.
+
+    Returns:
+        How many versions were found, and how many unfinished files.
+    """
+    rng, versions, unfinished = random.Random(count), [0], 0
+    save(path, tree_of(0))  # loads what a first save loads
+    began = time.perf_counter()
+    save(path, tree_of(0))
+    several = 8 * (time.perf_counter() - began)  # of this machine, as busy as it is now
+    for _ in range(count):
+        process = os.fork()
+        if process == 0:
+            loop(path, versions[-1] + 1, 1)
+        time.sleep(rng.uniform(0, max(several, 0.06)))
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        versions.append(version_of(path))
+        for left in path.parent.glob(".*.unfinished"):
+            unfinished += 1
+            left.unlink()
+    assert versions == sorted(versions)
+    return len(set(versions)), unfinished
+
+
 @pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.long)])
-def test_a_saving_loop_that_is_killed_leaves_a_whole_file(tmp_path, count):
-    path = tmp_path / "w.h5"
-    process = run_loop(path, "--kills", count)
-    output, _ = process.communicate()
-    assert process.returncode == 0
-    result = json.loads(output)
-    assert (result["kills"], result["versions"] > count // 3) == (count, True)
-    assert result["killed while writing"] > 0
+def test_a_saving_loop_that_is_killed_leaves_a_whole_file(tmp_path, run_python, count):
+    code = f"""
+        from pathlib import Path
+        from tests.base.test_whole_file import kill_many
+        print(*kill_many(Path({str(tmp_path / "w.h5")!r}), {count}))
+    """
+    versions, killed_while_writing = map(int, run_python(code, timeout=1000).split())
+    assert versions > count // 3 and killed_while_writing > 0
 
 
 def test_two_processes_saving_to_one_path_leave_one_of_the_two(tmp_path):
     path = tmp_path / "w.h5"
-    processes = [run_loop(path, first, 2) for first in (0, 1)]
+    start = multiprocessing.get_context("spawn").Process
+    processes = [start(target=loop, args=(path, first, 2)) for first in (0, 1)]
     seen, until = set(), time.monotonic() + 60
     try:
         for process in processes:
-            process.stdout.readline()
+            process.start()
         while (seen != {0, 1} or len(names(tmp_path)) < 2) and time.monotonic() < until:
             if path.exists():
                 seen.add(version_of(path) % 2)
@@ -196,7 +243,7 @@ def test_two_processes_saving_to_one_path_leave_one_of_the_two(tmp_path):
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.join()
     assert seen == {0, 1}
     version_of(path)
 

@@ -92,7 +92,7 @@ def test_waiting_has_a_limit(tmp_path):
     saving.wait(20)
 
 
-def test_what_cannot_be_held_is_refused_at_once(tmp_path):
+def test_a_cycle_or_a_traced_value_is_refused_at_the_request(tmp_path):
     tree = {}
     tree["self"] = tree
     with pytest.raises(ArgumentError, match="Does a mapping contain itself"):
@@ -116,7 +116,7 @@ def test_the_interpreter_waits_at_its_end_and_reports_a_failure(tmp_path, run_py
     assert f"{tmp_path / 'folder.h5'} was not saved: cannot save" in output
 
 
-def test_a_relative_path_means_the_folder_of_the_moment_of_asking(tmp_path, monkeypatch):
+def test_a_relative_path_is_resolved_at_the_request(tmp_path, monkeypatch):
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     there.mkdir()

@@ -2,15 +2,13 @@
 
 import json
 import struct
-import subprocess
-import sys
 import zipfile
 
 import numpy as np
 import pytest
 
 MEASURED = """
-import resource, sys, time
+import resource, time
 import numpy as np
 from nbmodule.errors import FileFormatError
 from nbmodule.api.files import load
@@ -20,7 +18,7 @@ jnp.zeros(()).block_until_ready()
 used = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 before, start = used(), time.process_time()
 try:
-    found = (load if sys.argv[2] == "load" else read)(sys.argv[1])
+    found = {how}({path!r})
     said = "loaded"
 except FileFormatError as error:
     said = "refused"
@@ -57,13 +55,12 @@ def members(path, count):
     ],
 )
 def test_a_small_file_that_claims_much_costs_little(
-    tmp_path, name, make, count, how, outcome, most
+    tmp_path, run_python, name, make, count, how, outcome, most
 ):
     path = tmp_path / name
     make(path, count)
-    command = [sys.executable, "-c", MEASURED, path, how]
-    made = subprocess.run(command, capture_output=True, text=True, check=True, timeout=240)
-    said, megabytes, seconds = made.stdout.split()
+    printed = run_python(MEASURED.format(how=how, path=str(path)), timeout=240)
+    said, megabytes, seconds = printed.split()
     assert said == outcome
     assert float(megabytes) < most
     assert outcome == "loaded" or float(seconds) < 10

@@ -84,7 +84,7 @@ def test_a_damaged_latest_one_is_passed_over_with_a_warning(tmp_path):
         assert equal(restore_checkpoint(tmp_path)[1], trees(1))
 
 
-def test_if_every_one_is_damaged_that_is_the_error(tmp_path):
+def test_an_error_is_raised_if_every_checkpoint_is_damaged(tmp_path):
     damage(save_checkpoint(tmp_path, step=0, trees=trees(0)))
     with pytest.raises(
         FileFormatError, match=r"every checkpoint in .* is damaged; the latest: .*checksum"
@@ -98,16 +98,10 @@ def test_no_folder_and_no_checkpoint_say_so(tmp_path):
             restore_checkpoint(folder)
 
 
-def test_a_weights_file_under_the_name_of_a_checkpoint_is_told_apart(tmp_path):
+def test_a_weights_file_under_the_name_of_a_checkpoint_is_refused(tmp_path):
     save(tmp_path / "checkpoint-3.h5", {"w": np.ones(1)})
     with pytest.raises(FileFormatError, match="it is a weights file, not a checkpoint"):
         restore_checkpoint(tmp_path, step=3)
-
-
-def test_a_checkpoint_of_another_step_under_this_name_is_refused(tmp_path):
-    save_checkpoint(tmp_path, step=3, trees=trees(3)).rename(tmp_path / "checkpoint-4.h5")
-    with pytest.raises(FileFormatError, match="do not match"):
-        restore_checkpoint(tmp_path, step=4)
 
 
 def test_if_saving_fails_no_checkpoint_is_deleted(tmp_path, monkeypatch):
@@ -130,13 +124,6 @@ def test_if_saving_fails_no_checkpoint_is_deleted(tmp_path, monkeypatch):
         ({"step": -1}, ArgumentError, "step=-1: expected 0 or more"),
         ({"step": 1.5}, ArgumentTypeError, "step=1.5: expected an integer, got float"),
         ({"keep": 0}, ArgumentError, "keep=0: expected the number of checkpoints"),
-        (
-            {"trees": {"model": 3}},
-            ArgumentTypeError,
-            'cannot save "model": expected a nested mapping of arrays, got int',
-        ),
-        ({"extra": {1: 2}}, ArgumentTypeError, "got a dict with the key 1"),
-        ({"extra": np.ones(2)}, ArgumentTypeError, "expected JSON values"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused(tmp_path, options, error, message):

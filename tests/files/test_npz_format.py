@@ -28,7 +28,7 @@ def write(path, members: dict[str, bytes]) -> None:
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_what_numpy_saved_is_loaded(path, save):
+def test_a_file_of_numpy_is_loaded(path, save):
     arrays = {
         "params/dense/kernel": np.arange(6, dtype=np.float32).reshape(2, 3),
         "fortran": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
@@ -111,7 +111,7 @@ def test_an_archive_of_another_program_is_not_called_damaged(tmp_path):
     assert "damaged" not in message
 
 
-def test_arrays_that_are_asked_for_as_mapped_cannot_be_written(tmp_path):
+def test_mapped_arrays_are_read_only(tmp_path):
     tree = {"w": np.ones(3), "scalar": np.float32(2), "empty": np.zeros((0, 2))}
     np.savez(tmp_path / "w.npz", **tree)
     save(tmp_path / "w.h5", tree)

@@ -56,7 +56,7 @@ def test_buffers_follow_the_same_rules(tmp_path):
 def test_an_entry_that_fits_nothing_is_an_error_with_the_closest_chain(tmp_path):
     save(tmp_path / "w.h5", {"encoder": {"w": np.ones(2)}})
     with pytest.raises(
-        PathError, match=r"has no 'encodr/w'; the closest chain is \"encoder/w\". Pass strict=False"
+        PathError, match=r"has no 'encodr/w'; the closest name is \"encoder/w\". Pass strict=False"
     ):
         load(tmp_path / "w.h5", rename={"encodr/w": "w"})
 
@@ -75,7 +75,7 @@ def test_two_variables_with_one_new_name_are_refused():
         rename_rows(ROWS, {"enc/l0": "x", "enc/l1": "x"})
 
 
-def test_what_is_no_name_is_refused():
+def test_an_invalid_rename_is_refused():
     with pytest.raises(ArgumentTypeError, match="expected a dict or a function, got list"):
         rename_rows(ROWS, ["a"])  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match='"enc/l0/w" became a int'):

@@ -34,7 +34,7 @@ def path(tmp_path):
     return tmp_path / "w.safetensors"
 
 
-def test_what_is_saved_is_read_by_us_and_by_the_package_safetensors(path):
+def test_a_saved_file_is_read_by_us_and_by_the_package_safetensors(path):
     names = ["float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu", "complex64", "uint64", "uint16"]
     rare = {name: array_of(kinds()[name].dtype, (3, 5), 1) for name in names}
     save_safetensors(path, TREE | rare, metadata={"epoch": "3"})
@@ -49,7 +49,7 @@ def test_what_is_saved_is_read_by_us_and_by_the_package_safetensors(path):
         assert equal(file.get_tensor("encoder.0.weight"), TREE["encoder"]["0"]["weight"])
 
 
-def test_what_the_package_safetensors_saved_is_loaded(path):
+def test_a_file_of_the_package_safetensors_is_loaded(path):
     torch, package = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
     codes = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
     names = ["float32", "bfloat16", "int64", "bool", "float8_e4m3fn"]
@@ -78,7 +78,7 @@ def test_what_the_package_safetensors_saved_is_loaded(path):
         ({"a.b": np.ones(1)}, ArgumentError, "uses a dot to separate levels"),
     ],
 )
-def test_what_the_format_cannot_hold_is_refused(path, tree, error, message):
+def test_a_leaf_that_the_format_cannot_hold_is_refused(path, tree, error, message):
     with pytest.raises(error, match=message):
         save_safetensors(path, tree)
     assert not path.exists()
@@ -115,9 +115,7 @@ def test_a_header_made_to_harm_is_refused(path, header, message):
     refused(path, message)
 
 
-def test_an_array_whose_name_is_a_level_of_another_is_told_apart_from_damage_and_can_be_renamed(
-    path,
-):
+def test_an_array_whose_name_is_a_level_of_another_is_no_damage_and_can_be_renamed(path):
     package = pytest.importorskip("safetensors.numpy")
     package.save_file(
         {"l.weight": np.ones(2, np.float32), "l.weight.absmax": np.zeros(3, np.float32)}, path

@@ -87,22 +87,6 @@ def test_every_dtype_survives_also_without_the_index_of_checksums(tmp_path, opti
         assert found.metadata == [1]
 
 
-def test_plain_h5py_reads_groups_and_datasets_by_chain(path):
-    save(
-        path,
-        {"linear0": {"w": np.arange(6.0).reshape(2, 3), "b": jnp.ones(2)}},
-        buffers={"bn": {"mean": np.zeros(2)}},
-        metadata={"epoch": 3},
-    )
-    with h5py.File(path) as file:
-        assert sorted(file) == ["__buffers__", "__metadata__", "linear0"]
-        assert dict(file.attrs) == {"format": "nbmodule", "format_version": 1}
-        np.testing.assert_array_equal(file["/linear0/w"], [[0, 1, 2], [3, 4, 5]])
-        assert file["linear0/b"].dtype == np.float32
-        assert file["__buffers__/bn/mean"].shape == (2,)
-        assert json.loads(file["__metadata__"][()]) == {"epoch": 3}
-
-
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2", "float8_e4m3", "float8_e3m4"])
 def test_plain_h5py_reads_small_floats_as_numbers(path, name):
     dtype = np.dtype(getattr(ml_dtypes, name))
@@ -201,7 +185,7 @@ def test_mapped_arrays_lie_on_pages_are_read_only_and_leave_the_disk_alone(tmp_p
     refused(path, r'"/w1" of .*w\.h5: its bytes have changed since they were written')
 
 
-def test_loading_gives_jax_arrays_on_the_device_asked_for(path):
+def test_loading_gives_jax_arrays_on_the_given_device(path):
     device = jax.devices()[0]
     save(
         path,
@@ -317,7 +301,6 @@ def test_a_traced_array_is_refused(path):
         ("w.h5", {"compression": True}, "a level from 0 to 9"),
         ("w.h5", {"dtype": "float31"}, "it is not a dtype"),
         ("w.h5", {"dtype": "int8"}, "expected a dtype of floating point"),
-        ("w.h5", {"metadata": {1: 2}}, "got a dict with the key 1"),
         ("w.h5", {"metadata": {"x": np.ones(2)}}, "metadata: expected JSON values"),
         ("w.safetensors", {}, r"must end in \.h5.*`save_safetensors`"),
         ("w.npz", {}, r"must end in \.h5.*`save_safetensors`"),
@@ -328,7 +311,7 @@ def test_options_and_names_that_make_no_sense_are_refused(tmp_path, name, option
         save(tmp_path / name, {"w": np.ones(1)}, **options)
 
 
-def test_a_missing_file_a_folder_and_another_format_are_told_apart(tmp_path):
+def test_a_missing_file_a_folder_and_another_format_have_errors_of_their_own(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         load(tmp_path / "none.h5")
     with pytest.raises(IsADirectoryError, match="it is a folder"):

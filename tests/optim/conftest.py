@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -66,12 +67,14 @@ def gradients() -> Callable[..., nb.Container]:
 def reference() -> Callable[..., dict[str, Any]]:
     """Variables after steps of plain optax, as nested dicts."""
 
-    def run(transformation: Any, v: nb.Container, grads: list[nb.Container]) -> dict[str, Any]:
+    def run(
+        transformation: Any, v: nb.Container, grads: list[nb.Container], extra: Any = ()
+    ) -> Any:
         params = jax.tree.map(jnp.array, v.cont_to_dict())
         update = jax.jit(with_mixed_dtypes(transformation.update))
         state = transformation.init(params)
-        for each in grads:
-            updates, state = update(each.cont_to_dict(), state, params)
+        for each, more in itertools.zip_longest(grads, extra, fillvalue={}):
+            updates, state = update(each.cont_to_dict(), state, params, **more)
             params = optax.apply_updates(params, updates)
         return params
 

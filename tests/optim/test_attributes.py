@@ -192,12 +192,6 @@ def test_the_variables_that_a_step_returns_are_checked(returned, error, message,
     assert int(optimizer._count) == 0
 
 
-@pytest.mark.not_under("strict", reason="mixes bfloat16 and float32 on purpose")
-def test_variables_keep_their_dtype():
-    v = {"w": jnp.ones(2, jnp.bfloat16)}
-    assert Plain(0.1).step(v, {"w": jnp.ones(2)})["w"].dtype == jnp.bfloat16
-
-
 def test_a_step_sees_only_variables_that_change(net, gradients):
     seen = []
 

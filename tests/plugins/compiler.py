@@ -17,21 +17,15 @@ from typing import Any
 
 import pytest
 
-QUICK = tuple(
-    f"tests/{folder}/"
-    for folder in "api base calls core files graphs interventions optim tree".split()
-) + ("tests/nn/test_",)
+_QUICK = "api base calls core files graphs interventions optim tree".split()
+QUICK = (*(f"tests/{folder}/" for folder in _QUICK), "tests/nn/test_")
 # Exceptions in those folders: they time, profile or count programs, or compare bits.
-OPTIMIZED = (
-    *(
-        "tests/base/test_compiling.py",
-        "tests/calls/test_cost.py",
-        "tests/calls/test_profile.py",
-        "tests/core/test_host_random.py",
-    ),
-    *("tests/core/test_threefry.py", "tests/core/test_transfers.py", "tests/graphs/test_cost.py"),
-    *("tests/optim/test_updates.py", "tests/interventions/test_beside_torch.py"),
+_OPTIMIZED = (
+    "base/test_compiling calls/test_cost calls/test_profile core/test_host_random "
+    "core/test_threefry core/test_transfers graphs/test_cost optim/test_updates "
+    "interventions/test_beside_torch"
 )
+OPTIMIZED = tuple(f"tests/{name}.py" for name in _OPTIMIZED.split())
 CHOICE = os.environ.get("NBMODULE_OPTIMIZE", "some")
 
 EFFORT = "JAX_DISABLE_MOST_OPTIMIZATIONS"
@@ -66,16 +60,8 @@ def is_quick(name: str) -> bool:
 def flags() -> str:
     """Those of XLA, for a process that is about to start."""
     given = BEFORE["XLA_FLAGS"] or ""
-    return " ".join(
-        [
-            given,
-            *(
-                f"--{name}={str(value).lower()}"
-                for name, value in known_flags().items()
-                if name not in given
-            ),
-        ]
-    )
+    added = {name: value for name, value in known_flags().items() if name not in given}
+    return " ".join([given, *(f"--{name}={str(value).lower()}" for name, value in added.items())])
 
 
 class Effort:

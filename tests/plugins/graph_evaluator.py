@@ -61,11 +61,9 @@ def _run(graph: Computation, items: Sequence[int], values: Values) -> None:
 
 
 def _run_group(graph: Computation, group: Group, values: Values) -> None:
-    rule = {"scan": _run_scan, "while": _run_while, "cond": _run_cond, "opaque": _run_opaque}.get(
-        group.kind
-    )
-    if rule is not None:
-        rule(graph, group, values)
+    rules = {"scan": _run_scan, "while": _run_while, "cond": _run_cond, "opaque": _run_opaque}
+    if group.kind in rules:
+        rules[group.kind](graph, group, values)
     else:
         _run(graph, group.items, values)
 

@@ -24,26 +24,14 @@ ROOT = Path(__file__).parents[2]
 @functools.cache
 def find_chromium() -> str | None:
     """The Chromium to drive: `$CHROMIUM`, one on the PATH, or one that Playwright has fetched."""
-    names = (
-        os.environ.get("CHROMIUM", ""),
-        "chromium",
-        "chromium-browser",
-        "google-chrome",
-        "google-chrome-stable",
-    )
-    for name in filter(None, names):
+    names = "chromium chromium-browser google-chrome google-chrome-stable".split()
+    for name in filter(None, (os.environ.get("CHROMIUM"), *names)):
         if found := shutil.which(name):
             return found
-    fetched = Path(
-        os.environ.get("PLAYWRIGHT_BROWSERS_PATH", Path.home() / ".cache" / "ms-playwright")
-    )
-    return next(
-        (
-            str(path)
-            for path in sorted(fetched.glob("chromium-*/chrome-linux*/chrome"), reverse=True)
-        ),
-        None,
-    )
+    cache = Path.home() / ".cache" / "ms-playwright"
+    folder = Path(os.environ.get("PLAYWRIGHT_BROWSERS_PATH", cache))
+    fetched = sorted(folder.glob("chromium-*/chrome-linux*/chrome"))
+    return str(fetched[-1]) if fetched else None
 
 
 def _lacks_chromium() -> str:

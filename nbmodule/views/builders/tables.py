@@ -249,10 +249,10 @@ def files_record(comparison: TreeComparison) -> DifferenceTree:
     """Make the record of two trees compared place by place.
 
     Example:
-        >>> from nbmodule.files.differences import compare_trees
+        >>> from nbmodule.files.differences import compare_rows
         >>> [
         ...     (row.path, row.status)
-        ...     for row in files_record(compare_trees({"a": 1}, {"a": 1, "b": 2})).rows
+        ...     for row in files_record(compare_rows({"a": 1}, {"a": 1, "b": 2})).rows
         ... ]
         [('a', 'same'), ('b', 'unexpected')]
     """
