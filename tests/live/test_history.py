@@ -145,8 +145,7 @@ def test_pictures_are_told_from_arrays():
 
     figure = Figure(figsize=(1, 1), dpi=50)
     media.put("figure", 1, figure)
-    assert [media[name][0].kind for name in media] == ["picture", "array", "picture"]
-    assert media["figure"][0].value.shape == (50, 50, 3)
+    assert [media[name][0].value.shape for name in media] == [(4, 5, 3), (4, 5), (50, 50, 3)]
     message = "cannot log 'x': expected a number, an array, a text or a picture"
     with pytest.raises(ArgumentTypeError, match=message):
         media.put("x", 1, object())

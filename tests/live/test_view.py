@@ -67,10 +67,11 @@ def test_a_record_is_strict_json_and_holds_the_whole_run(live):
     assert record["strips"]["update"]["paths"] == ["head", "body"]
     np.testing.assert_allclose(floats(record["strips"]["update"]["values"]), [0.1, 0.2], rtol=1e-6)
     assert len(base64.b64decode(record["strips"]["weight"]["over"]["head"])) == BINS
-    kinds = {"what is wrong": "media", "epochs": "media"}
-    kinds |= {"text": "text", "map": "array", "picture": "picture"}
-    assert {s["name"]: s["entries"][0]["kind"] for s in record["media"]} == kinds
-    assert record["media"][4]["entries"][0]["size"] == [50, 75]
+    drawn = {"what is wrong": "NaN in nan", "epochs": "<table", "text": ">hello &lt;b&gt;</pre>"}
+    drawn |= {"map": "data:image/png", "picture": "picture of 300 by 200 pixels"}
+    html = {s["name"]: s["entries"][0]["html"] for s in record["media"]}
+    assert html.keys() == drawn.keys()
+    assert all(words in html[name] for name, words in drawn.items())
     assert record["controls"][0]["name"] == "learning rate"
 
 

@@ -288,7 +288,7 @@ class LogQueue:
             return self._accept_array(value)
         if type(value) in _NUMBERS:
             return value
-        return normalize_media(name, without_torch(value))[1]
+        return normalize_media(name, without_torch(value))
 
     def _accept_array(self, value: Any) -> Any:
         if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):

@@ -36,6 +36,7 @@ from nbmodule.base.format import format_bytes
 from nbmodule.base.notebook import running_shell
 from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
 from nbmodule.errors import FileFormatError
+from nbmodule.live.run_data.media import Media
 from nbmodule.live.run_data.state import RunState, origin
 
 if TYPE_CHECKING:
@@ -202,12 +203,14 @@ class Journal:
         """Make records of the media and texts logged since the last time."""
         for name, items in self._run.history.media.items():
             for item in items:
-                if item.step <= self._media.get(name, -1) or item.kind not in ("media", "text"):
+                is_kept = isinstance(item.value, str | Media)
+                if item.step <= self._media.get(name, -1) or not is_kept:
                     continue
-                data = item.value.encode() if item.kind == "text" else item.value.to_bytes()
+                is_text = isinstance(item.value, str)
+                data = item.value.encode() if is_text else item.value.to_bytes()
                 self._media_bytes += len(data)
                 if self._media_bytes <= _MOST_MEDIA:
-                    head = {"name": name, "step": item.step, "kind": item.kind}
+                    head = {"name": name, "step": item.step, "kind": "text" if is_text else "media"}
                     self._add("media", head, data)
             self._media[name] = items[-1].step
 

@@ -26,6 +26,7 @@ from nbmodule.live.diagnosis.rule import RuleVerdict
 from nbmodule.live.reporting.verdicts import findings_of, recent_verdicts, verdicts_of
 from nbmodule.live.run_data.epochs import epoch_table, text_table
 from nbmodule.live.run_data.history import MOST_SERIES, MediaItem, json_number
+from nbmodule.live.run_data.media import html_of_logged
 from nbmodule.live.run_data.series import Series
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Strips
@@ -47,7 +48,6 @@ _DETAIL_ROWS = 12
 MEDIA_ENTRIES = 8
 MEDIA_BYTES = 150_000
 """Of all that was logged beside numbers, in one saved view."""
-_PICTURE_SIDE = 96
 _LEAST_ROOM = 800
 _BYTES_OF_COLUMN = 32
 """Two points, of 12 bytes each in base64."""
@@ -235,9 +235,7 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
         "epochs": has_validation(run) and epoch_table(run.history).html(),
     }
     drawn = [
-        (name, 1, [{"step": run.step, "kind": "media", "html": str(html)}])
-        for name, html in tables.items()
-        if html
+        (name, 1, [{"step": run.step, "html": str(html)}]) for name, html in tables.items() if html
     ]
     room = MEDIA_BYTES // max(len(media), 1)
     drawn += [(plain(n), len(items), _newest_entries(items, room)) for n, items in media.items()]
@@ -253,27 +251,11 @@ def _newest_entries(entries: Sequence[MediaItem], room: int) -> list[dict[str, A
     """Return the newest entries for which there is room, one at least."""
     kept: list[dict[str, Any]] = []
     for entry in reversed(entries[-MEDIA_ENTRIES:]):
-        kept.insert(0, _entry_of(entry))
+        kept.insert(0, {"step": entry.step, "html": str(html_of_logged(entry.value))})
         room -= len(str(kept[0]))
         if room < 0:
             break
     return kept
-
-
-def _entry_of(entry: MediaItem) -> dict[str, Any]:
-    """Return one logged text, array or picture, small enough to send."""
-    out: dict[str, Any] = {"step": entry.step, "kind": entry.kind}
-    if entry.kind == "text":
-        lines = [plain(line, 400) for line in entry.value.splitlines()[:40]]
-        return out | {"text": "\n".join(lines)}
-    if entry.kind == "media":
-        return out | {"html": str(entry.value.html())}
-    if entry.kind == "array":
-        return out | {"picture": picture_payload(picture_of(entry.value, side=48))}
-    pixels = entry.value
-    stride = max(1, -(-max(pixels.shape[:2]) // _PICTURE_SIDE))
-    small = pixels[::stride, ::stride]
-    return out | {"size": list(small.shape[:2]), "rgb": base64_of(small, "u1")}
 
 
 # -- changes --

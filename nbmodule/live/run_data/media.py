@@ -25,7 +25,8 @@ from nbmodule.base.format import (
     printable_repr,
 )
 from nbmodule.errors import ArgumentError, FileFormatError
-from nbmodule.views.renderers.drawing import CLASSES, LINES, address_of
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.renderers.drawing import CLASSES, LINES, address_of, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.text_layout import Line, align
 
@@ -34,6 +35,7 @@ MOST_POINTS = 2000
 MOST_CLASSES = 100
 _PER_CELL = 6
 """Samples shown behind one cell of a confusion matrix."""
+_PICTURE_SIDE = 96
 _WIDTH = 110
 _BORDER = "color-mix(in srgb, currentColor 25%, transparent)"
 _QUIET = "font-size:11px;opacity:.75"
@@ -101,6 +103,20 @@ class Media:
         except Exception as error:
             raise FileFormatError(f"cannot read logged media: {error}.") from error
         return media
+
+
+def html_of_logged(value: str | Media | NDArray[Any]) -> Markup:
+    """Return a logged text, `Media`, picture or array as HTML that needs no script, in small."""
+    if isinstance(value, Media):
+        return value.html()
+    if isinstance(value, str):
+        lines = [plain(line, 400) for line in value.splitlines()[:40]]
+        return tag("pre", "\n".join(lines), class_="nbm-text")
+    if value.dtype == np.uint8 and value.ndim == 3 and value.shape[-1] == 3:
+        stride = max(1, -(-max(value.shape[:2]) // _PICTURE_SIDE))
+        label = f"picture of {value.shape[1]} by {value.shape[0]} pixels"
+        return _image(value[::stride, ::stride], label, 2 * _PICTURE_SIDE)
+    return image_of(picture_of(value, side=48))
 
 
 # -- samples ---------------------------------------------------------------------------------------
