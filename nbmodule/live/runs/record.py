@@ -18,7 +18,6 @@ import numpy as np
 from nbmodule.base.curves import Curve
 from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.notebook import running_cell_id, running_execution
-from nbmodule.base.trees import flat
 from nbmodule.base.whole_file import is_held, whole_file
 from nbmodule.errors import (
     ArgumentTypeError,
@@ -26,13 +25,7 @@ from nbmodule.errors import (
     MissingDependencyError,
     NbModuleError,
 )
-from nbmodule.live.reporting.journal import (
-    NOTES,
-    folders_of,
-    journals_in,
-    read_records,
-    unpack_state,
-)
+from nbmodule.live.reporting.journal import NOTES, SNAPSHOT, folders_of, journals_in, read_records
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.media import Media
@@ -448,21 +441,17 @@ class RecordedRun(RunRecord):
         `run.snapshot["model"]` has a dict for each, under the name it was given with.
 
         Raises:
-            FileFormatError: If it is damaged, or claims to be larger than 100 times its size and
-                256 MiB.
+            FileFormatError: If it is damaged.
         """
-        path = self.path.with_suffix(".npz")
+        path = self.path.with_suffix(SNAPSHOT)
         if not path.is_file():
             return None
         from nbmodule.files import read
 
-        arrays = flat(read(path).variables)
-        try:
-            return unpack_state({"/".join(chain): array for chain, array in arrays})
-        except FileFormatError:
-            raise
-        except (KeyError, ValueError, TypeError) as error:
-            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
+        contents = read(path)
+        if "step" not in (contents.metadata or ()):
+            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.")
+        return {"model": {}, "optimizer": {}, **contents.variables, **contents.metadata}
 
     def _read_notes(self) -> dict[str, Any]:
         """Return tags and note of this run; nothing where their file is missing or damaged."""
