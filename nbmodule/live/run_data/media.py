@@ -368,24 +368,17 @@ def _confusion_cell(media: Media, i: int, j: int, rate: float) -> Markup:
 
 
 # -- a map of points -------------------------------------------------------------------------------
-def embedding_map(
-    points: object,
-    labels: object = None,
-    *,
-    names: Sequence[str] = (),
-    method: Callable[[NDArray[np.floating]], Any] | None = None,
-) -> Media:
+def embedding_map(points: object, labels: object = None, *, names: Sequence[str] = ()) -> Media:
     """Draw vectors as points in a plane: their two principal components.
 
     Args:
-        points: Vectors `[n, features]`, such as what a layer returns.
+        points: Vectors `[n, features]`, such as what a layer returns. Those of one or two features,
+            as `sklearn.manifold.TSNE().fit_transform` returns them, are drawn as they are.
         labels: Class of each, which colors it.
         names: Names of the classes.
-        method: Another projection: a function of the vectors that returns `[n, 2]`, such as
-            `sklearn.manifold.TSNE().fit_transform`.
 
     Raises:
-        ArgumentError: If `points` or what `method` returns has another shape.
+        ArgumentError: If `points` has another shape or is not finite.
 
     Example:
         >>> rows = jnp.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]])
@@ -400,16 +393,13 @@ def embedding_map(
     chosen = np.unique(np.linspace(0, len(vectors) - 1, MOST_POINTS).round().astype(int))
     classes = _classes("labels", labels, len(vectors))
     facts: dict[str, float] = {"count": len(vectors)}
-    plane = vectors if method is None else np.asarray(method(vectors), np.float64)
-    if method is None and vectors.shape[1] > 2:
+    plane = vectors
+    if vectors.shape[1] > 2:
         left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
         plane = (left * sizes)[:, :2]
         shares = np.pad(sizes**2 / max(float((sizes**2).sum()), 1e-300), (0, 2))
         facts |= {"first": float(shares[0]), "second": float(shares[1])}
-    if method is None:
-        plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
-    if plane.shape != (len(vectors), 2):
-        raise ArgumentError(f"method must return shape [n, 2], got {list(plane.shape)}.")
+    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
     arrays: dict[str, NDArray[Any]] = {"points": plane[chosen].astype(np.float32)}
     titles: list[str] = []
     if classes is not None:
