@@ -284,15 +284,14 @@ def _signature_of(watched: Any, args: Any, kwargs: Any) -> Any:
 
 def _kind_of(leaf: Any) -> Any:
     """Return what of a leaf decides whether a call is traced again."""
-    if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
-        sharding = leaf.sharding if leaf.committed else None
-        # typed random keys have no weak type
-        return leaf.shape, leaf.dtype, sharding, getattr(leaf, "weak_type", False)
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf.shape, leaf.dtype
-    if isinstance(leaf, (bool, int, float, complex)):
-        return type(leaf)
-    return leaf if isinstance(leaf, (str, type(None))) else id(leaf)
+    if isinstance(leaf, (str, type(None))):
+        return leaf
+    if isinstance(leaf, jax.core.Tracer):
+        return id(leaf)
+    try:
+        return jax.typeof(leaf), leaf.sharding if getattr(leaf, "committed", False) else None
+    except TypeError:  # no array
+        return id(leaf)
 
 
 def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict[str, Any]]:
