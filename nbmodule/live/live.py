@@ -17,7 +17,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count, is_better_when_higher, printable_repr
 from nbmodule.base.interpreter import is_of_signal
-from nbmodule.base.kinds import as_flag, is_real, is_whole
+from nbmodule.base.kinds import as_flag, is_whole
 from nbmodule.base.notebook import running_kernel
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import RunLoop
@@ -33,7 +33,7 @@ from nbmodule.live.run_data.messages import describe_caught, guard
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best
 from nbmodule.live.run_data.sources import title_of, trained_module
-from nbmodule.live.run_data.state import RunState, describe_settings
+from nbmodule.live.run_data.state import RunState, checked_tags, describe_settings
 from nbmodule.live.runs import record
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
-NONFINITE = ("stop", "warn", "ignore")
 _PATIENCE = 1.0
 """Seconds to wait for the last values after an interrupt or an exception."""
 
@@ -134,10 +133,12 @@ class Live(ReplayVerbs):
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
         display = as_flag("display", display)
-        _check_arguments(returns, budget, nonfinite, recorder, tags, name, journal)
+        if not isinstance(journal, bool | str | os.PathLike | None):
+            got = type(journal).__name__
+            raise ArgumentTypeError(f"journal must be a folder, True or False, got {got}.")
         title = name or title_of(model)
         run = RunState(title, model=model, optimizer=optimizer, budget=budget, nonfinite=nonfinite)
-        run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
+        run.settings, run.tags = describe_settings(config, model, optimizer), checked_tags(tags)
         self._state = run
         """The data of the run, which its parts share."""
         self.name, self.budget, self.nonfinite = run.name, run.budget, nonfinite
@@ -662,29 +663,3 @@ class Live(ReplayVerbs):
             raise NotBuiltError(
                 f"live.{name}() needs a `with` block: `with nb.Live(model) as live: ...`.{ended}"
             )
-
-
-def _check_arguments(
-    returns: object,
-    budget: object,
-    nonfinite: object,
-    recorder: object,
-    tags: Any,
-    name: object,
-    journal: object,
-) -> None:
-    if not is_real(budget) or not 0 < budget <= 1:
-        raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
-    if returns not in (None, "stats"):
-        raise ArgumentError(f"returns must be 'stats' or None, got {returns!r}.")
-    if nonfinite not in NONFINITE:
-        raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {nonfinite!r}.")
-    if recorder is not None and not hasattr(recorder, "step"):
-        raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {type(recorder).__name__}.")
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
-        raise ArgumentTypeError(f"tags must be a list of str, got {tags!r}.")
-    if not isinstance(name, str | None):
-        raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
-    if not isinstance(journal, bool | str | os.PathLike | None):
-        got = type(journal).__name__
-        raise ArgumentTypeError(f"journal must be a folder, True or False, got {got}.")

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.loop import Loop
 from nbmodule.live.monitors.step_watch import watch_steps
 from nbmodule.live.monitors.weights import WeightWatch, watch_weights
@@ -42,9 +43,17 @@ class Sampling:
         loop: Its loop, which runs a step in a context, and calls again at the next boundary.
         returns: None if the model is not to be watched.
         recorder: An `nb.Recorder`, which records each `every`-th step; None for none.
+
+    Raises:
+        ArgumentError: If an argument has an unknown value.
     """
 
     def __init__(self, run: RunState, loop: Loop, returns: str | None, recorder: Any) -> None:
+        if returns not in (None, "stats"):
+            raise ArgumentError(f"returns must be 'stats' or None, got {returns!r}.")
+        if recorder is not None and not hasattr(recorder, "step"):
+            got = type(recorder).__name__
+            raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {got}.")
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
         self._recorder = recorder
         self._first_recorded = 0 if recorder is None else int(recorder.next)

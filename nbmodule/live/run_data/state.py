@@ -20,11 +20,12 @@ import numpy as np
 
 from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_count, format_number, printable_repr
+from nbmodule.base.kinds import is_real
 from nbmodule.base.notebook import names_of_notebook, running_shell
 from nbmodule.base.trees import flat
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
-from nbmodule.errors import ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
 from nbmodule.live.run_data.messages import CaughtException, Messages, guard
@@ -32,6 +33,7 @@ from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, S
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
 
+NONFINITE = ("stop", "warn", "ignore")
 _LONGEST = 300
 _COLUMNS = 200
 """Detail of a curve that is drawn pale."""
@@ -95,6 +97,9 @@ class RunState:
         budget: Largest share of the time that watching may take.
         nonfinite: What happens when a weight or the training loss is no longer finite.
 
+    Raises:
+        ArgumentError: If an argument has an unknown value.
+
     Example:
         >>> run = RunState("digits")
         >>> run.history.add(1, {"loss": 0.5})
@@ -111,6 +116,13 @@ class RunState:
         budget: float = 0.02,
         nonfinite: str = "stop",
     ) -> None:
+        if not isinstance(name, str):
+            raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
+        if not is_real(budget) or not 0 < budget <= 1:
+            raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
+        if nonfinite not in NONFINITE:
+            choices = ", ".join(NONFINITE)
+            raise ArgumentError(f"nonfinite must be one of {choices}, got {nonfinite!r}.")
         self.name, self.model, self.optimizer = name, model, optimizer
         self.budget, self.nonfinite = float(budget), nonfinite
         self._has_model = model is not None or optimizer is not None
@@ -308,6 +320,17 @@ def describe_settings(
     if seed[0] == 0:  # the first word of a key is 0 where `nb.seed` was given a whole number
         settings.setdefault("seed", int(seed[1]))
     return settings
+
+
+def checked_tags(tags: Any) -> tuple[str, ...]:
+    """Return the tags of a run.
+
+    Raises:
+        ArgumentTypeError: If they are no list of texts.
+    """
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise ArgumentTypeError(f"tags must be a list of str, got {tags!r}.")
+    return tuple(tags)
 
 
 def _plain(value: Any) -> Any:

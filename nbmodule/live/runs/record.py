@@ -29,7 +29,13 @@ from nbmodule.live.reporting.journal import NOTES, SNAPSHOT, folders_of, journal
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.media import Media
-from nbmodule.live.run_data.state import Branch, RunState, notebook_cell, reduced_curves
+from nbmodule.live.run_data.state import (
+    Branch,
+    RunState,
+    checked_tags,
+    notebook_cell,
+    reduced_curves,
+)
 from nbmodule.live.run_data.strips import Sample, Strips
 
 if TYPE_CHECKING:
@@ -179,9 +185,7 @@ class RunRecord:
 
     @tags.setter
     def tags(self, words: Sequence[str]) -> None:
-        if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-            raise ArgumentTypeError(f"tags must be a list of str, got {words!r}.")
-        self._write_note("tags", list(words))
+        self._write_note("tags", list(checked_tags(words)))
 
     @property
     def note(self) -> str:
