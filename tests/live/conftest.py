@@ -64,6 +64,19 @@ def train_until() -> Callable[..., None]:
     return train
 
 
+@pytest.fixture
+def start_python() -> Callable[..., subprocess.Popen[str]]:
+    """Start a program with arguments in a Python of its own, which imports this package."""
+
+    def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        env = os.environ | {"PYTHONPATH": path}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+
+    return start
+
+
 class Kernel:
     """One kernel and its client.
 

@@ -4,7 +4,6 @@ boundaries, text.
 
 from __future__ import annotations
 
-import gc
 import io
 import itertools
 import json
@@ -14,7 +13,6 @@ import signal
 import threading
 import time
 import types
-import weakref
 from pathlib import Path
 
 import jax
@@ -25,12 +23,10 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.controls import log_queue
-from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
 from nbmodule.live.reporting.view import TerminalView
 from nbmodule.live.run_data.progress import Progress
-from nbmodule.live.run_data.state import RunState
 from nbmodule.live.runs import record
 
 
@@ -182,20 +178,6 @@ def test_arguments_without_meaning_are_refused(options):
         Live(**options)
 
 
-def test_the_run_lets_go_of_model_and_optimizer():
-    class Thing:
-        pass
-
-    model, optimizer = Thing(), Thing()
-    refs = weakref.ref(model), weakref.ref(optimizer)
-    with quiet(model=model, optimizer=optimizer) as live:
-        list(live.steps(range(3)))
-    del model, optimizer
-    gc.collect()
-    assert [ref() for ref in refs] == [None, None]
-    assert live.step == 3
-
-
 def test_long_compiling_in_the_thread_of_the_loop_is_reported():
     def compile_for(seconds):
         event = "/jax/core/compile/backend_compile_duration"
@@ -314,35 +296,6 @@ def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatc
             live.log(loss=losses[-1])
     assert not late
     np.testing.assert_array_equal(live.history.loss.values, np.array(losses))
-
-
-class Pending:
-    """Stands for a value that a device computes: it is there once it, or a later one, was waited
-    for.
-    """
-
-    def __init__(self, number: int, waits: list[int]) -> None:
-        self.number, self.waits = number, waits
-
-    def is_deleted(self) -> bool:
-        return False
-
-    def is_ready(self) -> bool:
-        return any(self.number <= waited for waited in self.waits)
-
-    def block_until_ready(self) -> None:
-        self.waits.append(self.number)
-
-
-def test_of_short_steps_many_are_begun_and_half_of_them_are_waited_for_at_once():
-    waits: list[int] = []
-    taken = LogQueue(RunState("tested"))
-    for done in range(1, 102):
-        taken._ahead.append((done, Pending(done, waits)))
-        taken.hold_back(done, 32)
-    assert waits == [17, 34, 51, 68, 85]  # one wait for about half of those that are begun
-    taken.hold_back(101)
-    assert waits[-1] == 101 and not taken._ahead
 
 
 def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch):

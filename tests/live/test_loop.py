@@ -129,17 +129,6 @@ def test_step_makes_one_step_and_holds_again():
     assert loop.count.done == 6
 
 
-def test_listeners_hear_commands_looks_and_changes_of_state():
-    loop, heard, looks = Loop(), [], []
-    loop.act = heard.append
-    loop.look = lambda clock, _: looks.append((clock, loop.count.state))
-    for i in loop.run(range(2)):
-        if i == 0:
-            loop.commands.put({"kind": "other", "value": 3})
-    assert heard == [{"kind": "other", "value": 3}]
-    assert looks == sorted(looks) and {state for _, state in looks} == {"running"}
-
-
 def test_looks_are_rare_in_a_fast_loop():
     looks = []
     loop = Loop()

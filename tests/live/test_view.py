@@ -11,6 +11,7 @@ import sys
 import time
 import types
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -312,19 +313,13 @@ def test_values_that_were_not_measured_are_dashes_and_nan_stands_only_for_nan():
             assert lines["late"].startswith("—")
 
 
-def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(notebook):
-    import jax.numpy as jnp
-
-    model = {"head": {"w": jnp.ones((3, 4))}}
-    with Live(model) as live:
-        deadline = time.monotonic() + 60
-        for _ in live.steps(range(10**9)):
-            time.sleep(0.002)
-            if "weight" in live.watched and not live.stopped:
-                for path in ("head", "no such"):
-                    Line.last.hear({"kind": "detail", "page": "a", "path": path})
-                live.stop()
-            assert time.monotonic() < deadline
+@pytest.mark.usefixtures("notebook")
+def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(train_until):
+    with Live({"head": {"w": jnp.ones((3, 4))}}) as live:
+        train_until(live, lambda _: None, lambda: "weight" in live.watched)
+        for path in ("head", "no such"):
+            Line.last.hear({"kind": "detail", "page": "a", "path": path})
+        live._loop.obey()
     found, missing = [m for m in Line.last.sent if m["kind"] == "detail"][:2]
     assert found["picture"]["of"] == "float32[3, 4]"
     assert len(base64.b64decode(found["over"])) % BINS == 0

@@ -139,14 +139,11 @@ def test_a_watched_run_equals_the_run_without_live_bit_for_bit(kind):
         assert live.at(step).is_exact, step
 
 
-def test_all_models_of_a_dict_are_watched_under_their_names():
+def test_all_models_of_a_dict_are_watched_under_their_names(train_until):
     models, optimizers, turn = two_models()
     with nb.Live(models, optimizers, budget=1.0, display=False) as live:
-        for i in live.steps(range(10**6)):
-            turn(i % STEPS)
-            time.sleep(0.002)
-            if {"return", "gradient"} <= set(live.watched):
-                live.stop()
+        measured = lambda: {"return", "gradient"} <= set(live.watched)
+        train_until(live, lambda k: turn(k % STEPS), measured)
     assert live.watched["gradient"].paths == ("D", "D.0", "D.2", "G")
     assert {"G", "D", "D.0", "D.1", "D.2"} <= set(live.watched["return"].paths)
 
