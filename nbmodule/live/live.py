@@ -29,7 +29,7 @@ from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run_data.control import Controls
 from nbmodule.live.run_data.history import History
-from nbmodule.live.run_data.messages import describe_caught, guard
+from nbmodule.live.run_data.messages import describe_caught
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best
 from nbmodule.live.run_data.sources import title_of, trained_module
@@ -593,11 +593,11 @@ class Live(ReplayVerbs):
                     self._keeper.outliers.is_over = True
                     self._keeper.notice()
                 self._loop.check_numbers()
-                guard("watching", self._watching.measure_last, self._state.count.done)
+                self._state.guard("watching", self._watching.measure_last, self._state.count.done)
                 self._note_end(error)
                 if self._journal is not None:
                     if self.progress.state != "failed":
-                        guard("saving the state", self._journal.saver.offer)
+                        self._state.guard("saving the state", self._journal.saver.offer)
                     self._journal.close(self.progress.state, self.progress.reason)
                 self._loop.close_view()
                 self._watching.close()

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.monitors.step_watch import watch_steps
-from nbmodule.live.monitors.weights import WeightWatch, watch_weights
+from nbmodule.live.monitors.step_watch import ReturnsWatcher
+from nbmodule.live.monitors.weights import WeightWatch
 from nbmodule.live.run_data.messages import describe_caught
 from nbmodule.live.run_data.progress import rest_after
 from nbmodule.live.run_data.sources import named_arrays, source_of, trained_module, why_not
@@ -157,13 +158,15 @@ class Sampling:
     def _watchers(self) -> list[Any]:
         run = self._run
         if run.watchers is None:
-            found = watch_weights(run.model, self._level), watch_steps(run.model, self._level)
-            run.watchers = [watcher for watcher in found if watcher is not None]
-            run.watchers += map(self._watch_given, self._given)
-            for watcher in run.watchers:
-                run.examiner = getattr(watcher, "examiner", run.examiner)
-            if run.examiner is not None:
+            run.watchers, source = [], source_of(run.model)
+            if source is not None:
+                run.watchers.append(WeightWatch(source, is_a_copy=not is_module(run.model)))
+            module = trained_module(run.model) if self._level == "all" else None
+            if module is not None:
+                run.watchers.append(ReturnsWatcher(module))
+                run.examiner = run.watchers[-1].examiner
                 run.examiner.item = lambda: run.count.item
+            run.watchers += map(self._watch_given, self._given)
         return run.watchers
 
     def _watch_given(self, quantity: str) -> WeightWatch:
@@ -193,8 +196,7 @@ class Sampling:
     def measure_last(self, done: int) -> None:
         """Take one more sample of the weights when the run ends."""
         for watcher in self._run.watchers or ():
-            measure = getattr(watcher, "measure_last", None)
-            for sample in measure(done) if measure is not None and done else ():
+            for sample in watcher.measure_last(done) if done else ():
                 strips = self._run.watched.get(sample.quantity)
                 if strips is None or strips.last_step != self._run.step_of(done):
                     self._keep(sample)

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.live.reporting.payload import Stream, detail_of, plain_form, record_of, text_form
-from nbmodule.live.run_data.messages import guard
 from nbmodule.live.run_data.progress import ENDED
 from nbmodule.live.run_data.state import RunState
 from nbmodule.views.comm.live_views import link_class, needs_second_output
@@ -190,7 +189,9 @@ class NotebookView:
         """
         if self._run.has_ended:
             clock = time.monotonic()
-            _call_when_idle(self._loop, guard, "answering a page", self.hear, message, clock)
+            _call_when_idle(
+                self._loop, self._run.guard, "answering a page", self.hear, message, clock
+            )
         else:
             self._run.commands.put(message)
 

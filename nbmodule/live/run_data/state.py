@@ -28,7 +28,7 @@ from nbmodule.core.structure.walk import is_module
 from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
-from nbmodule.live.run_data.messages import CaughtException, Messages, guard
+from nbmodule.live.run_data.messages import CaughtException, Messages, describe_caught
 from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, StepCount
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
@@ -241,10 +241,12 @@ class RunState:
         self, label: str, function: Callable[..., Any], *arguments: object
     ) -> tuple[Any, CaughtException | None]:
         """Call a function; return value and None, or None and the failure, which is reported."""
-        value, failure = guard(label, function, *arguments)
-        if failure is not None:
+        try:
+            return function(*arguments), None
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            failure = describe_caught(label, error)
             self.messages.add_failure(self.step, failure)
-        return value, failure
+            return None, failure
 
     def sound_alarm(self, quantity: str, text: str) -> None:
         """Report once that a quantity is not finite; end the loop where that is wanted."""
