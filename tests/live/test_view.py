@@ -247,28 +247,21 @@ def test_a_page_that_greets_gets_the_run_and_then_what_is_new(notebook):
     assert Line.last.sent[-1]["progress"]["ended"]
 
 
-def trained(steps=6, **options):
-    """A run whose steps are kept, with a page that has greeted."""
-    model = nb.Linear(3, 1)
-    optimizer = nb.SGD(0.1)
-
-    @nb.jit
-    def step(x):
-        loss, grads = nb.value_and_grad(lambda m: (m(x) ** 2).mean())(model)
-        optimizer.update(model, grads)
-        return loss
-
-    with Live(model, optimizer, None, journal=False, **options) as live:
-        for k in live.steps(range(steps)):
+@pytest.fixture
+def trained(notebook, compiled_step):
+    """A run whose steps are kept, alone in a list, with a page that has greeted."""
+    model, optimizer = nb.Linear(3, 1), nb.SGD(0.1)
+    step = compiled_step(model, optimizer, lambda m, x: (m(x) ** 2).mean())
+    with Live(model, optimizer, None, journal=False) as live:
+        for k in live.steps(range(6)):
             live.log(loss=step(np.full((4, 3), k + 1, np.float32)))
             if k == 0:
                 Line.last.hear({"kind": "hello", "page": "a"})
-    return live
+    return [live]
 
 
-def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(notebook):
-    live = trained()
-    line = Line.last
+def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(trained):
+    live, line = trained.pop(), Line.last
     assert live.has_ended and not line.closed
     line.hear({"kind": "at", "page": "a", "step": 4})
     answer = line.sent[-1]
@@ -287,8 +280,8 @@ def test_a_click_opens_a_step_after_the_run_as_long_as_the_run_is_held(notebook)
     line.hear({"kind": "at", "page": "a", "step": 4})  # on its way when the line was closed
 
 
-def test_messages_that_come_after_the_run_wait_until_no_cell_runs(notebook):
-    live, loop = trained(), Loop()
+def test_messages_that_come_after_the_run_wait_until_no_cell_runs(trained):
+    (live,), loop = trained, Loop()
     live._loop._view._loop = loop
     said = len(Line.last.sent)
     Line.last.hear({"kind": "at", "page": "a", "step": 3})
