@@ -511,9 +511,9 @@ class Live(ReplayVerbs):
             >>> live.diagnosis.names
             ('diverges',)
         """
-        from nbmodule.live.reporting.verdicts import diagnose
+        from nbmodule.live.reporting.verdicts import verdicts_of
 
-        return diagnose(self._drained)
+        return verdicts_of(self._drained)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

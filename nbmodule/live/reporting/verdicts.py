@@ -31,9 +31,19 @@ _EVERY = 1.0
 
 
 def verdicts_of(run: RunState) -> Diagnosis:
-    """Judge a run; return the verdicts, the worst first."""
+    """Judge a run by all rules: its curves, and the steps that were observed."""
     begun = time.monotonic()
-    run.verdicts = diagnose(run)
+    curves = logged_curves(run.history)
+    bad_step = run.first_bad_step()
+    evidence = Evidence(curves) if run.examiner is None else run.examiner.evidence(curves)
+    evidence = replace(
+        evidence,
+        snapshots=evidence.snapshots or _snapshots_of_updates(run),
+        input_fault=None if bad_step is None else run.bad_input(bad_step),
+        rate=number_or_none(run.settings.get("lr")),
+        new_shapes=_new_shapes_of(run),
+    )
+    run.verdicts = Diagnosis(replace(v, button=_button_of(run, v)) for v in judge(evidence))
     run.judged_until = begun + max(_EVERY, (time.monotonic() - begun) / run.share)
     return run.verdicts
 
@@ -46,21 +56,6 @@ def recent_verdicts(run: RunState) -> Diagnosis:
 def findings_of(run: RunState) -> tuple[Finding, ...]:
     """Judge a run; return the verdicts as the findings that all views have."""
     return tuple(Finding(v.text, v.path, v.severity, 1.1) for v in verdicts_of(run))
-
-
-def diagnose(run: RunState) -> Diagnosis:
-    """Judge a run by all rules: its curves, and the steps that were observed."""
-    curves = logged_curves(run.history)
-    bad_step = run.first_bad_step()
-    evidence = Evidence(curves) if run.examiner is None else run.examiner.evidence(curves)
-    evidence = replace(
-        evidence,
-        snapshots=evidence.snapshots or _snapshots_of_updates(run),
-        input_fault=None if bad_step is None else run.bad_input(bad_step),
-        rate=number_or_none(run.settings.get("lr")),
-        new_shapes=_new_shapes_of(run),
-    )
-    return Diagnosis(replace(v, button=_button_of(run, v)) for v in judge(evidence))
 
 
 def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
