@@ -179,37 +179,24 @@ def test_a_rate_that_optax_has_only_after_the_first_step_gets_its_slider_then():
     assert float(optimizer.lr) == 0.5
 
 
-def test_the_dropout_rate_of_real_layers_moves_with_one_compile_and_none_after_it():
-    nb.seed(0)
-    model = nb.Sequential(
-        nb.Linear(50, 400),
-        nb.Dropout(0.5),
-        nb.LSTM(400, 8, num_layers=2, dropout_rate=0.5, return_state=False),
-    )
-    traces, counts, shares = [], [], []
+def test_the_dropout_rate_of_a_layer_moves_with_one_compile_and_none_after_it():
+    model, traces, counts, shares = nb.Sequential(nb.Dropout(0.5)), [], [], []
 
-    class Share(nb.Module):
-        def __init__(self, inner):
-            self.inner = inner
+    @nb.jit
+    def step(x):
+        traces.append(1)
+        return (model(x) == 0).mean()
 
-        def forward(self, x):
-            traces.append(1)
-            hidden = self.inner[1](self.inner[0](x))
-            return (hidden == 0).mean(), self.inner[2](hidden).sum()
-
-    step = nb.jit(Share(model))
-    names = list(model.state_dict())
+    rates = (0.5, 0.5, 0.1, 0.2, 0.9, 0.0)
     with nb.Live(model, returns=None, display=False) as live:
-        for _, rate in zip(live.steps(range(6)), (0.5, 0.5, 0.1, 0.2, 0.9, 0.0), strict=False):
-            if rate != 0.5:
-                live.controls.set("dropout rate", rate)
-            shares.append(float(step(jnp.ones((2, 20, 50)))[0]))
+        for rate in live.steps(rates):
+            live.controls.set("dropout rate", rate)
+            shares.append(float(step(jnp.ones((200, 200)))))
             counts.append(len(traces))
-            assert list(model.state_dict()) == names
             assert ("steered" in repr(model)) == (rate != 0.5)
-    np.testing.assert_allclose(shares, [0.5, 0.5, 0.1, 0.2, 0.9, 0.0], atol=0.02)
-    assert counts[0] == counts[1] < counts[2] == counts[3] == counts[4] == counts[5]
-    assert model[1].rate == 0.0
+    np.testing.assert_allclose(shares, rates, atol=0.02)
+    assert counts[0] == counts[1] < counts[2] == counts[5]
+    assert model[0].rate == 0.0
     assert "Dropout(rate=0)" in repr(model)
 
 

@@ -63,20 +63,6 @@ def test_text_is_strict_json_has_the_digits_of_float32_and_may_be_empty():
     assert [row["loss"] for row in rows] == [0.1, "NaN", "-Infinity"]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one(history, tmp_path, monkeypatch):
-    path = tmp_path / "run.csv"
-    path.write_text("old")
-
-    def fail(*_):
-        raise OSError("disk full")
-
-    monkeypatch.setattr("os.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
-        history.to_csv(path)
-    assert [p.name for p in tmp_path.iterdir()] == ["run.csv"]
-    assert path.read_text() == "old"
-
-
 def test_tensorboard_reads_the_event_files(history, tmp_path):
     import struct
 

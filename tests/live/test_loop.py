@@ -198,16 +198,6 @@ def test_the_loop_closes_the_iterators_of_the_user():
     assert closed == [True]
 
 
-def test_the_rate_of_a_second_loop_does_not_count_the_steps_of_the_first(monkeypatch):
-    clock = itertools.count(start=100.0, step=0.5)
-    monkeypatch.setattr(loop_module.time, "monotonic", lambda: next(clock))
-    loop, rates = Loop(), []
-    list(loop.run(range(1000)))
-    loop.look = lambda *_: rates.append(loop.count.meter.rate)
-    list(loop.run(range(3)))
-    assert all(rate is None or rate <= 2 for rate in rates)  # a step takes half a second at least
-
-
 def test_receipts_and_measurements_are_no_reason_to_do_all_that_is_due():
     loop, looks, heard = Loop(), [], []
     loop.tell_every, loop.act = 1e9, heard.append

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import threading
-import time
 import weakref
 
 import jax
@@ -17,7 +16,6 @@ import nbmodule as nb
 from nbmodule.live.diagnosis.examine import Examiner
 from nbmodule.live.monitors import step_watch, weights
 from nbmodule.live.monitors.compile_queue import compile_in_background
-from nbmodule.live.monitors.step_watch import ReturnsWatcher
 
 
 def network():
@@ -87,39 +85,26 @@ def test_returns_and_gradients_of_a_step_are_those_of_numpy_and_jax(watched, kin
     np.testing.assert_allclose(gradient.newest[1, :4], wanted, rtol=1e-4)
 
 
-def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
+def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(watched, monkeypatch):
     """The compiling is held up until a hundred steps were made."""
-    model, free, done = network(), threading.Event(), []
-    step = training(model)
-    traced_in = []
+    free, notes = threading.Event(), []
 
     def slow(begin, finish):
         return compile_in_background(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
 
-    monkeypatch.setattr(step_watch, "compile_in_background", slow)
-    watch = ReturnsWatcher(model)
-    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    step(x, y)
-    deadline = time.monotonic() + 90
-    number = 0
-    while not done:
-        number += 1
-        context = watch.request(number)
-        if context is None:
-            step(x, y)
-        else:
-            with context:
-                step(x, y)
-        done += [sample for sample in watch.take(number) if sample.quantity == "return"]
-        traced_in.append(watch.is_preparing)
-        if number == 100:
-            assert not done
-            assert "training goes on" in watch.about
+    def is_measured(live):
+        if live.step == 100:
+            assert "return" not in live.watched
+            notes.extend(live.notes())
             free.set()
-        assert time.monotonic() < deadline
-    assert number > 100
-    assert traced_in[-1] is False
-    assert watch.about == ""
+        return "return" in live.watched
+
+    monkeypatch.setattr(step_watch, "compile_in_background", slow)
+    model, x, y = network(), jnp.asarray(DATA), jnp.asarray(TARGET)
+    step = training(model)
+    live = watched(model, lambda: step(x, y), is_measured)
+    assert live.step > 100
+    assert any("training goes on" in note for note in notes)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
