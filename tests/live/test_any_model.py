@@ -1,4 +1,4 @@
-"""`nb.Live` on what people train: models of any framework, training states, functions, lists and
+"""`nb.Live` on models of any framework, training states, functions, lists and
 dicts of models and optimizers.
 """
 
@@ -122,7 +122,7 @@ RUNS = {
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_updates_of_what_is_trained_are_seen(run, kind):
+def test_updates_of_trained_arrays_are_measured(run, kind):
     model, optimizer, step = RUNS[kind]()
     with nb.Live(model, optimizer, display=False, keep=False) as live:
         names = [control.name for control in live.controls]
@@ -132,7 +132,7 @@ def test_updates_of_what_is_trained_are_seen(run, kind):
     assert [name for name in names if name.startswith("learning rate")] == rates.get(kind, [])
 
 
-def test_arrays_handed_over_in_the_loop_are_watched_also_where_the_next_step_donates_them(run):
+def test_arrays_given_in_the_loop_are_watched_even_if_the_next_step_donates_them(run):
     held = {"params": {"w": jnp.ones((3, 1))}}
 
     @jax.jit
@@ -153,7 +153,7 @@ def test_arrays_handed_over_in_the_loop_are_watched_also_where_the_next_step_don
     assert live.watched["gradient"].paths == ("",)  # arrays of the root
 
 
-def test_arrays_that_never_change_are_said_to_be_never_changing(run):
+def test_a_note_reports_arrays_that_never_change(run):
     with nb.Live({"w": jnp.ones(3)}, display=False, keep=False) as live:
         run(live, lambda: None, until=lambda: live.notes())
         assert live.notes() == [
@@ -162,7 +162,7 @@ def test_arrays_that_never_change_are_said_to_be_never_changing(run):
     assert "update" not in live.watched
 
 
-def test_what_cannot_be_watched_is_said_and_gets_no_control():
+def test_a_model_that_cannot_be_watched_gets_a_note_and_no_control():
     reasons = {"Dense holds no parameters: pass a function": nn.Dense(3)}
     reasons["object holds no named arrays"] = object()
     for reason, model in reasons.items():

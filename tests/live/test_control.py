@@ -15,7 +15,7 @@ from nbmodule.live.controls.knobs import add_knobs
 from nbmodule.live.run_data.control import CommandQueue, Controls
 
 
-def test_a_page_that_greets_again_before_it_has_an_answer_is_heard_once():
+def test_a_page_that_greets_twice_before_the_answer_is_queued_once():
     commands = CommandQueue()
     for page in "aab":
         commands.put({"kind": "hello", "page": page})
@@ -62,7 +62,7 @@ def test_a_value_whose_application_fails_is_not_kept_and_its_error_is_shown():
         ("lr", 1, "no control is called 'lr'; there are: 'rate', 'mode', 'augment', 'count'"),
     ],
 )
-def test_a_value_that_is_none_for_its_control_is_refused(name, value, message):
+def test_a_value_that_does_not_fit_its_control_is_refused(name, value, message):
     controls = Controls()
     controls.slider("rate", 0.5, low=0, high=1)
     controls.field("mode", "a", choices=("a", "b"))
@@ -157,7 +157,7 @@ def test_code_may_set_a_rate_of_zero_below_the_scale_of_the_slider():
         live.controls["learning rate"].check(11.0)
 
 
-def test_an_optimizer_of_optax_without_a_rate_says_what_to_do():
+def test_an_optimizer_of_optax_without_a_rate_gets_a_note_with_the_fix():
     model, optimizer = nb.Linear(2, 1), nb.Optax(optax.sgd(0.1))
     with nb.Live(model, optimizer, display=False, returns=None) as live:
         for _ in live.steps(range(2)):

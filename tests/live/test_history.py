@@ -1,4 +1,4 @@
-"""What was logged, as data: arrays, tables, files, a figure."""
+"""Logged values as data: arrays, tables, files, a figure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_tables_and_containers_hold_the_last_value_of_each_step(history):
     assert container.loss["values"].tolist() == [1.0, 0.5, 1 / 3, 5.0, 6.0]
 
 
-def test_csv_reads_back_exactly_and_tells_nan_from_nothing(history, tmp_path):
+def test_csv_reads_back_exactly_and_distinguishes_nan_from_no_value(history, tmp_path):
     history.to_csv(tmp_path / "below" / "run.csv")
     rows = list(csv.DictReader(io.StringIO((tmp_path / "below" / "run.csv").read_text())))
     assert [float(row["loss"]) for row in rows] == [1.0, 0.5, 1 / 3]
@@ -91,7 +91,7 @@ def test_tensorboard_reads_the_event_files(history, tmp_path):
         ("matplotlib.figure", lambda h: h.plot()),
     ],
 )
-def test_without_a_package_the_error_says_what_to_install(history, monkeypatch, module, call):
+def test_without_a_package_the_error_names_it(history, monkeypatch, module, call):
     monkeypatch.setitem(sys.modules, module, None)
     package = module.partition(".")[0]
     with pytest.raises(MissingDependencyError, match=f"needs {package}.*pip install {package}"):
@@ -113,7 +113,7 @@ def test_the_figure_has_one_axis_for_each_unit_and_the_full_extremes(history):
     assert figure.axes[0].get_yscale() == "log"
 
 
-def test_a_full_shelf_keeps_an_even_selection_and_the_newest():
+def test_media_above_their_budget_keep_an_even_selection_and_the_newest():
     media = MediaStore(budget=10_000)
     for step in range(100):
         media.put("a", step, np.zeros(100))
@@ -123,7 +123,7 @@ def test_a_full_shelf_keeps_an_even_selection_and_the_newest():
     assert steps[0] < 40
 
 
-def test_pictures_are_told_from_arrays():
+def test_pictures_and_arrays_are_distinguished():
     media = MediaStore()
     media.put("rgb", 1, np.zeros((4, 5, 3), np.uint8))
     media.put("heat", 1, np.zeros((4, 5)))

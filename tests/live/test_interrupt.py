@@ -135,7 +135,7 @@ def test_a_loop_that_was_left_open_does_not_swallow_interrupts_of_others():
 
 
 @pytest.mark.usefixtures("left_open")
-def test_a_loop_begun_beside_one_that_was_left_open_is_soft_again():
+def test_a_loop_begun_after_one_that_was_left_open_is_soft_again():
     done = []
     with pytest.raises(KeyboardInterrupt, match="between two steps"):
         for i in steps(range(3)):

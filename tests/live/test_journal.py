@@ -1,6 +1,4 @@
-"""A run on disk while it goes on: killed at any moment, cut off at any byte, on a disk that is
-full, nothing else is lost.
-"""
+"""A journal on disk: of a killed run, cut off at any byte, on a full disk."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ def test_a_journal_that_others_remove_is_reported_and_the_training_goes_on(tmp_p
     assert "cannot be written: others have removed it" in message.text
 
 
-def test_the_journal_of_a_run_that_goes_on_is_not_removed_by_others_and_says_that_it_goes_on(
-    tmp_path, monkeypatch
-):
+def test_the_journal_of_a_running_run_is_not_removed_and_reads_as_running(tmp_path, monkeypatch):
     monkeypatch.setattr(journal, "MOST_RUNS", 2)
     with Live(display=False, journal=tmp_path) as live:
         for k in live.steps(range(5)):
@@ -195,7 +191,7 @@ def test_points_that_were_not_written_before_a_rewind_are_written_after_it(tmp_p
     np.testing.assert_array_equal(run.history.loss.values, live.history.loss.values)
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
+def test_a_folder_that_cannot_be_made_is_reported_in_one_line(tmp_path):
     (tmp_path / "taken").write_text("a file")
     with Live(display=False, journal=tmp_path / "taken") as live:
         for k in live.steps(range(3)):
@@ -213,7 +209,7 @@ def test_a_folder_that_cannot_be_made_is_told_in_one_line(tmp_path):
     ],
     ids=["Adam", "SGD bfloat16", "optax"],
 )
-def test_the_last_training_state_is_saved_beside_the_journal(tmp_path, compiled_step, make, dtype):
+def test_the_last_training_state_is_saved_with_the_journal(tmp_path, compiled_step, make, dtype):
     model = nb.Sequential(nb.Linear(3, 4), nb.Tanh(), nb.Linear(4, 1)).to(dtype=dtype)
     optimizer = make(0.1)
     step = compiled_step(model, optimizer, lambda m, x: (m(x) ** 2).mean())

@@ -118,9 +118,7 @@ def test_a_page_that_is_reloaded_in_the_middle_gets_the_whole_run(kernel, watch_
     ended(kernel, message)
 
 
-def test_the_line_is_closed_when_the_run_is_over_and_what_comes_late_is_taken_in_silence(
-    kernel, watch_run
-):
+def test_the_connection_closes_with_the_run_and_late_messages_are_ignored(kernel, watch_run):
     message, page = watch_run(kernel, TRAIN)
     page.send("stop")
     ended(kernel, message)

@@ -281,7 +281,7 @@ def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatc
     np.testing.assert_array_equal(live.history.loss.values, np.array(losses))
 
 
-def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch):
+def test_the_cost_counts_logging_and_keeping_of_every_step(monkeypatch):
     def cost_of(keep):
         ticks = itertools.count(1)
         model = nb.Linear(3, 1)
@@ -301,7 +301,7 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
     assert kept >= logged + 2 * 16 * 3e-3  # and where a turn begins, before a call and after it
 
 
-def test_a_pause_begins_when_what_was_begun_is_computed():
+def test_a_pause_begins_when_all_steps_are_computed():
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
     losses, seen = [], []
     with quiet() as live:
@@ -334,7 +334,7 @@ def test_a_stop_ends_the_loop_around_the_loop_and_the_epochs_are_counted():
     assert str(live.progress).startswith("stopped · epoch 2/4 · step 5/12")
 
 
-def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
+def test_moves_of_one_control_are_one_mark_with_its_first_value():
     with quiet() as live:
         live.controls.slider("rate", 0.1, low=0.0, high=1.0)
         for k in live.steps(range(4)):
@@ -345,7 +345,7 @@ def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
     assert (message.text, message.mark) == ("rate: 0.1 → 0.4", "changed")
 
 
-def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
+def test_a_step_that_compiles_for_a_smaller_batch_is_reported_with_its_shapes(monkeypatch):
     monkeypatch.setattr("nbmodule.live.boundary._SHOWN_COMPILE", 1e-6)
     total, other = jax.jit(lambda x: jnp.sin(x).sum()), jax.jit(lambda x: jnp.cos(x).sum())
     with quiet() as live:

@@ -1,4 +1,4 @@
-"""Values on their way into the history: no wait, no tracer, no surprise."""
+"""Logged values on their way into the history: no wait, no tracer."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_vector_of_a_scanned_step_is_as_many_steps(log_queue):
         assert log_queue.history[name].steps.tolist() == [20, 40, 47]
 
 
-def test_a_vector_beside_numbers_is_an_array_of_its_step(log_queue):
+def test_a_vector_logged_with_numbers_is_an_array_of_its_step(log_queue):
     for step in range(1, 5):
         log_queue.put(step, {"loss": 1 / step, "per_class": np.linspace(0, 1, 10)})
     log_queue.put(4, {"by_class": np.linspace(0, 1, 7), "tokens": np.arange(5)})

@@ -149,7 +149,7 @@ def test_the_rate_is_that_of_the_last_seconds_and_the_rest_follows_from_it():
     assert meter.remaining == pytest.approx((1000 - 210) / 20, rel=0.05)
 
 
-def test_no_rate_is_told_while_the_loop_only_runs_ahead_of_its_device():
+def test_the_rate_is_unknown_while_the_loop_only_runs_ahead_of_its_device():
     meter = Meter(total=10, clock=0.0)
     meter.update(done=1, clock=1.0)
     meter.restart(1, clock=1.0)

@@ -1,6 +1,4 @@
-"""The pump on stand-ins for kernels: what it takes, what it gives back, and that it is off where a
-name is missing.
-"""
+"""The pump on stand-ins for kernels: messages that it handles and returns, and missing names."""
 
 from __future__ import annotations
 

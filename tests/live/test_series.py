@@ -65,7 +65,7 @@ def test_steps_that_were_logged_out_of_order_are_sorted_before_they_are_reduced(
     assert (reduced.values == reduced.steps).all()
 
 
-def test_a_name_tells_the_measure_and_on_which_data_it_was_taken():
+def test_a_name_holds_the_measure_and_the_data_it_was_taken_on():
     losses = {"train": "loss train_loss", "val": "val_loss validation/loss", "test": "loss/test"}
     for role, names in losses.items():
         assert [group_of(name) for name in names.split()] == [("loss", role)] * len(names.split())

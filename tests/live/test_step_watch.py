@@ -1,4 +1,4 @@
-"""What is watched inside the user's own steps: returns and gradients, against NumPy and raw JAX."""
+"""Returns and gradients that are watched inside the user's steps, against NumPy and raw JAX."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(
     assert len(traces) == 2
 
 
-def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile(monkeypatch):
+def test_a_run_that_closes_cancels_compiles_that_have_not_begun(monkeypatch):
     free, begun, tasks = threading.Event(), threading.Event(), []
     holding = compile_in_background(lambda: (begun.set(), free.wait(60)), lambda _: None)
     begun.wait(60)
@@ -161,7 +161,7 @@ def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile(monkeypatch):
     holding.result()
 
 
-def test_under_raw_jit_only_weights_are_watched_and_the_view_says_so(watched):
+def test_under_raw_jit_only_weights_are_watched_and_a_note_names_the_fix(watched):
     model = network()
     forward = jax.jit(lambda m, x: m(x).sum())
     x = jnp.asarray(DATA)

@@ -1,4 +1,4 @@
-"""What pages are told: records, messages, sizes; a front end that never answers; a view that fails."""
+"""Messages to pages: records, changes, sizes; a front end that never answers; a view that fails."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_record_is_strict_json_and_holds_the_whole_run(live):
     assert record["controls"][0]["name"] == "learning rate"
 
 
-def test_the_output_is_text_and_html_in_which_nothing_is_markup_that_was_text(live):
+def test_the_output_is_text_and_html_with_escaped_names(live):
     bundle = bundle_of(live._state)
     text, html = bundle["text/plain"], bundle["text/html"]
     assert "digits <b>" not in html and "digits &lt;b&gt;" in html
@@ -92,7 +92,7 @@ def points_of(content):
     return {s["name"]: (floats(s["s"], "<f8"), floats(s["v"])) for s in content["series"]}
 
 
-def test_messages_hold_exactly_what_is_new():
+def test_messages_hold_exactly_the_new_points_and_samples():
     sample = Sample(5, "update", ("head", "body"), np.array([[0.5], [0.25]]))
     with quiet() as live:
         stream = Stream(live._state)
@@ -230,7 +230,7 @@ def test_the_widget_is_shown_unasked_where_the_notebook_of_vs_code_is_known(monk
     assert needs_second_output() == bool(names)
 
 
-def test_a_page_that_greets_gets_the_run_and_then_what_is_new(notebook):
+def test_a_page_that_greets_gets_the_run_and_then_numbered_changes(notebook):
     with Live() as live:
         for i in live.steps(range(300)):
             live.log(loss=i)
@@ -307,7 +307,7 @@ def test_values_that_were_not_measured_are_dashes_and_nan_stands_only_for_nan():
 
 
 @pytest.mark.usefixtures("notebook")
-def test_a_chosen_submodule_is_answered_with_its_histograms_and_picture(train_until):
+def test_a_page_that_asks_for_a_submodule_gets_its_histograms_and_picture(train_until):
     with Live({"head": {"w": jnp.ones((3, 4))}}) as live:
         train_until(live, lambda _: None, lambda: "weight" in live.watched)
         for path in ("head", "no such"):

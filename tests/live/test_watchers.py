@@ -189,7 +189,7 @@ class CostlyLine:
 
 
 @pytest.mark.parametrize("step", [0.0005, 0.005, 0.05, 3.0])
-def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step, monkeypatch):
+def test_showing_takes_half_of_the_budget_for_steps_of_any_length(step, monkeypatch):
     clock = FakeTime()
     for room in ("boundary", "controls.loop", "run_data.progress"):
         monkeypatch.setattr(f"nbmodule.live.{room}.time", clock)
@@ -210,7 +210,7 @@ def test_what_is_shown_takes_half_of_the_budget_however_short_the_steps_are(step
 @pytest.mark.parametrize(
     ("each_step", "left"), [(0.0, 0.02), (0.0001, 0.01), (0.00015, 0.005), (0.01, 0.005)]
 )
-def test_work_that_can_wait_gets_what_the_work_of_every_step_leaves(each_step, left, monkeypatch):
+def test_deferrable_work_gets_the_rest_of_the_budget(each_step, left, monkeypatch):
     run = RunState("training", budget=0.02)
     busy = [40.0]  # the process is older than the run
     run.cost = CostMeter()

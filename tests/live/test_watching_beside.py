@@ -1,4 +1,4 @@
-"""A run under Live equals the run without it, bit for bit: watching runs beside the user's step."""
+"""A run under Live equals the run without it, bit for bit."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_all_models_of_a_dict_are_watched_under_their_names(train_until):
 
 
 @pytest.mark.parametrize("leaf", [object(), jax.random.key(0), "text", None, 1 + 2j, b"x"])
-def test_whatever_a_step_is_given_watching_never_raises(leaf):
+def test_watching_never_raises_for_any_argument_of_a_step(leaf):
     model = nb.Linear(4, 3)
 
     @nb.jit(static_argnums=1 if not isinstance(leaf, jax.Array) else None)
