@@ -72,10 +72,10 @@ class Live(ReplayVerbs):
             `every`-th.
         budget: Largest share of the time that watching may take.
         name: The title; the class of the model if not given.
-        nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends
+        nonfinite: The reaction to a weight or training loss that is not finite: 'stop' ends
             the loop, 'warn' reports it and goes on, 'ignore' does neither.
-        display: Whether anything is shown.
-        keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`,
+        display: False to show nothing.
+        keep: Memory for the steps that the run keeps to repeat them (`live.at`, `live.rewind`,
             `live.what_if`): True for at most one copy of model and optimizer, or 64 MB of copies
             where that is more, and as much of batches; other sizes as `"1GB"`; False for nothing. A
             run that keeps steps keeps model and optimizer as long as the `Live` exists.
@@ -405,7 +405,7 @@ class Live(ReplayVerbs):
             function: Called with each item.
             iterable: As for `steps`.
             epochs: As for `steps`.
-            background: Whether the loop runs in a thread, so that the cell ends at once. Buttons
+            background: True to run the loop in a thread, so that the cell ends at once. Buttons
                 then work where the kernel takes no clicks while a cell runs (marimo). The run ends
                 by itself; leaving the `with` block does not end it.
 

@@ -4,8 +4,8 @@
 steps, moves values whose computation is over into the history, in order; it stops at the first that
 is not, so that no step ever waits for a number.
 
-Nothing that is logged raises: a number is no reason to lose a training. What cannot be kept is
-reported once for each name.
+Nothing that is logged raises: a number is no reason to lose a training. A value that cannot be
+kept is reported once for each name.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class LogQueue:
         Args:
             step: The iteration of the loop.
             values: Values by name; dicts and lists hold several.
-            exactly: Whether `step` is a step, also where an iteration makes several.
+            exactly: True if `step` is a step, also where an iteration makes several.
         """
         is_flat = all(map(self._is_scalar, values, values.values()))
         flat = dict(values) if is_flat else self._flat(step, values, exactly)

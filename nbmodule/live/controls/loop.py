@@ -91,7 +91,7 @@ class Loop:
 
         Args:
             clock: The time.
-            is_due: Whether more than a measurement is due: a message came, or `tell_every` is over.
+            is_due: True if more than a measurement is due: a message came, or `tell_every` is over.
         """
 
     def act(self, message: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Watch the returns of submodules and the gradients of parameters, beside the user's own steps.
+"""Watch the returns of submodules and the gradients of parameters during the user's own steps.
 
 For one step in a while a tracker is open. Before each compiled function of that step runs, a second
 compiled function of the same Python code runs on the same arguments, in a frame whose writes are

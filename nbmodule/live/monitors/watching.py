@@ -22,7 +22,7 @@ from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Sample, Strips
 
 LEVELS = ("all", "weights")
-"""What may be watched: weights, gradients and returns, or the weights alone."""
+"""Watched quantities: weights, gradients and returns, or the weights alone."""
 _LEAST, _MOST = 0.25, 60.0
 """Seconds between two measurements."""
 _STRETCH = 3.0

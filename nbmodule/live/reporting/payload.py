@@ -47,7 +47,7 @@ STRIP_ROWS = 60
 _DETAIL_ROWS = 12
 MEDIA_ENTRIES = 8
 MEDIA_BYTES = 150_000
-"""Of all that was logged beside numbers, in one saved view."""
+"""Bytes of logged texts, arrays and pictures in one saved view."""
 _LEAST_ROOM = 800
 _BYTES_OF_COLUMN = 32
 """Two points, of 12 bytes each in base64."""
@@ -137,7 +137,7 @@ def _curves_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
 
 def progress_of(run: RunState) -> dict[str, Any]:
     """Return progress and cost, which change all the time: state, whether more will come, the share
-    of time spent beside the training, the pace, and the bytes of kept steps.
+    of time not spent on training, the pace, and the bytes of kept steps.
     """
     progress, reason = run.progress, run.why_not_repeatable
     fields = asdict(progress) | {

@@ -77,7 +77,7 @@ def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
 def _button_of(run: RunState, verdict: RuleVerdict) -> Fix | None:
     """Return the first fix of a verdict that a button can carry out.
 
-    Another rate is tried first: branches with it are drawn beside those with the current rate.
+    Another rate is tried first: branches with it are drawn with those of the current rate.
     Where no step can be repeated the button sets the rate.
     """
     can_repeat = not run.why_not_repeatable

@@ -62,7 +62,7 @@ _INTERVAL = 0.1
 """Least seconds between two messages."""
 BYTES_PER_SECOND = 20_000
 ENVELOPE = 900
-"""Bytes of a message beside its content: headers, signature, routing."""
+"""Bytes of a message besides its content: headers, signature, routing."""
 _MOST_PAGES = 50
 LOG_EVERY, _REDRAW_EVERY = 60.0, 0.1
 """Seconds between two lines of a job log, and between two updates of the line in a terminal."""
@@ -174,12 +174,12 @@ class NotebookView:
             self._send_run(page)
 
     def _show_step(self, step: object, page: str) -> None:
-        """Repeat a step and send it, or the error, to the page that asked."""
+        """Repeat a step and send it, or the error, to the page that requested it."""
         step = int(step) if isinstance(step, (int, float)) and step == step else 0
         answer: dict[str, Any] = {"kind": "replay", "page": page, "step": step}
         try:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
-        except Exception as error:  # noqa: BLE001 - it is shown where it was asked for
+        except Exception as error:  # noqa: BLE001 - the page shows it
             answer["error"] = plain(str(error), 600)
         self._send(answer)
 
@@ -327,7 +327,7 @@ class Sender:
         return is_free and clock >= self._next
 
     def room(self, clock: float) -> int:
-        """Return the bytes that a message sent now may hold beside its envelope."""
+        """Return the bytes that a message sent now may hold besides its envelope."""
         since = clock - self._times[-1] if self._times else 1.0
         return int(self.bytes_per_second * min(max(since, _INTERVAL), 1.0)) - ENVELOPE
 
@@ -381,7 +381,7 @@ def run_link(run: RunState, hear: Hear, is_drawn: bool) -> Any:
     Args:
         run: The run.
         hear: Called with each message of a page, in any thread; it must only store it.
-        is_drawn: Whether the widget itself draws.
+        is_drawn: True if the widget itself draws.
     """
     record = json.dumps(record_of(run)) if is_drawn else ""
     return _widget_class(is_drawn)(hear, run=run.run_id, record=record)

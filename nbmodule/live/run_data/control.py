@@ -52,7 +52,7 @@ class CommandQueue(deque[dict[str, Any]]):
         """Name of the thread that delivered the last message."""
 
     def put(self, message: dict[str, Any]) -> None:
-        """Add a message; a page that greets again before it has an answer is not heard twice."""
+        """Add a message; a second greeting of a page before its answer is dropped."""
         if message.get("kind") != "hello" or message not in list(self):
             self.append(message)
         self.last_thread = threading.current_thread().name
@@ -137,7 +137,7 @@ class Controls:
             apply: Called with a new value between two steps.
             low: Lower limit of the scale.
             high: Upper limit.
-            log: Whether the scale is logarithmic.
+            log: True for a logarithmic scale.
             group: Controls of one group are drawn together.
             least: Smallest value that code may set; `low` if not given.
         """

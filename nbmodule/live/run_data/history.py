@@ -37,7 +37,7 @@ MOST_ENTRIES = 1000
 
 
 class History:
-    """Numbers over steps, and texts, arrays and pictures beside them.
+    """Numbers over steps, and texts, arrays and pictures.
 
     `history['loss']` or `history.loss` is a series with `.steps`, `.values`, `.last` and `.best`;
     `history.media` holds texts, arrays and pictures.
@@ -246,7 +246,7 @@ class History:
 
         Args:
             names: Series or groups to draw; all if not given.
-            log: Whether the values are drawn on a logarithmic axis.
+            log: True to draw the values on a logarithmic axis.
             columns: Horizontal detail; longer series are reduced without losing an extreme.
         """
         figures = load_extra("matplotlib.figure", "history.plot()")

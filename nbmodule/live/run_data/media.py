@@ -43,7 +43,7 @@ _QUIET = "font-size:11px;opacity:.75"
 
 @dataclass(frozen=True)
 class Media:
-    """Something to look at beside the curves, as `nb.samples`, `nb.confusion` and
+    """A display with the curves of a run, as `nb.samples`, `nb.confusion` and
     `nb.embedding_map` return it and `live.log` takes it.
 
     Attributes:

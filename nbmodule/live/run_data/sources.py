@@ -1,4 +1,4 @@
-"""Named arrays of whatever is trained: modules, native models of other frameworks, training states,
+"""Named arrays of trained objects: modules, native models of other frameworks, training states,
 functions, lists and dicts of them.
 """
 

@@ -95,7 +95,7 @@ class RunState:
         model: The model; released when the run is over.
         optimizer: The optimizer, likewise.
         budget: Largest share of the time that watching may take.
-        nonfinite: What happens when a weight or the training loss is no longer finite.
+        nonfinite: The reaction to a weight or training loss that is not finite.
 
     Raises:
         ArgumentError: If an argument has an unknown value.
