@@ -463,7 +463,7 @@ class Live(ReplayVerbs):
     @property
     def step(self) -> int:
         """The step in progress, counted from 1; after the loop the number of steps made."""
-        return self._state.step
+        return self._state.count.step
 
     def _begin_journal(self) -> None:
         folder = self._journal_at
@@ -472,15 +472,14 @@ class Live(ReplayVerbs):
         if not folder:
             return
         from nbmodule.live.replay.saved_state import StateSaver
-        from nbmodule.live.reporting.journal import Journal, folders_of
+        from nbmodule.live.reporting.journal import Journal, folders_of, reason_of
 
         run, saver = self._state, StateSaver(self._state)
         try:
             journal = Journal(run, folders_of(folder)[0], saver)
         except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-            reason = getattr(error, "strerror", None) or error
-            where = getattr(error, "filename", None) or folder
-            run.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
+            text = f"this run has no journal: {reason_of(error)} ({folder})"
+            run.messages.add(0, "warning", text)
             return
         self._journal = self._loop.journal = journal
         self._kept.has_journal = True
@@ -488,12 +487,12 @@ class Live(ReplayVerbs):
     @property
     def progress(self) -> Progress:
         """State, steps, epochs, rate and remaining time."""
-        return self._state.progress
+        return self._state.count.progress
 
     @property
     def has_ended(self) -> bool:
         """True if the run is over."""
-        return self._state.has_ended
+        return self._state.count.has_ended
 
     @property
     def stopped(self) -> bool:

@@ -229,11 +229,11 @@ class Terminal(io.StringIO):
 def shown(stream, clocked):
     """Show the progress of a run at given times."""
     series = types.SimpleNamespace(name="loss", last=0.25)
-    run = types.SimpleNamespace(messages=[], history=[series])
+    run = types.SimpleNamespace(messages=[], history=[series], count=types.SimpleNamespace())
     view = TerminalView(run, stream)
     view.open(0.0)
     for clock, progress in clocked:
-        run.progress = progress
+        run.count.progress = progress
         view.flush(clock)
 
 

@@ -181,7 +181,7 @@ class LogQueue:
         """Report something that could not be kept, the first time."""
         if topic not in self._reported:
             self._reported.add(topic)
-            self._run.messages.add(self._run.step, "warning", text)
+            self._run.messages.add(self._run.count.step, "warning", text)
 
     def drain(self) -> None:
         """Move computed values into the history."""

@@ -446,4 +446,4 @@ class BackgroundRun:
             self._over.set()
 
     def __repr__(self) -> str:
-        return f"BackgroundRun({self._run.progress})"
+        return f"BackgroundRun({self._run.count.progress})"

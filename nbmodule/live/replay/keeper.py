@@ -209,7 +209,7 @@ class StepKeeper:
             raise _refusal(step, str(self.kept), hint=_MORE_ROOM)
         if self.tape.refusal:
             raise _refusal(step, self.tape.refusal)
-        if not recorded.calls and step == self._run.step and self.tape.functions:
+        if not recorded.calls and step == self._run.count.step and self.tape.functions:
             raise _refusal(step, "it has called nothing yet. Call this after the step")
         if not recorded.calls:
             raise _refusal(step, self._run.no_calls)

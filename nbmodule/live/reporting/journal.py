@@ -151,7 +151,7 @@ class Journal:
                 self._collect()
                 self._flush()
         except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training
-            self._note_failure(_reason(error))
+            self._note_failure(reason_of(error))
             return False
         self._note_failure("")
         return True
@@ -165,7 +165,7 @@ class Journal:
             self._report("note", "the journal of this run is written again, and complete.")
 
     def _report(self, kind: str, text: str) -> None:
-        self._run.messages.add(self._run.step, kind, text)
+        self._run.messages.add(self._run.count.step, kind, text)
 
     def _add(self, record: str, head: dict[str, Any], data: bytes = b"") -> None:
         self._pending += _record(record, head, data)
@@ -191,7 +191,7 @@ class Journal:
             self._settings = dict(run.settings)
             self._add("settings", {"settings": self._settings})
         self._collect_media()
-        self._add("beat", {"time": round(time.time(), 3), "step": run.step})
+        self._add("beat", {"time": round(time.time(), 3), "step": run.count.step})
         if self._end:
             self._add("end", self._end)
 
@@ -259,7 +259,7 @@ class Journal:
             else:
                 self._report_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
         except Exception as error:  # noqa: BLE001 - as above
-            self._report_no_snapshot(_reason(error))
+            self._report_no_snapshot(reason_of(error))
         took = time.monotonic() - begun
         self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
 
@@ -330,7 +330,8 @@ def journals_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why a write failed, in the words of the system if it has some."""
     return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
 
 

@@ -139,13 +139,13 @@ def progress_of(run: RunState) -> dict[str, Any]:
     """Return progress and cost, which change all the time: state, whether more will come, the share
     of time not spent on training, the pace, and the bytes of kept steps.
     """
-    progress, reason = run.progress, run.why_not_repeatable
+    progress, reason = run.count.progress, run.why_not_repeatable
     fields = asdict(progress) | {
-        "step": run.step,
-        "ended": run.has_ended,
+        "step": run.count.step,
+        "ended": run.count.has_ended,
         "reason": plain(progress.reason, 300),
         # shown if the page never gets another message
-        "seen": None if run.has_ended else int(time.time()),
+        "seen": None if run.count.has_ended else int(time.time()),
     }
     numbers = {n: json_number(v) if isinstance(v, float) else v for n, v in fields.items()}
     cost = {
@@ -235,7 +235,9 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
         "epochs": has_validation(run) and epoch_table(run.history).html(),
     }
     drawn = [
-        (name, 1, [{"step": run.step, "html": str(html)}]) for name, html in tables.items() if html
+        (name, 1, [{"step": run.count.step, "html": str(html)}])
+        for name, html in tables.items()
+        if html
     ]
     room = MEDIA_BYTES // max(len(media), 1)
     drawn += [(plain(n), len(items), _newest_entries(items, room)) for n, items in media.items()]
@@ -357,7 +359,7 @@ def history_record(run: RunState) -> HistoryRecord:
     series = (series_record(series.name, series.since(0), columns) for series in drawn)
     errors = [plain(message.text, 300) for message in run.messages if message.kind != "note"]
     more = {"notes": tuple(errors[-3:]), "findings": findings_of(run)}
-    return HistoryRecord(plain(run.name), tuple(series), str(run.progress), **more)
+    return HistoryRecord(plain(run.name), tuple(series), str(run.count.progress), **more)
 
 
 def plain_form(run: RunState) -> Markup:

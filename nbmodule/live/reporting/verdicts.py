@@ -81,7 +81,7 @@ def _button_of(run: RunState, verdict: RuleVerdict) -> Fix | None:
     Where no step can be repeated the button sets the rate.
     """
     can_repeat = not run.why_not_repeatable
-    for fix in () if run.has_ended else verdict.fixes:
+    for fix in () if run.count.has_ended else verdict.fixes:
         kind, name = fix.message.get("kind"), fix.message.get("name")
         if (kind == "rewind" and can_repeat) or (kind == "set" and name in run.controls):
             return fix
@@ -106,6 +106,6 @@ def _scaled_rate(run: RunState, factor: float) -> Fix | None:
 
 def _new_shapes_of(run: RunState) -> list[tuple[int, str]]:
     """Return the steps that were compiled again for another shape, but none before a rewind."""
-    marked = [m for m in run.messages if m.mark == "compiled" and m.step <= run.step]
+    marked = [m for m in run.messages if m.mark == "compiled" and m.step <= run.count.step]
     parts = [(message.step, *message.text.partition("new shapes, ")[1:]) for message in marked]
     return [(step, change) for step, sign, change in parts if sign]

@@ -46,9 +46,6 @@ Hear = Callable[[dict[str, Any]], None]
 
 LINK_AFTER = 0.3
 """Seconds after which a run is connected to the pages; a shorter one needs no buttons."""
-_GRACE = 10.0
-"""Seconds for which the connection stays open after the run while no page has greeted it: closed
-while a page loads it, it would leave an error on the console of that page."""
 _FIRST_REFRESH, _LAST_REFRESH = 5.0, 120.0
 """Seconds between two replacements of the HTML while no page answers; they double."""
 _FIRST_SAVE = 30.0
@@ -143,7 +140,7 @@ class NotebookView:
         if self._link is None or not self.sender.may_send(clock):
             return
         run = self._run
-        state = (run.count.state, run.step, run.controls.version, run.messages.version)
+        state = (run.count.state, run.count.step, run.controls.version, run.messages.version)
         if state == self._sent_state and clock - self._sent_at < _HEARTBEAT:
             return
         self._sent_state, self._sent_at = state, clock
@@ -173,9 +170,8 @@ class NotebookView:
         for page in list(self.sender.pages):
             self._send_run(page)
 
-    def _show_step(self, step: object, page: str) -> None:
+    def _show_step(self, step: Any, page: str) -> None:
         """Repeat a step and send it, or the error, to the page that requested it."""
-        step = int(step) if isinstance(step, (int, float)) and step == step else 0
         answer: dict[str, Any] = {"kind": "replay", "page": page, "step": step}
         try:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
@@ -187,7 +183,7 @@ class NotebookView:
         """Take a message of a page, in any thread: for the loop, or after the run to act on it when
         no cell runs.
         """
-        if self._run.has_ended:
+        if self._run.count.has_ended:
             clock = time.monotonic()
             _call_when_idle(
                 self._loop, self._run.guard, "answering a page", self.hear, message, clock
@@ -203,19 +199,12 @@ class NotebookView:
         self._in_main(lambda: self._finish(bundle))
 
     def _finish(self, bundle: dict[str, str]) -> None:
+        """Leave the static form; the connection closes when nobody holds the run."""
         if self._handle is not None:
             self._handle.update(bundle, raw=True)
         link, self._link_at = self._link, None
-        if link is None:
-            return
-        if self._run.can_repeat:
+        if link is not None:
             weakref.finalize(self._run, _call_when_idle, self._loop, link.close).atexit = False
-            return
-        self._link = None
-        if self._loop is None or self.sender.pages:
-            link.close()
-        else:
-            self._loop.call_later(_GRACE, link.close)
 
     def _send_run(self, page: str) -> None:
         self._send(self._stream.snapshot(page) | {"n": self.sender.sent})
@@ -414,7 +403,7 @@ class TerminalView:
                 text = f"step {format_count(message.step)}: {plain(message.text, 600)}"
                 self._write(f"{message.kind}, {text}", "\n")
             self._reported = max(self._reported, message.number)
-        progress = self._run.progress
+        progress = self._run.count.progress
         is_over = progress.state in ENDED
         tenth = 10 * progress.done // progress.total if progress.total else 0
         every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY

@@ -141,13 +141,10 @@ class Controls:
             group: Controls of one group are drawn together.
             least: Smallest value that code may set; `low` if not given.
         """
-        limits = f"got low={low}, high={high}."
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ArgumentError(f"slider {name!r}: low must be below high, {limits}")
-        if log and low <= 0:
-            raise ArgumentError(
-                f"slider {name!r}: a logarithmic scale must begin above 0, {limits}"
-            )
+        if not (0.0 if log else -math.inf) < low < high < math.inf:
+            order = "0 < low < high on a logarithmic scale" if log else "low < high"
+            limits = f"finite limits with {order}, got low={low}, high={high}."
+            raise ArgumentError(f"slider {name!r} needs {limits}")
         smallest = low if least is None else least
 
         def check(given: Any) -> float:

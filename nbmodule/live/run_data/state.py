@@ -29,7 +29,7 @@ from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
 from nbmodule.live.run_data.messages import CaughtException, Messages, describe_caught
-from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, StepCount
+from nbmodule.live.run_data.progress import CostMeter, ScannedSteps, StepCount
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
 
@@ -103,7 +103,7 @@ class RunState:
     Example:
         >>> run = RunState("digits")
         >>> run.history.add(1, {"loss": 0.5})
-        >>> run.step, run.history.loss.last, run.notes()
+        >>> run.count.step, run.history.loss.last, run.notes()
         (0, 0.5, [])
     """
 
@@ -189,21 +189,6 @@ class RunState:
         return max(self.budget - self.cost.each_step_share, self.budget / 4) / 4
 
     @property
-    def step(self) -> int:
-        """The step in progress, counted from 1; after the loop the number of steps made."""
-        return self.count.step
-
-    @property
-    def progress(self) -> Progress:
-        """State, steps, epochs, rate and remaining time."""
-        return self.count.progress
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the run is over."""
-        return self.count.has_ended
-
-    @property
     def kept_bytes(self) -> int:
         """Bytes of recorded values, batches, and batches of the steps that stand out."""
         return sum(kept.nbytes for kept in (self.tape, self.outliers) if kept is not None)
@@ -245,7 +230,7 @@ class RunState:
             return function(*arguments), None
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             failure = describe_caught(label, error)
-            self.messages.add_failure(self.step, failure)
+            self.messages.add_failure(self.count.step, failure)
             return None, failure
 
     def sound_alarm(self, quantity: str, text: str) -> None:

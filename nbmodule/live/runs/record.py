@@ -108,10 +108,10 @@ class RunRecord:
         if run is None:  # its `with` block was never left
             self.state = "died"
             return
-        progress, self.step, self.name = run.progress, run.step, run.name
+        progress, self.step, self.name = run.count.progress, run.count.step, run.name
         self._tags, self.parent, self.seen = run.tags, run.parent, time.time()
         self.beats = [(self.began, 0), (self.seen, self.step)]
-        if run.has_ended:
+        if run.count.has_ended:
             self.state, self.reason, self.ended = progress.state, progress.reason, str(progress)
             self._diagnosis = None
 
