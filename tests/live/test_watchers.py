@@ -112,8 +112,6 @@ def test_the_picture_is_the_largest_array_of_the_submodule_itself(variables):
     watch = WeightWatch(lambda: {name: jnp.asarray(a) for name, a in variables.items()})
     assert watch.picture("head").shape == (7, 5)
     assert watch.picture("blocks") is None
-    watch.close()
-    assert watch.picture("head") is None
 
 
 def sample(step, paths, value=0.0):

@@ -130,14 +130,6 @@ class ReturnsWatcher(Watcher):
         """Return the output of a submodule for its first example, at the step watched last."""
         return self._pictures.get(path) if quantity == "return" else None
 
-    def close(self) -> None:
-        """Release what was recorded, and drop what was to be compiled."""
-        super().close()
-        self._unread = self._model = None
-        self._steps = self._new_steps()
-        self._pictures.clear()
-        self._watched.clear()
-
     def _new_steps(self) -> Steps:
         return Steps(self._choice, _MOST_CALLS, 2**30, True)
 

@@ -68,13 +68,13 @@ class WeightWatch(Watcher):
         self._quantity, self._is_a_copy, self._is_first = quantity, is_a_copy, True
         self._same = 0
         """Number of measurements in a row that found the same arrays."""
-        self._variables: Callable[[], Mapping[str, Any]] | None = variables
+        self._variables = variables
         self._before: tuple[int, dict[str, Any]] | None = None
         self._running: tuple[int, dict[str, Any]] | None = None
 
     def request(self, step: int) -> None:
         """Remember the arrays as they are before the step, if what measures them is compiled."""
-        if self._running is not None or self._variables is None:
+        if self._running is not None:
             return
         arrays = _measurable(self._variables())
         if (self._is_first and _is_small(arrays)) or self._are_compiled(arrays):
@@ -96,7 +96,7 @@ class WeightWatch(Watcher):
 
     def measure_last(self, step: int) -> Sequence[Sample]:
         """Measure the weights because the run ends; of a large model if that is compiled."""
-        if self._variables is None or self._quantity != "weight":
+        if self._quantity != "weight":
             return ()
         arrays, self._before = _measurable(self._variables()), None
         self._is_first = _is_small(arrays)
@@ -106,21 +106,15 @@ class WeightWatch(Watcher):
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
         """Return the largest array of a submodule."""
-        if self._variables is None or quantity != self._quantity:
+        if quantity != self._quantity:
             return None
         arrays = [a for name, a in _measurable(self._variables()).items() if owner_of(name) == path]
         largest = max(arrays, key=lambda a: a.size, default=None)
         # on the host nothing has to be compiled while the loop waits
         return largest if largest is None or largest.size > _MOST_ON_HOST else np.asarray(largest)
 
-    def close(self) -> None:
-        """Release the arrays, and drop what was to be compiled."""
-        self._variables = self._before = self._running = None
-        super().close()
-
     def _start(self, step: int, before: dict[str, Any]) -> None:
         """Begin to measure the arrays of now and their changes; at first on the host, at once."""
-        assert self._variables is not None
         after = _measurable(self._variables())
         on_host, self._is_first = self._is_first and _is_small(after), False
         if not after or not (on_host or self._are_compiled(after)):
