@@ -52,6 +52,7 @@ _LEAST_ROOM = 800
 _BYTES_OF_COLUMN = 32
 """Two points, of 12 bytes each in base64."""
 _MOST_MEDIA_BYTES = 8_000
+"""The same in one message of changes."""
 _MOST_MESSAGES = 20
 _TEXT_POINTS = 2000
 _TEXT_ROWS = 12
@@ -102,7 +103,7 @@ def record_of(run: RunState) -> dict[str, Any]:
             quantity: strips_of(strips) for quantity, strips in run.watched.items() if len(strips)
         },
         "messages": run.messages.describe(),
-        "media": media_of(run),
+        "media": media_of(run, MEDIA_BYTES),
         **small_parts_of(run),
         **progress_of(run),
     }
@@ -225,9 +226,9 @@ def detail_of(run: RunState, path: str, quantity: str) -> dict[str, Any]:
     return detail
 
 
-def media_of(run: RunState) -> list[dict[str, Any]]:
-    """Return verdicts with their evidence, the table per epoch, and the newest texts, arrays and
-    pictures of each name.
+def media_of(run: RunState, room: int) -> list[dict[str, Any]]:
+    """Return verdicts with their evidence, the table per epoch, and of each name the newest texts,
+    arrays and pictures: as many as there is room for in bytes, one at least.
     """
     media = run.history.media
     tables = {
@@ -239,8 +240,8 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
         for name, html in tables.items()
         if html
     ]
-    room = MEDIA_BYTES // max(len(media), 1)
-    drawn += [(plain(n), len(items), _newest_entries(items, room)) for n, items in media.items()]
+    each = room // max(len(media), 1)
+    drawn += [(plain(n), len(items), _newest_entries(items, each)) for n, items in media.items()]
     return [{"name": name, "n": count, "entries": entries} for name, count, entries in drawn]
 
 
@@ -268,7 +269,6 @@ class Stream:
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._begun = time.monotonic()
         self._sent: dict[str, int] = {}
         self._strips: dict[str, tuple[int | None, tuple[str, ...]]] = {}
         self._parts: dict[str, Any] = {}
@@ -276,7 +276,8 @@ class Stream:
 
     def tick(self, room: int) -> tuple[dict[str, Any], int]:
         """Return the changes and their size in bytes; about as large as `room` if that suffices."""
-        content = {"kind": "tick", "t": self._clock(), **progress_of(self._run), **self._changed()}
+        content = {"kind": "tick", "t": time.monotonic(), **progress_of(self._run)}
+        content |= self._changed()
         content["strips"] = self._new_strips()
         used = len(json.dumps(content))
         content["series"] = self._new_points(max(room - used, _LEAST_ROOM))
@@ -289,10 +290,7 @@ class Stream:
         self._sent.clear()  # a rewind has cut series
         self.tick(0)
         record = record_of(self._run)
-        return {"kind": "snapshot", "page": page, "t": self._clock(), "record": record}
-
-    def _clock(self) -> float:
-        return round(time.monotonic() - self._begun, 3)
+        return {"kind": "snapshot", "page": page, "t": time.monotonic(), "record": record}
 
     def _new_points(self, room: int) -> list[dict[str, Any]]:
         drawn = list(self._run.history)[:MOST_SERIES]
@@ -327,20 +325,8 @@ class Stream:
         if "messages" in changed:
             parts["messages"] = run.messages.describe()[-_MOST_MESSAGES:]
         if "media" in changed:
-            parts["media"] = _small_media(run)
+            parts["media"] = media_of(run, _MOST_MEDIA_BYTES)
         return {name: part for name, part in parts.items() if name in changed}
-
-
-def _small_media(run: RunState) -> list[dict[str, Any]]:
-    """Return the newest entry of each name, as many as a message should hold."""
-    items, size = [], 0
-    for item in media_of(run):
-        item["entries"] = item["entries"][-1:]
-        size += len(json.dumps(item))
-        if items and size > _MOST_MEDIA_BYTES:
-            break
-        items.append(item)
-    return items
 
 
 # -- text and plain HTML --
