@@ -29,8 +29,8 @@ class Route:
     for the reader.
     """
 
-    kind: str
-    text: str
+    kind: str = "none"
+    text: str = ""
 
 
 class CommandQueue(deque[dict[str, Any]]):

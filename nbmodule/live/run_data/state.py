@@ -13,7 +13,7 @@ import subprocess
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,15 +87,45 @@ def reduced_curves(history: History, step: int = 0) -> dict[str, Curve]:
 
 
 # -- the run --
+@dataclass(eq=False, repr=False)
 class RunState:
     """The data of one run.
 
-    Args:
+    Attributes:
         name: Its title.
         model: The model; released when the run is over.
         optimizer: The optimizer, likewise.
         budget: Largest share of the time that watching may take.
         nonfinite: The reaction to a weight or training loss that is not finite.
+        settings: Configuration of the run, kept in its journal.
+        tags: Words to find the run by.
+        run_id: Its identifier.
+        parent: Identifier of the run that this one continues; '' if none.
+        cell: Identifier of the notebook cell.
+        count: State and steps of its loop.
+        commands: Messages of pages and of code, which the loop acts on between two steps.
+        history: The logged values that have been computed.
+        drain: Moves logged values that are computed into the history.
+        scanned: The steps of an iteration that makes several.
+        controls: The values that a reader may change.
+        messages: Reports for the reader.
+        route: How a click reaches the loop; found when the run begins.
+        updates_per_second: Recent rate of messages to the pages.
+        watchers: Parts of `monitors` that measure the model; None until it is first watched, and
+            when it is to be watched anew.
+        examiner: Collects evidence for the rules of diagnosis; None where no step can be observed.
+        unwatched: Why the model is not watched; '' if there is no reason.
+        unsteered: Why the rate is not steered, likewise; None before that is known.
+        watched: Statistics per submodule over the steps, by quantity.
+        verdicts: Verdicts of the last judgment: a `Diagnosis`.
+        judged_until: When the run is judged again, on the monotonic clock.
+        cost: The cost of watching.
+        earlier: Earlier runs of this cell, and parts of this one that rewinds left behind.
+        tape: Recorded steps (`replay/tape.py`); None where nothing is kept.
+        outliers: Steps that stand out, likewise.
+        no_calls: Why no call of its steps is seen, and what to do.
+        alarmed: Quantities that were reported as not finite.
+        branches: The branches of the last `what_if`.
 
     Raises:
         ArgumentError: If an argument has an unknown value.
@@ -107,78 +137,53 @@ class RunState:
         (0, 0.5, [])
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        model: object = None,
-        optimizer: object = None,
-        budget: float = 0.02,
-        nonfinite: str = "stop",
-    ) -> None:
-        if not isinstance(name, str):
-            raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
-        if not is_real(budget) or not 0 < budget <= 1:
-            raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
-        if nonfinite not in NONFINITE:
+    name: str
+    _: KW_ONLY
+    model: Any = None
+    optimizer: Any = None
+    budget: float = 0.02
+    nonfinite: str = "stop"
+    settings: dict[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    parent: str = ""
+    cell: str = ""
+    count: StepCount = field(default_factory=StepCount)
+    commands: CommandQueue = field(default_factory=CommandQueue)
+    history: History = field(default_factory=History)
+    drain: Callable[[], object] = bool
+    scanned: ScannedSteps = field(default_factory=ScannedSteps)
+    controls: Controls = field(default_factory=Controls)
+    messages: Messages = field(default_factory=Messages)
+    route: Route = field(default_factory=Route)
+    updates_per_second: float = 0.0
+    watchers: list[Any] | None = None
+    examiner: Any = None
+    unwatched: str = ""
+    unsteered: str | None = None
+    watched: dict[str, Strips] = field(default_factory=dict)
+    verdicts: Any = ()
+    judged_until: float = 0.0
+    cost: CostMeter = field(default_factory=CostMeter)
+    earlier: list[Branch] = field(default_factory=list)
+    tape: Any = None
+    outliers: Outliers | None = None
+    no_calls: str = ""
+    alarmed: set[str] = field(default_factory=set)
+    branches: list[Branch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ArgumentTypeError(f"name must be a str, got {type(self.name).__name__}.")
+        if not is_real(self.budget) or not 0 < self.budget <= 1:
+            expected = "budget must be a share above 0 and at most 1"
+            raise ArgumentError(f"{expected}, got {self.budget!r}.")
+        if self.nonfinite not in NONFINITE:
             choices = ", ".join(NONFINITE)
-            raise ArgumentError(f"nonfinite must be one of {choices}, got {nonfinite!r}.")
-        self.name, self.model, self.optimizer = name, model, optimizer
-        self.budget, self.nonfinite = float(budget), nonfinite
-        self._has_model = model is not None or optimizer is not None
-        self.run_id = uuid.uuid4().hex[:16]
-        self.settings: dict[str, Any] = {}
-        """Configuration of the run, kept in its journal."""
-        self.tags: tuple[str, ...] = ()
-        self.parent = ""
-        """Identifier of the run that this one continues; '' if none."""
-        self.cell = ""
-        """Identifier of the notebook cell."""
-        # counted and logged
-        self.count = StepCount()
-        self.commands = CommandQueue()
-        """Messages of pages and of code, which the loop acts on between two steps."""
-        self.history = History()
-        self.drain: Callable[[], object] = bool
-        """Moves logged values that are computed into the history."""
-        self.scanned = ScannedSteps()
-        # controls and reports
-        self.controls = Controls()
-        self.messages = Messages()
-        self.route = Route("none", "")
-        """How a click reaches the loop; found when the run begins."""
-        self.updates_per_second = 0.0
-        """Recent rate of messages to the pages."""
-        # measured of the model
-        self.watchers: list[Any] | None = None
-        """Parts of `monitors` that measure the model; None until it is first watched, and when it
-        is to be watched anew."""
-        self.examiner: Any = None
-        """Collects evidence for the rules of diagnosis; None where no step can be observed."""
-        self.unwatched = ""
-        """Why the model is not watched; '' if there is no reason."""
-        self.unsteered: str | None = None
-        """Why the rate is not steered, likewise; None before that is known."""
-        self.watched: dict[str, Strips] = {}
-        """Statistics per submodule over the steps, by quantity."""
-        self.verdicts: Any = ()
-        """Verdicts of the last judgment: a `Diagnosis`."""
-        self.judged_until = 0.0
-        """When the run is judged again, on the monotonic clock."""
-        # cost
-        self.cost = CostMeter()
-        # replay
-        self.earlier: list[Branch] = []
-        """Earlier runs of this cell, and parts of this one that rewinds left behind."""
-        self.tape: Any = None
-        """Recorded steps (`replay/tape.py`); None where nothing is kept."""
-        self.outliers: Outliers | None = None
-        self.no_calls = ""
-        """Why no call of its steps is seen, and what to do."""
+            raise ArgumentError(f"nonfinite must be one of {choices}, got {self.nonfinite!r}.")
+        self.budget = float(self.budget)
+        self._has_model = self.model is not None or self.optimizer is not None
         self._input_faults: dict[int, str] = {}
-        self.alarmed: set[str] = set()
-        """Quantities that were reported as not finite."""
-        self.branches: list[Branch] = []
 
     @property
     def share(self) -> float:
