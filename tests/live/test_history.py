@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from nbmodule.errors import ArgumentTypeError, MissingDependencyError, PathError
+from nbmodule.errors import MissingDependencyError, PathError
 from nbmodule.live.run_data.history import History, MediaStore
 
 
@@ -121,17 +121,3 @@ def test_media_above_their_budget_keep_an_even_selection_and_the_newest():
     assert media.nbytes <= 10_000
     assert steps[-1] == 99
     assert steps[0] < 40
-
-
-def test_pictures_and_arrays_are_distinguished():
-    media = MediaStore()
-    media.put("rgb", 1, np.zeros((4, 5, 3), np.uint8))
-    media.put("heat", 1, np.zeros((4, 5)))
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(1, 1), dpi=50)
-    media.put("figure", 1, figure)
-    assert [media[name][0].value.shape for name in media] == [(4, 5, 3), (4, 5), (50, 50, 3)]
-    message = "cannot log 'x': expected a number, an array, a text or a picture"
-    with pytest.raises(ArgumentTypeError, match=message):
-        media.put("x", 1, object())
