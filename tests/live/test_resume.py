@@ -70,9 +70,9 @@ def test_a_killed_run_that_is_resumed_equals_one_that_was_never_killed(tmp_path,
     assert 1 <= dead.snapshot["step"] <= dead.step < 60
     assert dead.history.loss.steps[-1] >= dead.snapshot["step"]
     with start_python(PROGRAM, tmp_path / "killed", "resumed", tmp_path / "resumed.npz") as child:
-        said, _ = child.communicate(timeout=120)
-    assert f"resumed from step {dead.snapshot['step']} of the run of" in said
-    assert "another batch" not in said
+        printed, _ = child.communicate(timeout=120)
+    assert f"resumed from step {dead.snapshot['step']} of the run of" in printed
+    assert "another batch" not in printed
     plain, resumed = np.load(tmp_path / "plain.npz"), np.load(tmp_path / "resumed.npz")
     assert len(plain["loss"]) == 60 and len(plain["val"]) == 12
     assert sorted(plain) == sorted(resumed)
