@@ -76,7 +76,6 @@ class Journal:
         self._run, self.saver = run, saver
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._is_closed = False
         self._end: dict[str, str] = {}
         """How the run ended; empty while it goes on."""
         self._failed = ""
@@ -146,7 +145,7 @@ class Journal:
             return False
         try:
             with self._lock:
-                if self._is_closed:
+                if self._file.closed:
                     return False
                 self._collect()
                 self._flush()
@@ -231,7 +230,6 @@ class Journal:
         self._end = {"state": state, "reason": reason}
         self.write()
         with self._lock:
-            self._is_closed = True
             self._file.close()
 
     def offer_state(self) -> None:
