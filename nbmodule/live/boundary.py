@@ -74,7 +74,7 @@ class RunLoop(Loop):
         self._most_ahead = steps_ahead(None)
         """Steps that may be begun and not yet computed."""
         self.in_flight, self.counted = log_queue.in_flight, run.cost.counted
-        self.before_step = self.watching.begin_step
+        self.before_step, self.end_step = self.watching.begin_step, self.watching.end_step
 
     def open_view(self) -> None:
         """Show the run, in the form of the environment."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from nbmodule.base.format import format_count, is_better_when_higher, printable_repr
 from nbmodule.base.interpreter import is_of_signal
-from nbmodule.base.kinds import as_flag, is_real, is_whole
+from nbmodule.base.kinds import as_flag, is_whole
 from nbmodule.base.notebook import running_kernel
 from nbmodule.errors import ArgumentError, ArgumentTypeError, NotBuiltError
 from nbmodule.live.boundary import RunLoop
@@ -29,11 +29,11 @@ from nbmodule.live.controls.pump import CommPump
 from nbmodule.live.replay.verbs import EVERY, ReplayVerbs
 from nbmodule.live.run_data.control import Controls
 from nbmodule.live.run_data.history import History
-from nbmodule.live.run_data.messages import describe_caught, guard
+from nbmodule.live.run_data.messages import describe_caught
 from nbmodule.live.run_data.progress import Progress
 from nbmodule.live.run_data.series import Best
 from nbmodule.live.run_data.sources import title_of, trained_module
-from nbmodule.live.run_data.state import RunState, describe_settings
+from nbmodule.live.run_data.state import RunState, checked_tags, describe_settings
 from nbmodule.live.runs import record
 from nbmodule.scale.mesh import has_other_hosts, is_first_host
 
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from nbmodule.views.records.records import Finding
 
 T = TypeVar("T")
-NONFINITE = ("stop", "warn", "ignore")
 _PATIENCE = 1.0
 """Seconds to wait for the last values after an interrupt or an exception."""
 
@@ -73,10 +72,10 @@ class Live(ReplayVerbs):
             `every`-th.
         budget: Largest share of the time that watching may take.
         name: The title; the class of the model if not given.
-        nonfinite: What happens when a weight or the training loss is no longer finite: 'stop' ends
+        nonfinite: The reaction to a weight or training loss that is not finite: 'stop' ends
             the loop, 'warn' reports it and goes on, 'ignore' does neither.
-        display: Whether anything is shown.
-        keep: What the run keeps of its steps to repeat them (`live.at`, `live.rewind`,
+        display: False to show nothing.
+        keep: Memory for the steps that the run keeps to repeat them (`live.at`, `live.rewind`,
             `live.what_if`): True for at most one copy of model and optimizer, or 64 MB of copies
             where that is more, and as much of batches; other sizes as `"1GB"`; False for nothing. A
             run that keeps steps keeps model and optimizer as long as the `Live` exists.
@@ -134,10 +133,12 @@ class Live(ReplayVerbs):
             returns, display, keep = None, display and is_first_host(), False
             journal = journal if is_first_host() else False
         display = as_flag("display", display)
-        _check_arguments(returns, budget, nonfinite, recorder, tags, name, journal)
+        if not isinstance(journal, bool | str | os.PathLike | None):
+            got = type(journal).__name__
+            raise ArgumentTypeError(f"journal must be a folder, True or False, got {got}.")
         title = name or title_of(model)
         run = RunState(title, model=model, optimizer=optimizer, budget=budget, nonfinite=nonfinite)
-        run.settings, run.tags = describe_settings(config, model, optimizer), tuple(tags)
+        run.settings, run.tags = describe_settings(config, model, optimizer), checked_tags(tags)
         self._state = run
         """The data of the run, which its parts share."""
         self.name, self.budget, self.nonfinite = run.name, run.budget, nonfinite
@@ -404,7 +405,7 @@ class Live(ReplayVerbs):
             function: Called with each item.
             iterable: As for `steps`.
             epochs: As for `steps`.
-            background: Whether the loop runs in a thread, so that the cell ends at once. Buttons
+            background: True to run the loop in a thread, so that the cell ends at once. Buttons
                 then work where the kernel takes no clicks while a cell runs (marimo). The run ends
                 by itself; leaving the `with` block does not end it.
 
@@ -462,7 +463,7 @@ class Live(ReplayVerbs):
     @property
     def step(self) -> int:
         """The step in progress, counted from 1; after the loop the number of steps made."""
-        return self._state.step
+        return self._state.count.step
 
     def _begin_journal(self) -> None:
         folder = self._journal_at
@@ -471,15 +472,14 @@ class Live(ReplayVerbs):
         if not folder:
             return
         from nbmodule.live.replay.saved_state import StateSaver
-        from nbmodule.live.reporting.journal import Journal, folders_of
+        from nbmodule.live.reporting.journal import Journal, folders_of, reason_of
 
         run, saver = self._state, StateSaver(self._state)
         try:
             journal = Journal(run, folders_of(folder)[0], saver)
         except (OSError, ValueError) as error:  # a name with a null byte is a ValueError
-            reason = getattr(error, "strerror", None) or error
-            where = getattr(error, "filename", None) or folder
-            run.messages.add(0, "warning", f"this run has no journal: {reason} ({where})")
+            text = f"this run has no journal: {reason_of(error)} ({folder})"
+            run.messages.add(0, "warning", text)
             return
         self._journal = self._loop.journal = journal
         self._kept.has_journal = True
@@ -487,12 +487,12 @@ class Live(ReplayVerbs):
     @property
     def progress(self) -> Progress:
         """State, steps, epochs, rate and remaining time."""
-        return self._state.progress
+        return self._state.count.progress
 
     @property
     def has_ended(self) -> bool:
         """True if the run is over."""
-        return self._state.has_ended
+        return self._state.count.has_ended
 
     @property
     def stopped(self) -> bool:
@@ -510,9 +510,9 @@ class Live(ReplayVerbs):
             >>> live.diagnosis.names
             ('diverges',)
         """
-        from nbmodule.live.reporting.verdicts import diagnose
+        from nbmodule.live.reporting.verdicts import verdicts_of
 
-        return diagnose(self._drained)
+        return verdicts_of(self._drained)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -592,11 +592,11 @@ class Live(ReplayVerbs):
                     self._keeper.outliers.is_over = True
                     self._keeper.notice()
                 self._loop.check_numbers()
-                guard("watching", self._watching.measure_last, self._state.count.done)
+                self._state.guard("watching", self._watching.measure_last, self._state.count.done)
                 self._note_end(error)
                 if self._journal is not None:
                     if self.progress.state != "failed":
-                        guard("saving the state", self._journal.saver.offer)
+                        self._state.guard("saving the state", self._journal.saver.offer)
                     self._journal.close(self.progress.state, self.progress.reason)
                 self._loop.close_view()
                 self._watching.close()
@@ -662,29 +662,3 @@ class Live(ReplayVerbs):
             raise NotBuiltError(
                 f"live.{name}() needs a `with` block: `with nb.Live(model) as live: ...`.{ended}"
             )
-
-
-def _check_arguments(
-    returns: object,
-    budget: object,
-    nonfinite: object,
-    recorder: object,
-    tags: Any,
-    name: object,
-    journal: object,
-) -> None:
-    if not is_real(budget) or not 0 < budget <= 1:
-        raise ArgumentError(f"budget must be a share above 0 and at most 1, got {budget!r}.")
-    if returns not in (None, "stats"):
-        raise ArgumentError(f"returns must be 'stats' or None, got {returns!r}.")
-    if nonfinite not in NONFINITE:
-        raise ArgumentError(f"nonfinite must be one of {', '.join(NONFINITE)}, got {nonfinite!r}.")
-    if recorder is not None and not hasattr(recorder, "step"):
-        raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {type(recorder).__name__}.")
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
-        raise ArgumentTypeError(f"tags must be a list of str, got {tags!r}.")
-    if not isinstance(name, str | None):
-        raise ArgumentTypeError(f"name must be a str, got {type(name).__name__}.")
-    if not isinstance(journal, bool | str | os.PathLike | None):
-        got = type(journal).__name__
-        raise ArgumentTypeError(f"journal must be a folder, True or False, got {got}.")

@@ -8,6 +8,7 @@ KERNELS="6.29.5 newest"` runs those that are named.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import queue
@@ -23,10 +24,57 @@ from typing import Any
 
 import pytest
 
+import nbmodule as nb
+
 ROOT = Path(__file__).parents[2]
 DEADLINE = 60.0
 VERSIONS = (os.environ.get("NBMODULE_KERNELS") or "6.17.1 6.29.5 6.31.0 7.0.1 7.3.0 newest").split()
 """Releases of ipykernel; `newest` is what the package index gives."""
+
+
+@pytest.fixture
+def compiled_step() -> Callable[..., Callable[..., Any]]:
+    """Compile the training step of a model, an optimizer and a loss of model and batch."""
+
+    def compiled(model: Any, optimizer: Any, loss_of: Callable[..., Any], **options: Any) -> Any:
+        @nb.jit(**options)
+        def step(*batch: Any) -> Any:
+            loss, grads = nb.value_and_grad(lambda m: loss_of(m, *batch))(model)
+            optimizer.update(model, grads)
+            return loss
+
+        return step
+
+    return compiled
+
+
+@pytest.fixture
+def train_until() -> Callable[..., None]:
+    """Make steps of a run until a condition holds, with time for what is compiled meanwhile."""
+
+    def train(live: nb.Live, step: Callable[[int], object], condition: Callable[[], Any]) -> None:
+        deadline = time.monotonic() + 200
+        for k in live.steps(itertools.count()):
+            step(k)
+            time.sleep(0.002)
+            if condition():
+                live.stop()
+            assert time.monotonic() < deadline, live.notes()
+
+    return train
+
+
+@pytest.fixture
+def start_python() -> Callable[..., subprocess.Popen[str]]:
+    """Start a program with arguments in a Python of its own, which imports this package."""
+
+    def start(program: str, *arguments: object) -> subprocess.Popen[str]:
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])
+        command = [sys.executable, "-c", program, *map(str, arguments)]
+        env = os.environ | {"PYTHONPATH": path}
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+
+    return start
 
 
 class Kernel:

@@ -1,9 +1,6 @@
-"""`nb.Live` on what people train: models of any framework, training states, functions, lists and
+"""`nb.Live` on models of any framework, training states, functions, lists and
 dicts of models and optimizers.
 """
-
-import itertools
-import time
 
 import equinox as eqx
 import flax.linen as nn
@@ -22,15 +19,15 @@ torch.set_num_threads(1)  # its waiting threads spin, and would starve what is c
 X = jnp.linspace(-1, 1, 15).reshape(5, 3)
 
 
-def run(live, step, *, until):
-    """Make steps until something has been seen."""
-    for _ in live.steps(itertools.count()):
-        step()
-        time.sleep(0.002)  # what is compiled aside needs Python's lock now and then
-        said = [message for message in live._state.messages if message.kind != "note"]
-        assert not said, said
-        if until():
-            break
+@pytest.fixture
+def run(train_until):
+    """Make steps until something has been seen; nothing is reported."""
+
+    def train(live, step, *, until):
+        train_until(live, lambda _: step(), until)
+        assert not [message for message in live._state.messages if message.kind != "note"]
+
+    return train
 
 
 def moves(live):
@@ -39,7 +36,7 @@ def moves(live):
     return found is not None and len(found) and bool((found.newest > 0).any())
 
 
-def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered():
+def test_a_model_of_pytorch_is_watched_and_its_rate_is_steered(run):
     layers = [torch.nn.Linear(3, 4), torch.nn.Dropout(0.5), torch.nn.Linear(3, 1)]
     model, rates = torch.nn.ModuleList(layers), {0: 0.1, 2: 0.2}
     groups = [{"params": model[k].parameters(), "lr": rate} for k, rate in rates.items()]
@@ -125,9 +122,9 @@ RUNS = {
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_updates_of_what_is_trained_are_seen(kind):
+def test_updates_of_trained_arrays_are_measured(run, kind):
     model, optimizer, step = RUNS[kind]()
-    with nb.Live(model, optimizer, display=False) as live:
+    with nb.Live(model, optimizer, display=False, keep=False) as live:
         names = [control.name for control in live.controls]
         run(live, step, until=lambda: moves(live))
         assert not live.notes()
@@ -135,7 +132,7 @@ def test_updates_of_what_is_trained_are_seen(kind):
     assert [name for name in names if name.startswith("learning rate")] == rates.get(kind, [])
 
 
-def test_arrays_handed_over_in_the_loop_are_watched_also_where_the_next_step_donates_them():
+def test_arrays_given_in_the_loop_are_watched_even_if_the_next_step_donates_them(run):
     held = {"params": {"w": jnp.ones((3, 1))}}
 
     @jax.jit
@@ -156,7 +153,7 @@ def test_arrays_handed_over_in_the_loop_are_watched_also_where_the_next_step_don
     assert live.watched["gradient"].paths == ("",)  # arrays of the root
 
 
-def test_arrays_that_never_change_are_said_to_be_never_changing():
+def test_a_note_reports_arrays_that_never_change(run):
     with nb.Live({"w": jnp.ones(3)}, display=False, keep=False) as live:
         run(live, lambda: None, until=lambda: live.notes())
         assert live.notes() == [
@@ -165,7 +162,7 @@ def test_arrays_that_never_change_are_said_to_be_never_changing():
     assert "update" not in live.watched
 
 
-def test_what_cannot_be_watched_is_said_and_gets_no_control():
+def test_a_model_that_cannot_be_watched_gets_a_note_and_no_control():
     reasons = {"Dense holds no parameters: pass a function": nn.Dense(3)}
     reasons["object holds no named arrays"] = object()
     for reason, model in reasons.items():

@@ -1,4 +1,4 @@
-"""A click on a curve opens the step that it points at; the legend says the same step."""
+"""A click on a curve opens the step under the pointer; the legend shows the same step."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pixel_of(page, step, steps):
 
 
 @pytest.mark.parametrize("steps", [4000, 100_000])
-def test_a_click_on_a_peak_opens_the_step_of_the_peak_and_the_legend_says_it(open_html, steps):
+def test_a_click_on_a_peak_opens_its_step_and_the_legend_shows_the_step(open_html, steps):
     spikes = [spike * steps // 4000 + 1 for spike in SPIKES]
     page = open_html(run_of(steps, spikes)._repr_mimebundle_()["text/html"])
     page.locator(".nbm-curve").first.wait_for()

@@ -4,7 +4,6 @@ boundaries, text.
 
 from __future__ import annotations
 
-import gc
 import io
 import itertools
 import json
@@ -14,7 +13,6 @@ import signal
 import threading
 import time
 import types
-import weakref
 from pathlib import Path
 
 import jax
@@ -25,12 +23,10 @@ import pytest
 import nbmodule as nb
 from nbmodule.errors import ArgumentError, NotBuiltError
 from nbmodule.live.controls import log_queue
-from nbmodule.live.controls.log_queue import LogQueue
 from nbmodule.live.live import Live
 from nbmodule.live.reporting.payload import record_of
 from nbmodule.live.reporting.view import TerminalView
 from nbmodule.live.run_data.progress import Progress
-from nbmodule.live.run_data.state import RunState
 from nbmodule.live.runs import record
 
 
@@ -182,37 +178,6 @@ def test_arguments_without_meaning_are_refused(options):
         Live(**options)
 
 
-def test_the_run_lets_go_of_model_and_optimizer():
-    class Thing:
-        pass
-
-    model, optimizer = Thing(), Thing()
-    refs = weakref.ref(model), weakref.ref(optimizer)
-    with quiet(model=model, optimizer=optimizer) as live:
-        list(live.steps(range(3)))
-    del model, optimizer
-    gc.collect()
-    assert [ref() for ref in refs] == [None, None]
-    assert live.step == 3
-
-
-def test_long_compiling_in_the_thread_of_the_loop_is_reported():
-    def compile_for(seconds):
-        event = "/jax/core/compile/backend_compile_duration"
-        jax.monitoring.record_event_duration_secs(event, seconds)
-
-    with quiet() as live:
-        for seconds in live.steps([4.1, 1e-6, 1.5]):
-            compile_for(seconds)
-            other = threading.Thread(target=compile_for, args=(9.0,))
-            other.start()
-            other.join()
-            live._loop.look_soon()
-    compile_for(7.0)
-    texts = [message.text for message in live._state.messages]
-    assert texts == ["spent 4.1 s compiling", "spent 1.5 s compiling"]
-
-
 def test_a_run_in_the_background_goes_on_after_the_block_and_can_be_waited_for():
     seen = []
     with quiet() as live:
@@ -264,11 +229,11 @@ class Terminal(io.StringIO):
 def shown(stream, clocked):
     """Show the progress of a run at given times."""
     series = types.SimpleNamespace(name="loss", last=0.25)
-    run = types.SimpleNamespace(messages=[], history=[series])
+    run = types.SimpleNamespace(messages=[], history=[series], count=types.SimpleNamespace())
     view = TerminalView(run, stream)
     view.open(0.0)
     for clock, progress in clocked:
-        run.progress = progress
+        run.count.progress = progress
         view.flush(clock)
 
 
@@ -316,36 +281,7 @@ def test_the_loop_runs_two_long_steps_ahead_of_the_device_and_no_more(monkeypatc
     np.testing.assert_array_equal(live.history.loss.values, np.array(losses))
 
 
-class Pending:
-    """Stands for a value that a device computes: it is there once it, or a later one, was waited
-    for.
-    """
-
-    def __init__(self, number: int, waits: list[int]) -> None:
-        self.number, self.waits = number, waits
-
-    def is_deleted(self) -> bool:
-        return False
-
-    def is_ready(self) -> bool:
-        return any(self.number <= waited for waited in self.waits)
-
-    def block_until_ready(self) -> None:
-        self.waits.append(self.number)
-
-
-def test_of_short_steps_many_are_begun_and_half_of_them_are_waited_for_at_once():
-    waits: list[int] = []
-    taken = LogQueue(RunState("tested"))
-    for done in range(1, 102):
-        taken._ahead.append((done, Pending(done, waits)))
-        taken.hold_back(done, 32)
-    assert waits == [17, 34, 51, 68, 85]  # one wait for about half of those that are begun
-    taken.hold_back(101)
-    assert waits[-1] == 101 and not taken._ahead
-
-
-def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch):
+def test_the_cost_counts_logging_and_keeping_of_every_step(monkeypatch):
     def cost_of(keep):
         ticks = itertools.count(1)
         model = nb.Linear(3, 1)
@@ -365,7 +301,7 @@ def test_what_logging_and_keeping_take_at_every_step_is_in_the_cost(monkeypatch)
     assert kept >= logged + 2 * 16 * 3e-3  # and where a turn begins, before a call and after it
 
 
-def test_a_pause_begins_when_what_was_begun_is_computed():
+def test_a_pause_begins_when_all_steps_are_computed():
     slow = jax.jit(lambda x: jax.lax.fori_loop(0, 300, lambda _, x: jnp.sin(x @ x), x).sum())
     losses, seen = [], []
     with quiet() as live:
@@ -398,7 +334,7 @@ def test_a_stop_ends_the_loop_around_the_loop_and_the_epochs_are_counted():
     assert str(live.progress).startswith("stopped · epoch 2/4 · step 5/12")
 
 
-def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
+def test_moves_of_one_control_are_one_mark_with_its_first_value():
     with quiet() as live:
         live.controls.slider("rate", 0.1, low=0.0, high=1.0)
         for k in live.steps(range(4)):
@@ -409,13 +345,17 @@ def test_moves_of_one_control_are_one_mark_with_where_it_came_from():
     assert (message.text, message.mark) == ("rate: 0.1 → 0.4", "changed")
 
 
-def test_a_step_that_compiles_for_a_smaller_batch_says_so(monkeypatch):
+def test_a_step_that_compiles_for_a_smaller_batch_is_reported_with_its_shapes(monkeypatch):
     monkeypatch.setattr("nbmodule.live.boundary._SHOWN_COMPILE", 1e-6)
-    total = jax.jit(lambda x: jnp.sin(x).sum())
+    total, other = jax.jit(lambda x: jnp.sin(x).sum()), jax.jit(lambda x: jnp.cos(x).sum())
     with quiet() as live:
         for x in live.steps([np.ones((64, 3), np.float32)] * 3 + [np.ones((29, 3), np.float32)]):
             live.log(loss=float(total(x)))
+            elsewhere = threading.Thread(target=other, args=(np.ones(live.step),))
+            elsewhere.start()
+            elsewhere.join()
             live._loop.look_soon()
-    text = [m.text for m in live._state.messages if m.mark == "compiled"][-1]
+    compiled = [m for m in live._state.messages if m.mark == "compiled"]
+    assert [m.step for m in compiled] == [1, 4]
     shapes = "float32[64, 3] → [29, 3]"
-    assert text.endswith(f"compiling: new shapes, {shapes}; drop_last=True avoids it")
+    assert compiled[1].text.endswith(f"compiling: new shapes, {shapes}; drop_last=True avoids it")

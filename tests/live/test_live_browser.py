@@ -140,7 +140,7 @@ def test_a_page_that_is_reloaded_in_the_middle_of_a_run_comes_back_with_its_hist
     out.locator(".nbm-run-mark[data-state=stopped]").first.wait_for(timeout=10_000)
 
 
-def test_interrupt_exception_and_lost_kernel_are_said_in_the_view_and_nothing_spins(open_notebook):
+def test_the_view_shows_an_interrupt_an_exception_and_a_lost_kernel(open_notebook):
     notebook, out = start(open_notebook)
     notebook.interrupt()
     notebook.wait_idle()

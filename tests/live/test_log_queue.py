@@ -1,4 +1,4 @@
-"""Values on their way into the history: no wait, no tracer, no surprise."""
+"""Logged values on their way into the history: no wait, no tracer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 import nbmodule as nb
 from nbmodule.live.controls.log_queue import LogQueue
@@ -89,11 +90,11 @@ def test_a_donated_value_is_reported_and_others_are_kept(log_queue):
 
 
 def test_texts_arrays_and_pictures_are_media(log_queue):
-    pixels = np.zeros((2, 2, 3), np.uint8)
-    log_queue.put(4, {"text": "hello", "map": jnp.zeros((2, 3)), "picture": pixels})
+    pixels, figure = np.zeros((2, 2, 4), np.uint8), Figure(figsize=(1, 1), dpi=50)
+    log_queue.put(4, {"text": "hello", "map": jnp.zeros((2, 3)), "pixels": pixels, "plot": figure})
     log_queue.drain()
-    kept = [(items[0].step, items[0].kind) for items in log_queue.history.media.values()]
-    assert kept == [(4, "text"), (4, "array"), (4, "picture")]
+    kept = [(items[0].step, np.shape(items[0].value)) for items in log_queue.history.media.values()]
+    assert kept == [(4, ()), (4, (2, 3)), (4, (2, 2, 3)), (4, (50, 50, 3))]
 
 
 def test_a_variable_is_read_when_it_is_logged(log_queue):
@@ -190,7 +191,7 @@ def test_a_vector_of_a_scanned_step_is_as_many_steps(log_queue):
         assert log_queue.history[name].steps.tolist() == [20, 40, 47]
 
 
-def test_a_vector_beside_numbers_is_an_array_of_its_step(log_queue):
+def test_a_vector_logged_with_numbers_is_an_array_of_its_step(log_queue):
     for step in range(1, 5):
         log_queue.put(step, {"loss": 1 / step, "per_class": np.linspace(0, 1, 10)})
     log_queue.put(4, {"by_class": np.linspace(0, 1, 7), "tokens": np.arange(5)})

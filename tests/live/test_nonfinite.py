@@ -1,9 +1,8 @@
-"""NaN and Inf in a run: what is to blame, where to look, and what the numbers of the end are."""
+"""NaN and Inf in a run: the cause, the step to open, and the weights of the end."""
 
 from __future__ import annotations
 
 import re
-import time
 
 import numpy as np
 import pytest
@@ -16,6 +15,10 @@ BROKEN = ROWS.copy()
 BROKEN[300, 4] = np.nan
 
 
+def batches(rows):
+    return [(rows[i : i + 64], LABELS[i : i + 64]) for i in range(0, 640, 64)]
+
+
 def training(optimizer, *layers):
     nb.seed(0)
     model = nb.Sequential(*(layers or (nb.Linear(10, 16), nb.ReLU(), nb.Linear(16, 2))))
@@ -26,23 +29,22 @@ def training(optimizer, *layers):
         optimizer.update(model, grads)
         return loss
 
-    return model, step
+    return model, optimizer, step
 
 
-def batches(rows):
-    return [(rows[i : i + 64], LABELS[i : i + 64]) for i in range(0, 640, 64)]
+def train(live, items, step, rows=ROWS):
+    """Make steps with batches or their numbers; what is logged is read at each boundary."""
+    every = batches(rows)
+    for item in live.steps(items, epochs=60):
+        live.log(loss=step(*(every[item] if isinstance(item, int) else item)))
+        live._loop.look_soon()
 
 
-@pytest.mark.parametrize("items", ["batches", "numbers"])
+@pytest.mark.parametrize("items", [batches(BROKEN), range(10)], ids=["batches", "numbers"])
 def test_nan_in_the_data_is_found_in_the_input_and_blamed_on_no_layer(items):
-    optimizer = nb.Adam(0.01)
-    model, step = training(optimizer)
-    every = batches(BROKEN)
+    model, optimizer, step = training(nb.Adam(0.01))
     with nb.Live(model, optimizer, display=False, budget=1.0) as live:
-        for item in live.steps(every if items == "batches" else range(10), epochs=9):
-            x, y = item if items == "batches" else every[item]
-            live.log(loss=step(x, y))
-            time.sleep(0.05)
+        train(live, items, step, BROKEN)
     where = "NaN in the input: x[44, 4] (row 44 of 64)"
     assert live.findings[0].text == f"{where} at step 5"
     assert not [f.text for f in live.findings if "first in" in f.text]
@@ -52,57 +54,44 @@ def test_nan_in_the_data_is_found_in_the_input_and_blamed_on_no_layer(items):
 
 
 def test_a_run_that_diverges_points_to_the_step_at_which_it_began():
-    optimizer = nb.SGD(1e12)
-    model, step = training(optimizer, nb.Linear(10, 16), nb.Linear(16, 16), nb.Linear(16, 2))
+    layers = nb.Linear(10, 16), nb.Linear(16, 16), nb.Linear(16, 2)
+    model, optimizer, step = training(nb.SGD(1e12), *layers)
     with nb.Live(model, optimizer, display=False) as live:
-        for x, y in live.steps(batches(ROWS), epochs=60):
-            live.log(loss=step(x, y))
-            time.sleep(0.05)
+        train(live, batches(ROWS), step)
     bad = int(np.flatnonzero(~np.isfinite(live.history.loss.values))[0]) + 1
     assert f"live.at({bad}) shows where it began" in live.progress.reason
     later = live.at(live.step).first_nonfinite
     assert later == f"0.bias before this step: see live.at({live.step - 1})"
 
 
-def test_the_weights_of_the_end_are_those_of_the_end_and_say_their_step():
-    optimizer = nb.Adam(0.05)
-    model, step = training(optimizer)
-    with nb.Live(model, optimizer, display=False, budget=1e-9) as live:
-        for _ in range(30):
-            for x, y in live.steps(batches(ROWS)):
-                live.log(loss=step(x, y))
-    flat = np.concatenate([np.ravel(x) for n, x in model.state_dict().items() if n[0] == "0"])
-    strips = live.watched["weight"]
-    assert strips.steps[-1] == 300
-    np.testing.assert_allclose(strips.newest[0, :2], [flat.mean(), flat.std()], rtol=1e-4)
-    lines = str(live).splitlines()
-    assert any(line.split() == ["module", "weight", "@300"] for line in lines)
-
-
-def test_a_diverged_run_shows_its_weights_that_are_not_finite():
-    optimizer = nb.SGD(1e18)
-    model, step = training(optimizer)
+@pytest.mark.parametrize("rate", [0.05, 1e18])
+def test_the_last_weights_are_measured_and_shown_with_their_step(rate):
+    model, optimizer, step = training(nb.SGD(rate))
     with nb.Live(model, optimizer, display=False, budget=1e-9, nonfinite="warn") as live:
-        for x, y in live.steps(batches(ROWS)):
-            live.log(loss=step(x, y))
-    assert not all(np.isfinite(x).all() for x in model.state_dict().values())
-    assert "non-finite" in str(live).split("\nmodule ")[1]
+        train(live, batches(ROWS), step)
+    flat = np.concatenate([np.ravel(x) for n, x in model.state_dict().items() if n[0] == "0"])
+    fine, strips = flat[np.isfinite(flat)], live.watched["weight"]
+    assert strips.steps[-1] == 600
+    if len(fine):
+        np.testing.assert_allclose(strips.newest[0, :2], [fine.mean(), fine.std()], rtol=1e-4)
+    table = str(live).split("\nmodule ")[1]
+    assert table.split()[:2] == ["weight", "@600"]
+    assert ("non-finite" in table) == (len(fine) < len(flat)) == (rate > 1)
 
 
-def test_a_gradient_that_vanishes_names_the_layers_in_their_order():
-    optimizer = nb.SGD(0.01)
+def test_a_gradient_that_vanishes_names_the_layers_in_their_order(train_until):
     layers = [layer for _ in range(11) for layer in (nb.Linear(10, 10), nb.Sigmoid())]
-    model, step = training(optimizer, *layers)
+    model, optimizer, step = training(nb.SGD(0.01), *layers)
+    every = batches(ROWS)
     with nb.Live(model, optimizer, display=False, budget=1.0) as live:
-        deadline, found = time.monotonic() + 90, []
-        while not found or "gradient" not in live.watched:
-            assert time.monotonic() < deadline
-            for x, y in live.steps(batches(ROWS)):
-                live.log(loss=step(x, y))
-                time.sleep(0.005)
-            found = [each.text for each in live.findings if "gradient" in each.text]
+
+        def found():
+            is_measured = "gradient" in live.watched and live.step % 50 == 0
+            return is_measured and [f.text for f in live.findings if "gradient" in f.text]
+
+        train_until(live, lambda k: live.log(loss=step(*every[k % 10])), found)
+        (text,) = found()
     assert live.watched["gradient"].paths == tuple(str(2 * k) for k in range(11))
-    (text,) = found
     assert re.fullmatch(r"the gradient vanishes toward 0: it is 1/\S+ of that at 20", text), text
 
 

@@ -1,45 +1,16 @@
-"""The pump on stand-ins for kernels: what it takes, what it gives back, and that it is off where a
-name is missing.
-"""
+"""The pump on stand-ins for kernels: messages that it handles and returns, and missing names."""
 
 from __future__ import annotations
 
+import json
 import queue
-import threading
 import types
 
 import pytest
 import zmq
+from jupyter_client.session import Session
 
 from nbmodule.live.controls.pump import CommPump
-
-
-class Frame:
-    def __init__(self, data):
-        self.bytes = data
-
-
-class Session:
-    """Reads messages as jupyter_client does, and refuses one that it reads twice."""
-
-    def __init__(self):
-        self.read = set()
-
-    def feed_identities(self, frames, copy):
-        return [frames[0]], frames[1:]
-
-    def unpack(self, data):
-        if data == b"broken":
-            raise ValueError(data)
-        return {"msg_type": data.decode()}
-
-    def deserialize(self, rest, content, copy):
-        if rest[4].bytes in self.read:
-            raise ValueError("Duplicate Signature")
-        if rest[0].bytes == b"forged":
-            raise ValueError("Invalid Signature")
-        self.read.add(rest[4].bytes)
-        return {"msg_type": rest[1].bytes.decode(), "content": rest[4].bytes.decode()}
 
 
 class Socket:
@@ -56,7 +27,7 @@ class Kernel:
     """ipykernel 6 as the pump sees it."""
 
     def __init__(self):
-        self.session, self.socket, self.log_lines, self.events = Session(), Socket(), [], []
+        self.session, self.socket, self.log_lines, self.events = Session(key=b"0"), Socket(), [], []
         self.msg_queue = queue.Queue()
         self.count = 0
         self.shell_stream = types.SimpleNamespace(
@@ -79,25 +50,26 @@ class Kernel:
         raise AssertionError("the queue is read by the kernel, not by the pump")
 
     def handle(self, stream, idents, message):
-        self.events.append(message["content"])
-        if message["content"] == "fails":
+        self.events.append(message["content"]["said"])
+        if message["content"]["said"] == "fails":
             raise ValueError("in a callback")
 
     async def answer(self, stream, idents, message):
         self.events.append("answered")
 
     def _publish_status(self, status, channel, parent=None):
-        self.events.append(f"{status} {parent['content'] if parent else 'cell'}")
+        self.events.append(f"{status} {parent['content']['said'] if parent else 'cell'}")
 
-    def arrive(self, kind, content, signature="good"):
-        parts = ("page", signature, kind, "{}", "{}", content)
-        self.socket.messages.append([Frame(part.encode()) for part in parts])
+    def arrive(self, kind, content, key=b"0"):
+        sender = Session(key=key)
+        parts = sender.serialize(sender.msg(kind, {"said": content}), ident=b"page")
+        self.socket.messages.append([zmq.Frame(part) for part in parts])
 
     def queued(self):
         items = [self.msg_queue.get_nowait() for _ in range(self.msg_queue.qsize())]
         for item in items:
             self.msg_queue.put_nowait(item)
-        return [frames[5].bytes.decode() for _, _, (frames,) in items]
+        return [json.loads(frames[-1].bytes)["said"] for _, _, (frames,) in items]
 
 
 @pytest.fixture
@@ -109,17 +81,11 @@ def kernel():
     ("messages", "events", "logged"),
     [
         (
-            [("comm_msg", "click")],
-            ["busy click", "click", "flushed", "idle click", "busy cell"],
-            [],
-        ),
-        # a reloaded page
-        (
             [("kernel_info_request", "who")],
             ["busy who", "answered", "flushed", "idle who", "busy cell"],
             [],
         ),
-        ([("comm_msg", "click", "forged")], [], ["Invalid Message"]),
+        ([("comm_msg", "click", b"forged")], [], ["Invalid Message"]),
         (
             [("comm_msg", "fails"), ("comm_msg", "click")],
             ["busy fails", "fails", "idle fails", "busy cell"]
@@ -127,7 +93,7 @@ def kernel():
             ["Exception in message handler:"],
         ),
     ],
-    ids=["click", "reload", "forged", "callback fails"],
+    ids=["reload", "forged", "callback fails"],
 )
 def test_messages_of_pages_are_handled_between_busy_and_idle(kernel, messages, events, logged):
     for message in messages:
@@ -137,11 +103,15 @@ def test_messages_of_pages_are_handled_between_busy_and_idle(kernel, messages, e
 
 
 def test_other_requests_are_given_back_in_order_also_those_that_came_before_the_cell(kernel):
-    for kind, content in [("execute_request", "a"), ("comm_msg", "early"), ("broken", "b")]:
+    for kind, content in [
+        ("execute_request", "a"),
+        ("comm_msg", "early"),
+        ("history_request", "b"),
+    ]:
         kernel.arrive(kind, content)
         kernel.shell_stream._recv_callback(kernel.socket.messages.pop())
     pump = CommPump(kernel)
-    for kind, content in [("complete_request", "c"), ("comm_msg", "late"), ("broken", "d")]:
+    for kind, content in [("complete_request", "c"), ("comm_msg", "late"), ("debug_request", "d")]:
         kernel.arrive(kind, content)
     assert pump.look() == 2
     assert [e for e in kernel.events if e in ("early", "late")] == ["early", "late"]
@@ -151,7 +121,7 @@ def test_other_requests_are_given_back_in_order_also_those_that_came_before_the_
 
 
 def test_a_message_without_parts_is_left_to_the_kernel(kernel):
-    kernel.socket.messages.append([Frame(b"stop aborting")])
+    kernel.socket.messages.append([zmq.Frame(b"stop aborting")])
     assert CommPump(kernel).look() == 0
     assert kernel.msg_queue.qsize() == 1
 
@@ -186,27 +156,3 @@ def test_a_socket_that_breaks_switches_the_pump_off_and_the_loop_goes_on(kernel)
     assert pump.look() == 0
     assert not pump.active
     assert kernel.log_lines == ["widget messages are no longer handled between steps"]
-
-
-def test_in_ipykernel_7_a_subshell_has_messages_of_its_own(kernel):
-    """The messages of a subshell come through a pair of sockets; test_kernels tries the main one."""
-    del kernel.msg_queue, kernel.shell_stream
-    cache, found = {}, []
-    kernel.shell_channel_thread = types.SimpleNamespace(
-        parent_thread=threading.main_thread(),
-        manager=types.SimpleNamespace(
-            _cache=cache, get_subshell_to_shell_channel_socket=lambda name: f"socket {name}"
-        ),
-    )
-    inner = types.SimpleNamespace(socket=Socket(), _recv_callback=lambda frames: None)
-
-    def work():
-        cache["one"] = threading.current_thread()
-        cache["one"].shell_channel_to_subshell = types.SimpleNamespace(to_stream=inner)
-        pump = CommPump(kernel)
-        found.append((pump.active, pump._inbox.stream is inner, pump._inbox.reply))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert found == [(True, True, "socket one")]

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -62,26 +58,18 @@ print(" | ".join(m.text for m in live._state.messages))
 """
 
 
-def run_program(folder: Path, kind: str, out: Path, **options) -> subprocess.Popen:
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", str(ROOT))])
-    command = [sys.executable, "-c", PROGRAM, str(folder), kind, str(out)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}, **options
-    )
-
-
 @pytest.mark.slow
-def test_a_killed_run_that_is_resumed_equals_one_that_was_never_killed(tmp_path):
-    with run_program(tmp_path / "plain", "plain", tmp_path / "plain.npz") as child:
+def test_a_killed_run_that_is_resumed_equals_one_that_was_never_killed(tmp_path, start_python):
+    with start_python(PROGRAM, tmp_path / "plain", "plain", tmp_path / "plain.npz") as child:
         child.communicate(timeout=120)
-    with run_program(tmp_path / "killed", "killed", tmp_path / "none.npz") as child:
-        assert child.stdout is not None and child.stdout.readline() == "on\n"
-        os.kill(child.pid, signal.SIGKILL)
+    with start_python(PROGRAM, tmp_path / "killed", "killed", tmp_path / "none.npz") as child:
+        assert child.stdout.readline() == "on\n"
+        child.kill()
     dead = nb.last_run(tmp_path / "killed")
     assert dead.state == "died" and dead.snapshot is not None
     assert 1 <= dead.snapshot["step"] <= dead.step < 60
     assert dead.history.loss.steps[-1] >= dead.snapshot["step"]
-    with run_program(tmp_path / "killed", "resumed", tmp_path / "resumed.npz") as child:
+    with start_python(PROGRAM, tmp_path / "killed", "resumed", tmp_path / "resumed.npz") as child:
         printed, _ = child.communicate(timeout=120)
     assert f"resumed from step {dead.snapshot['step']} of the run of" in printed
     assert "another batch" not in printed

@@ -57,7 +57,7 @@ def test_pages_that_come_and_go_do_not_pile_up():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["send", "ack", "nonsense", "hello", "leave"]), max_size=60))
-def test_never_more_than_two_are_unacknowledged_whatever_happens(events):
+def test_at_most_two_messages_are_unacknowledged(events):
     sender, now = Sender(bytes_per_second=1e9), 0.0
     for event in ["hello", *events]:
         now += 0.2

@@ -1,11 +1,10 @@
-"""What is watched inside the user's own steps: returns and gradients, against NumPy and raw JAX."""
+"""Returns and gradients that are watched inside the user's steps, against NumPy and raw JAX."""
 
 from __future__ import annotations
 
 import gc
 import os
 import threading
-import time
 import weakref
 
 import jax
@@ -17,7 +16,6 @@ import nbmodule as nb
 from nbmodule.live.diagnosis.examine import Examiner
 from nbmodule.live.monitors import step_watch, weights
 from nbmodule.live.monitors.compile_queue import compile_in_background
-from nbmodule.live.monitors.step_watch import ReturnsWatcher
 
 
 def network():
@@ -45,17 +43,16 @@ DATA = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
 TARGET = np.ones((6, 3), np.float32)
 
 
-def watched(model, step, condition, **options):
-    """Train until a condition holds, and two more steps; return the run."""
-    with nb.Live(model, budget=1.0, display=False, **options) as live:
-        deadline = time.monotonic() + 200
-        for _ in live.steps(range(10**9)):
-            step()
-            time.sleep(0.002)
-            if condition(live):
-                live.stop()
-            assert time.monotonic() < deadline, live.notes()
-    return live
+@pytest.fixture
+def watched(train_until):
+    """Train until a condition holds; return the run."""
+
+    def train(model, step, condition, **options):
+        with nb.Live(model, budget=1.0, display=False, **options) as live:
+            train_until(live, lambda _: step(), lambda: condition(live))
+        return live
+
+    return train
 
 
 def has(*quantities):
@@ -63,10 +60,12 @@ def has(*quantities):
     return lambda live: {*quantities} <= set(live.watched)
 
 
-@pytest.mark.parametrize("donate", [False, True])
-def test_returns_and_gradients_of_a_compiled_step_are_those_of_numpy_and_jax(donate):
+@pytest.mark.parametrize("kind", ["compiled", "donated", "eager"])
+def test_returns_and_gradients_of_a_step_are_those_of_numpy_and_jax(watched, kind):
     model = network()
-    step = training(model, donate)
+    step = training(model, donate=kind == "donated")
+    if kind == "eager":
+        step = lambda x, y: nb.value_and_grad(loss_of)(model, x, y)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
     live = watched(model, lambda: step(x, y), has("return", "gradient"))
     found = live.watched["return"]
@@ -86,39 +85,26 @@ def test_returns_and_gradients_of_a_compiled_step_are_those_of_numpy_and_jax(don
     np.testing.assert_allclose(gradient.newest[1, :4], wanted, rtol=1e-4)
 
 
-def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(monkeypatch):
+def test_the_plain_step_goes_on_while_the_watched_one_is_compiled(watched, monkeypatch):
     """The compiling is held up until a hundred steps were made."""
-    model, free, done = network(), threading.Event(), []
-    step = training(model)
-    traced_in = []
+    free, notes = threading.Event(), []
 
     def slow(begin, finish):
         return compile_in_background(begin, lambda lowered: (free.wait(60), finish(lowered))[1])
 
-    monkeypatch.setattr(step_watch, "compile_in_background", slow)
-    watch = ReturnsWatcher(model)
-    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    step(x, y)
-    deadline = time.monotonic() + 90
-    number = 0
-    while not done:
-        number += 1
-        context = watch.request(number)
-        if context is None:
-            step(x, y)
-        else:
-            with context:
-                step(x, y)
-        done += [sample for sample in watch.take(number) if sample.quantity == "return"]
-        traced_in.append(watch.is_preparing)
-        if number == 100:
-            assert not done
-            assert "training goes on" in watch.about
+    def is_measured(live):
+        if live.step == 100:
+            assert "return" not in live.watched
+            notes.extend(live.notes())
             free.set()
-        assert time.monotonic() < deadline
-    assert number > 100
-    assert traced_in[-1] is False
-    assert watch.about == ""
+        return "return" in live.watched
+
+    monkeypatch.setattr(step_watch, "compile_in_background", slow)
+    model, x, y = network(), jnp.asarray(DATA), jnp.asarray(TARGET)
+    step = training(model)
+    live = watched(model, lambda: step(x, y), is_measured)
+    assert live.step > 100
+    assert any("training goes on" in note for note in notes)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -140,7 +126,9 @@ def test_a_child_that_was_forked_while_something_is_compiled_ends(run_python):
     assert run_python(code) == "the child works\n3"
 
 
-def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(monkeypatch):
+def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(
+    watched, monkeypatch
+):
     monkeypatch.setattr(Examiner, "observe", lambda *_: None)  # traces once more
     model, x, y, traces = network(), jnp.asarray(DATA), jnp.asarray(TARGET), []
 
@@ -153,7 +141,7 @@ def test_a_watched_step_is_traced_once_for_itself_and_once_for_the_watched_form(
     assert len(traces) == 2
 
 
-def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile(monkeypatch):
+def test_a_run_that_closes_cancels_compiles_that_have_not_begun(monkeypatch):
     free, begun, tasks = threading.Event(), threading.Event(), []
     holding = compile_in_background(lambda: (begun.set(), free.wait(60)), lambda _: None)
     begun.wait(60)
@@ -173,7 +161,7 @@ def test_a_run_that_closes_drops_what_it_has_not_begun_to_compile(monkeypatch):
     holding.result()
 
 
-def test_under_raw_jit_only_weights_are_watched_and_the_view_says_so():
+def test_under_raw_jit_only_weights_are_watched_and_a_note_names_the_fix(watched):
     model = network()
     forward = jax.jit(lambda m, x: m(x).sum())
     x = jnp.asarray(DATA)
@@ -188,18 +176,7 @@ def test_under_raw_jit_only_weights_are_watched_and_the_view_says_so():
     assert set(live.watched) <= {"weight", "update"}
 
 
-def test_eager_steps_are_watched_too():
-    model = network()
-    x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    step = lambda: nb.value_and_grad(loss_of)(model, x, y)
-    live = watched(model, step, has("return", "gradient"))
-    expected = np.asarray(model[0](x))
-    found = live.watched["return"]
-    mean, std = found.newest[found.paths.index("0"), :2]
-    np.testing.assert_allclose([mean, std], [expected.mean(), expected.std()], rtol=1e-4)
-
-
-def test_returns_that_are_not_finite_name_the_submodule_that_made_them():
+def test_returns_that_are_not_finite_name_the_submodule_that_made_them(watched):
     class Log(nb.Module):
         def forward(self, x):
             return jnp.log(x)
@@ -210,7 +187,7 @@ def test_returns_that_are_not_finite_name_the_submodule_that_made_them():
     assert "returns of 1 are not finite" in live.progress.reason
 
 
-def test_a_recorder_and_a_tracker_inside_go_first():
+def test_a_recorder_and_a_tracker_inside_go_first(watched):
     model = network()
     step = training(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
@@ -227,7 +204,7 @@ def test_a_recorder_and_a_tracker_inside_go_first():
     assert len(recorder.steps) == len(kept) // 2
 
 
-def test_the_picture_of_a_return_is_its_first_example_in_small():
+def test_the_picture_of_a_return_is_its_first_example_in_small(watched):
     class Image(nb.Module):
         def forward(self, x):
             return x * 2
@@ -246,22 +223,21 @@ def test_the_picture_of_a_return_is_its_first_example_in_small():
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_what_is_watched_lets_go_of_the_model(keep):
-    model = network()
+def test_a_run_that_is_over_releases_model_and_optimizer(watched, keep):
+    model, optimizer = network(), nb.SGD(0.1)
     step = training(model)
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)
-    live = watched(
-        model, lambda: step(x, y), has("weight", "gradient", "return", "update"), keep=keep
-    )
-    gone = weakref.ref(model)
-    del model, step
+    measured = has("weight", "gradient", "return", "update")
+    live = watched(model, lambda: step(x, y), measured, optimizer=optimizer, keep=keep)
+    gone = weakref.ref(model), weakref.ref(optimizer)
+    del model, optimizer, step
     if keep:  # to repeat its steps a run needs the model; it goes with the run
         del live
     gc.collect()
-    assert gone() is None
+    assert [reference() for reference in gone] == [None, None]
 
 
-def test_evaluations_that_follow_the_training_in_a_step_do_not_take_its_place():
+def test_evaluations_that_follow_the_training_in_a_step_do_not_take_its_place(watched):
     model = network()
     step, predict = training(model), nb.jit(lambda x: model(x))
     x, y = jnp.asarray(DATA), jnp.asarray(TARGET)

@@ -1,4 +1,4 @@
-"""What is wrong with a run: the bug bar's findings, and buttons that do what they say."""
+"""Findings of a run, and buttons that apply a fix."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def measured(live, quantity, step, **rows) -> None:
     )
 
 
-def test_where_a_curve_ceases_to_be_finite_is_said_with_the_step_that_a_click_opens():
+def test_the_first_value_that_is_not_finite_is_a_finding_with_its_step():
     with quiet(nonfinite="warn") as live:
         for k in live.steps(range(9)):
             live.log(loss=math.nan if k >= 6 else 1.0, norm=math.inf if k == 3 else 2.0)
@@ -41,7 +41,7 @@ def test_where_a_curve_ceases_to_be_finite_is_said_with_the_step_that_a_click_op
     assert "▲ NaN in loss from step 7" in text_form(live._state)
 
 
-def test_what_a_rewind_leaves_behind_is_no_longer_found():
+def test_a_rewind_removes_findings_of_later_steps():
     with quiet(nonfinite="ignore") as live:
         for k in live.steps(range(6)):
             live.log(loss=math.nan if k >= 3 else 1.0)
@@ -89,7 +89,7 @@ def test_steps_that_are_compiled_for_another_shape_are_one_finding():
     assert (found.step, found.button) == (6, None)
 
 
-def test_a_page_is_told_of_findings_when_they_change_and_not_before():
+def test_findings_are_sent_only_when_they_change():
     with quiet(nonfinite="ignore") as live:
         stream = Stream(live._state)
         for k in live.steps(range(4)):

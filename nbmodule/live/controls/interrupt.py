@@ -90,7 +90,7 @@ class SoftInterrupt:
         self._restore()
 
     def take(self) -> None:
-        """Raise the interrupt that was asked for, at a boundary."""
+        """Raise the interrupt that was pressed, at a boundary."""
         __tracebackhide__ = True
         self.pressed = False
         raise KeyboardInterrupt("stopped between two steps")

@@ -4,8 +4,8 @@
 steps, moves values whose computation is over into the history, in order; it stops at the first that
 is not, so that no step ever waits for a number.
 
-Nothing that is logged raises: a number is no reason to lose a training. What cannot be kept is
-reported once for each name.
+Nothing that is logged raises: a number is no reason to lose a training. A value that cannot be
+kept is reported once for each name.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class LogQueue:
         Args:
             step: The iteration of the loop.
             values: Values by name; dicts and lists hold several.
-            exactly: Whether `step` is a step, also where an iteration makes several.
+            exactly: True if `step` is a step, also where an iteration makes several.
         """
         is_flat = all(map(self._is_scalar, values, values.values()))
         flat = dict(values) if is_flat else self._flat(step, values, exactly)
@@ -181,7 +181,7 @@ class LogQueue:
         """Report something that could not be kept, the first time."""
         if topic not in self._reported:
             self._reported.add(topic)
-            self._run.messages.add(self._run.step, "warning", text)
+            self._run.messages.add(self._run.count.step, "warning", text)
 
     def drain(self) -> None:
         """Move computed values into the history."""
@@ -288,7 +288,7 @@ class LogQueue:
             return self._accept_array(value)
         if type(value) in _NUMBERS:
             return value
-        return normalize_media(name, without_torch(value))[1]
+        return normalize_media(name, without_torch(value))
 
     def _accept_array(self, value: Any) -> Any:
         if jax.numpy.issubdtype(value.dtype, jax.dtypes.prng_key):

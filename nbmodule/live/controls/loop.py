@@ -61,8 +61,6 @@ class Loop:
     def __init__(self, run: RunState | None = None) -> None:
         self.count = StepCount() if run is None else run.count
         self.commands = CommandQueue() if run is None else run.commands
-        self.around: AbstractContextManager[Any] | None = None
-        """The context in which the next step runs, and no other."""
         self.keeper: Any = None
         """The `StepKeeper` that gives the items, where steps may be made again."""
         self.tasks: deque[Callable[[], None]] = deque()
@@ -82,6 +80,9 @@ class Loop:
     def before_step(self, number: int) -> None:
         """Act before each step, which has this number; keep it very cheap."""
 
+    def end_step(self) -> None:
+        """Act when a step is over or was left; keep it very cheap."""
+
     def after_step(self) -> None:
         """Act at each boundary after a step; keep it very cheap."""
 
@@ -90,7 +91,7 @@ class Loop:
 
         Args:
             clock: The time.
-            is_due: Whether more than a measurement is due: a message came, or `tell_every` is over.
+            is_due: True if more than a measurement is due: a message came, or `tell_every` is over.
         """
 
     def act(self, message: dict[str, Any]) -> None:
@@ -234,13 +235,13 @@ class Loop:
             count.item = item
             self.before_step(count.done + 1)
             count.is_in_step = True
-            around, self.around = self.around or nullcontext(), None
             try:
-                with around:
-                    yield item
+                yield item
             except GeneratorExit:
                 count.was_left = True
                 raise
+            finally:
+                self.end_step()
             count.done += 1
             self._taken += 1
             count.is_in_step = False
@@ -445,4 +446,4 @@ class BackgroundRun:
             self._over.set()
 
     def __repr__(self) -> str:
-        return f"BackgroundRun({self._run.progress})"
+        return f"BackgroundRun({self._run.count.progress})"

@@ -1,4 +1,4 @@
-"""Compile beside the training: one task at a time, in a thread of low priority.
+"""Compile during the training: one task at a time, in a thread of low priority.
 
 A task that has not begun can be cancelled. The exit of Python waits for the task that runs and
 drops the others: jaxlib 0.10 aborts a process that ends while a thread compiles.
@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -64,6 +64,33 @@ def compile_in_background(begin: Callable[[], Any], finish: Callable[[Any], Any]
     # each has a thread of its own, which cannot raise its priority again
     threading.Thread(target=work, name="nbmodule-compile", daemon=False).start()
     return future
+
+
+class Watcher:
+    """A measurement of a model by functions that are compiled in the background.
+
+    Attributes:
+        about: Note for the footer of the view.
+    """
+
+    def __init__(self) -> None:
+        self.about = ""
+        self._compiled: dict[Any, Future[Any]] = {}
+
+    @property
+    def is_preparing(self) -> bool:
+        """True if something is being compiled."""
+        return not all(task.done() for task in self._compiled.values())
+
+    def measure_last(self, step: int) -> Sequence[Any]:
+        """Return samples of the end of the run; none, where steps are watched."""
+        return ()
+
+    def close(self) -> None:
+        """Drop what was to be compiled."""
+        for task in self._compiled.values():
+            task.cancel()
+        self._compiled.clear()
 
 
 def take_compile_seconds() -> float:

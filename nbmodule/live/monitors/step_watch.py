@@ -1,4 +1,4 @@
-"""Watch the returns of submodules and the gradients of parameters, beside the user's own steps.
+"""Watch the returns of submodules and the gradients of parameters during the user's own steps.
 
 For one step in a while a tracker is open. Before each compiled function of that step runs, a second
 compiled function of the same Python code runs on the same arguments, in a frame whose writes are
@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -34,8 +33,7 @@ from nbmodule.core.transforms.carried import is_stateful
 from nbmodule.core.variables.frame import framed
 from nbmodule.core.variables.frame import now as frames
 from nbmodule.live.diagnosis.examine import Examiner
-from nbmodule.live.monitors.compile_queue import compile_in_background, is_computed
-from nbmodule.live.run_data.sources import trained_module
+from nbmodule.live.monitors.compile_queue import Watcher, compile_in_background, is_computed
 from nbmodule.live.run_data.strips import MOST_ROWS, Sample, grouped, one_each
 
 _SIDE = 32
@@ -64,16 +62,16 @@ _COMPILING = (
 )
 
 
-class ReturnsWatcher:
+class ReturnsWatcher(Watcher):
     """Statistics of returns and gradients of each submodule.
 
     Args:
-        model: A module; it is held weakly.
-        holder: A module that nothing else holds, to be held as long as this watches.
+        model: A module.
     """
 
-    def __init__(self, model: Any, holder: object = None) -> None:
-        self.about, self._holder = "", holder
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._model = model
         self._choice = Choice(model, None, None)
         self._key = ("live", self._choice.key)
         self._steps = self._new_steps()
@@ -81,16 +79,9 @@ class ReturnsWatcher:
         self._pictures: dict[str, Any] = {}
         self._watched: dict[int, tuple[Any, Any]] = {}
         """By the `id` of the Python function: that function, and its watched compiled form."""
-        self._compiled: dict[Any, Future[Any]] = {}
-        """By signature."""
         self._blind = 0
         self._has_seen_call = self._has_failed = False
         self.examiner, self._step = Examiner(model), 0
-
-    @property
-    def is_preparing(self) -> bool:
-        """True if something is being compiled."""
-        return not all(task.done() for task in self._compiled.values())
 
     def request(self, step: int) -> AbstractContextManager[Any] | None:
         """Return a context in which the step after this one is watched, None if it cannot be."""
@@ -131,23 +122,13 @@ class ReturnsWatcher:
         (number, watched), self._unread = self._unread, None
         if not isinstance(watched.values, PackedValues):
             watched.values = [_reduced_on_host(value) for value in watched.values]
-        model = self._choice.model
-        places = () if model is None else plan_of(model).places.values()
+        places = plan_of(self._model).places.values()
         samples, self._pictures = _read(number, watched, [place.name for place in places])
         return samples
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
         """Return the output of a submodule for its first example, at the step watched last."""
         return self._pictures.get(path) if quantity == "return" else None
-
-    def close(self) -> None:
-        """Release what was recorded, and drop what was to be compiled."""
-        self._unread = self._holder = None
-        self._steps = self._new_steps()
-        for task in self._compiled.values():
-            task.cancel()
-        for store in (self._pictures, self._watched, self._compiled):
-            store.clear()
 
     def _new_steps(self) -> Steps:
         return Steps(self._choice, _MOST_CALLS, 2**30, True)
@@ -284,15 +265,14 @@ def _signature_of(watched: Any, args: Any, kwargs: Any) -> Any:
 
 def _kind_of(leaf: Any) -> Any:
     """Return what of a leaf decides whether a call is traced again."""
-    if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer):
-        sharding = leaf.sharding if leaf.committed else None
-        # typed random keys have no weak type
-        return leaf.shape, leaf.dtype, sharding, getattr(leaf, "weak_type", False)
-    if isinstance(leaf, (np.ndarray, np.generic)):
-        return leaf.shape, leaf.dtype
-    if isinstance(leaf, (bool, int, float, complex)):
-        return type(leaf)
-    return leaf if isinstance(leaf, (str, type(None))) else id(leaf)
+    if isinstance(leaf, (str, type(None))):
+        return leaf
+    if isinstance(leaf, jax.core.Tracer):
+        return id(leaf)
+    try:
+        return jax.typeof(leaf), leaf.sharding if getattr(leaf, "committed", False) else None
+    except TypeError:  # no array
+        return id(leaf)
 
 
 def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict[str, Any]]:
@@ -319,9 +299,3 @@ def _read(number: int, step: Step, names: list[str]) -> tuple[list[Sample], dict
         ordered = sorted(gradients, key=lambda name: order.get(name, len(order)))
         samples.append(grouped(number, "gradient", ordered, [gradients[name] for name in ordered]))
     return samples, pictures
-
-
-def watch_steps(model: object, level: str | None) -> ReturnsWatcher | None:
-    """Return a watcher of returns and gradients of modules; None without a module."""
-    module = trained_module(model) if level == "all" else None
-    return None if module is None else ReturnsWatcher(module, None if module is model else module)

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from collections.abc import Generator
+from contextlib import AbstractContextManager, ExitStack
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from nbmodule.core.structure.walk import is_module
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.controls.loop import Loop
-from nbmodule.live.monitors.step_watch import watch_steps
-from nbmodule.live.monitors.weights import WeightWatch, watch_weights
-from nbmodule.live.run_data.messages import describe_caught
+from nbmodule.live.monitors.step_watch import ReturnsWatcher
+from nbmodule.live.monitors.weights import WeightWatch
 from nbmodule.live.run_data.progress import rest_after
 from nbmodule.live.run_data.sources import named_arrays, source_of, trained_module, why_not
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Sample, Strips
 
 LEVELS = ("all", "weights")
-"""What may be watched: weights, gradients and returns, or the weights alone."""
+"""Watched quantities: weights, gradients and returns, or the weights alone."""
 _LEAST, _MOST = 0.25, 60.0
 """Seconds between two measurements."""
 _STRETCH = 3.0
@@ -42,13 +43,24 @@ class Sampling:
         loop: Its loop, which runs a step in a context, and calls again at the next boundary.
         returns: None if the model is not to be watched.
         recorder: An `nb.Recorder`, which records each `every`-th step; None for none.
+
+    Raises:
+        ArgumentError: If an argument has an unknown value.
     """
 
     def __init__(self, run: RunState, loop: Loop, returns: str | None, recorder: Any) -> None:
+        if returns not in (None, "stats"):
+            raise ArgumentError(f"returns must be 'stats' or None, got {returns!r}.")
+        if recorder is not None and not hasattr(recorder, "step"):
+            got = type(recorder).__name__
+            raise ArgumentTypeError(f"recorder must be an nb.Recorder, got {got}.")
         self._run, self._loop, self._level = run, loop, returns and LEVELS[0]
         self._recorder = recorder
         self._first_recorded = 0 if recorder is None else int(recorder.next)
-        self._around = _Guarded(run, [])
+        self._requested: list[AbstractContextManager[Any]] = []
+        """Contexts of the next step."""
+        self._entered = ExitStack()
+        self._has_entered = False
         self._given: dict[str, Any] = {}
         """Arrays that the loop gives, by quantity."""
         self._next = self._next_busy = self._latest = 0.0
@@ -95,7 +107,7 @@ class Sampling:
         for watcher in watchers:
             for sample in watcher.take(done):
                 self._keep(sample)
-        if not done and self._loop.around is None:
+        if not done and not self._requested:
             self._request(done)
         elif self._measurement is not None and done != self._done:  # otherwise it is a pause
             self._go_on(begun - self._mark)
@@ -148,13 +160,15 @@ class Sampling:
     def _watchers(self) -> list[Any]:
         run = self._run
         if run.watchers is None:
-            found = watch_weights(run.model, self._level), watch_steps(run.model, self._level)
-            run.watchers = [watcher for watcher in found if watcher is not None]
-            run.watchers += map(self._watch_given, self._given)
-            for watcher in run.watchers:
-                run.examiner = getattr(watcher, "examiner", run.examiner)
-            if run.examiner is not None:
+            run.watchers, source = [], source_of(run.model)
+            if source is not None:
+                run.watchers.append(WeightWatch(source, is_a_copy=not is_module(run.model)))
+            module = trained_module(run.model) if self._level == "all" else None
+            if module is not None:
+                run.watchers.append(ReturnsWatcher(module))
+                run.examiner = run.watchers[-1].examiner
                 run.examiner.item = lambda: run.count.item
+            run.watchers += map(self._watch_given, self._given)
         return run.watchers
 
     def _watch_given(self, quantity: str) -> WeightWatch:
@@ -163,29 +177,29 @@ class Sampling:
     def _request(self, done: int) -> None:
         """Have the next step watched."""
         contexts = [watcher.request(done) for watcher in self._run.watchers or ()]
-        self._surround([context for context in contexts if context is not None])
+        self._requested = [context for context in contexts if context is not None]
 
     def begin_step(self, number: int) -> None:
-        """Have the recorder record the step that begins now, if it is one of its steps."""
+        """Enter the contexts that watch or record the step that begins now; one that fails is
+        reported, and the step runs without it.
+        """
         recorded = self._first_recorded + number
         if self._recorder is not None and not recorded % self._recorder.every:
-            others = [] if self._loop.around is None else self._around.contexts
-            self._surround([self._recorder.step(recorded), *others])
+            self._requested.insert(0, self._recorder.step(recorded))
+        while self._requested:
+            self._has_entered = True
+            self._run.guard("watching", self._entered.enter_context, self._requested.pop(0))
 
-    def _surround(self, contexts: list[Any]) -> None:
-        """Have the next step run in these contexts."""
-        self._around = _Guarded(self._run, contexts)
-        self._loop.around = self._around if contexts else None
-
-    def end_step(self, error: BaseException | None) -> None:
-        """Leave the contexts of the step that was left last, with the exception that ended it."""
-        self._around.__exit__(type(error) if error else None, error, None)
+    def end_step(self, error: BaseException | None = None) -> None:
+        """Leave the contexts of a step, with the exception that ended it."""
+        if self._has_entered:
+            self._has_entered, kind = False, None if error is None else type(error)
+            self._run.guard("watching", self._entered.__exit__, kind, error, None)
 
     def measure_last(self, done: int) -> None:
         """Take one more sample of the weights when the run ends."""
         for watcher in self._run.watchers or ():
-            measure = getattr(watcher, "measure_last", None)
-            for sample in measure(done) if measure is not None and done else ():
+            for sample in watcher.measure_last(done) if done else ():
                 strips = self._run.watched.get(sample.quantity)
                 if strips is None or strips.last_step != self._run.step_of(done):
                     self._keep(sample)
@@ -204,8 +218,8 @@ class Sampling:
     def _restart(self) -> None:
         for watcher in self._run.watchers or ():
             watcher.close()
-        self._run.watchers = self._measurement = self._loop.around = None
-        self._is_warm = False
+        self._run.watchers = self._measurement = None
+        self._is_warm, self._requested = False, []
         self._next = self._next_busy = 0.0
 
     def _keep(self, sample: Sample) -> None:
@@ -232,28 +246,3 @@ def _describe_nonfinite(sample: Sample, values: Any, bad: list[int]) -> str:
         first = max(bad, key=lambda i: paths[i].startswith(paths[bad[0]] + "."))
     count = int(values[first, _BAD])
     return f"{count:,} {quantity}s of {paths[first] or 'the model'} are not finite"
-
-
-class _Guarded(contextlib.ExitStack):
-    """Contexts of a step; one that fails is reported, and the step runs without it."""
-
-    def __init__(self, run: RunState, contexts: list[Any]) -> None:
-        super().__init__()
-        self._run, self.contexts = run, contexts
-
-    def __enter__(self) -> _Guarded:
-        for context in self.contexts:
-            self._run.guard("watching", self.enter_context, context)
-        return self
-
-    def __exit__(self, kind: Any, raised: BaseException | None, tb: Any) -> None:
-        if kind is GeneratorExit:  # the loop was left by `break`
-            kind = raised = tb = None
-        try:
-            super().__exit__(kind, raised, tb)
-        except BaseException as error:
-            if error is raised:
-                return  # a context raises what it was handed
-            if not isinstance(error, Exception):
-                raise
-            self._run.messages.add_failure(self._run.step, describe_caught("watching", error))

@@ -10,7 +10,6 @@ one before anything has been compiled.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -24,9 +23,7 @@ from nbmodule.base.compiling import compiled_ahead
 from nbmodule.base.foreign import is_tensor
 from nbmodule.base.statistics import Statistics, statistics_of_elements
 from nbmodule.calls.reduction import WHOLE, read_statistics, reduce_tree
-from nbmodule.core.structure.walk import is_module
-from nbmodule.live.monitors.compile_queue import compile_in_background, is_computed
-from nbmodule.live.run_data.sources import source_of
+from nbmodule.live.monitors.compile_queue import Watcher, compile_in_background, is_computed
 from nbmodule.live.run_data.strips import Sample, grouped, groups_of, norm, owner_of
 from nbmodule.tree.leaf import without_torch
 
@@ -42,7 +39,7 @@ NEVER_CHANGES = (
 )
 
 
-class WeightWatch:
+class WeightWatch(Watcher):
     """Statistics of the arrays of each submodule.
 
     Args:
@@ -67,23 +64,17 @@ class WeightWatch:
         *,
         is_a_copy: bool = False,
     ) -> None:
-        self.about, self._quantity, self._is_a_copy = "", quantity, is_a_copy
-        self._is_first = True
+        super().__init__()
+        self._quantity, self._is_a_copy, self._is_first = quantity, is_a_copy, True
         self._same = 0
         """Number of measurements in a row that found the same arrays."""
-        self._variables: Callable[[], Mapping[str, Any]] | None = variables
+        self._variables = variables
         self._before: tuple[int, dict[str, Any]] | None = None
         self._running: tuple[int, dict[str, Any]] | None = None
-        self._compiled: dict[Any, Future[Any]] = {}
-
-    @property
-    def is_preparing(self) -> bool:
-        """True if something is being compiled."""
-        return not all(task.done() for task in self._compiled.values())
 
     def request(self, step: int) -> None:
         """Remember the arrays as they are before the step, if what measures them is compiled."""
-        if self._running is not None or self._variables is None:
+        if self._running is not None:
             return
         arrays = _measurable(self._variables())
         if (self._is_first and _is_small(arrays)) or self._are_compiled(arrays):
@@ -105,7 +96,7 @@ class WeightWatch:
 
     def measure_last(self, step: int) -> Sequence[Sample]:
         """Measure the weights because the run ends; of a large model if that is compiled."""
-        if self._variables is None or self._quantity != "weight":
+        if self._quantity != "weight":
             return ()
         arrays, self._before = _measurable(self._variables()), None
         self._is_first = _is_small(arrays)
@@ -115,22 +106,15 @@ class WeightWatch:
 
     def picture(self, path: str, quantity: str = "weight") -> Any:
         """Return the largest array of a submodule."""
-        if self._variables is None or quantity != self._quantity:
+        if quantity != self._quantity:
             return None
         arrays = [a for name, a in _measurable(self._variables()).items() if owner_of(name) == path]
         largest = max(arrays, key=lambda a: a.size, default=None)
         # on the host nothing has to be compiled while the loop waits
         return largest if largest is None or largest.size > _MOST_ON_HOST else np.asarray(largest)
 
-    def close(self) -> None:
-        """Release the arrays, and drop what was to be compiled."""
-        self._variables = self._before = self._running = None
-        for task in self._compiled.values():
-            task.cancel()
-
     def _start(self, step: int, before: dict[str, Any]) -> None:
         """Begin to measure the arrays of now and their changes; at first on the host, at once."""
-        assert self._variables is not None
         after = _measurable(self._variables())
         on_host, self._is_first = self._is_first and _is_small(after), False
         if not after or not (on_host or self._are_compiled(after)):
@@ -217,11 +201,3 @@ def _measurable(variables: Mapping[str, Any]) -> dict[str, Any]:
         if is_usable and jnp.issubdtype(array.dtype, jnp.floating):
             arrays[name] = array
     return arrays
-
-
-def watch_weights(model: object, level: str | None) -> WeightWatch | None:
-    """Return a watcher of whatever is trained; None where there is nothing."""
-    source = None if level is None else source_of(model)
-    if source is None:
-        return None
-    return WeightWatch(source, is_a_copy=not is_module(model))

@@ -208,7 +208,7 @@ class StepKeeper:
         if self.tape.refusal:
             raise _refusal(step, self.tape.refusal)
         if not recorded.calls:
-            is_early = step == self._run.step and self.tape.functions
+            is_early = step == self._run.count.step and self.tape.functions
             early = "it has called nothing yet. Call this after the step"
             raise _refusal(step, early if is_early else self._run.no_calls)
         return recorded

@@ -27,8 +27,9 @@ class SavedState(NamedTuple):
     """The training state at a boundary, as copies that no step overwrites."""
 
     step: int
-    arrays: dict[str, Any]
-    """By `model/...`, `optimizer/...`, `random/...`; empty where they are too large."""
+    arrays: dict[tuple[str, ...], Any]
+    """By `(model, name)`, `(model, G, name)` of several models, likewise of optimizers, and
+    `(random, ...)`; empty where they are too large."""
     notes: dict[str, Any]
     """JSON values: controls, number of items, digest of the last item."""
     nbytes: int
@@ -49,12 +50,12 @@ class StateSaver:
 
     def offer(self) -> None:
         """Copy the state; called between two steps, in the thread of the loop."""
-        variables: dict[str, Any] = {}
+        variables: dict[tuple[str, ...], Any] = {}
         for prefix, root in self._roots:
             for variable, name in names_of(root).items():
                 if variable.is_pending:  # nothing is trained before it is built
                     return
-                variables[f"{prefix}/{name}"] = variable.value
+                variables[*prefix.split(":", 1), name] = variable.value
         if not variables:
             return
         step = self._run.step_of(self._run.count.done)
@@ -68,9 +69,9 @@ class StateSaver:
         if nbytes > MOST_BYTES:
             self.newest = SavedState(step, {}, notes, nbytes)
             return
-        variables["random/state"] = random.default.state.value
+        variables["random", "state"] = random.default.state.value
         arrays = dict(zip(variables, copies_of(list(variables.values())), strict=True))
-        arrays["random/made"] = np.int64(random.default._made)
+        arrays["random", "made"] = np.int64(random.default._made)
         self.newest = SavedState(step, arrays, notes, nbytes)
 
     def take(self) -> SavedState | None:

@@ -320,7 +320,7 @@ class ReplayVerbs:
         """Move the curves from a step on to the pale ones."""
         run = self._state
         if curves := reduced_curves(run.history, step):
-            pale = Branch(f"left behind at step {format_count(run.step)}", curves)
+            pale = Branch(f"left behind at step {format_count(run.count.step)}", curves)
             run.earlier = [*run.earlier, pale][-_MOST_PALE:]
 
         def forget() -> None:

@@ -29,21 +29,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
-import numpy as np
-
 from nbmodule.base.format import format_bytes
 from nbmodule.base.notebook import running_shell
-from nbmodule.base.whole_file import hold, is_held, remove_abandoned, whole_file
+from nbmodule.base.trees import nest
+from nbmodule.base.whole_file import hold, is_held, remove_abandoned
 from nbmodule.errors import FileFormatError
+from nbmodule.live.run_data.media import Media
 from nbmodule.live.run_data.state import RunState, origin
 
 if TYPE_CHECKING:
-    from nbmodule.live.replay.saved_state import SavedState, StateSaver
+    from nbmodule.live.replay.saved_state import StateSaver
 
 FOLDER = ".nbmodule_runs"
-SUFFIX, NOTES = ".nbrun", ".notes.json"
-"""Endings of a journal, and of the file with tags and note that a user has set."""
+SUFFIX, NOTES, SNAPSHOT = ".nbrun", ".notes.json", ".h5"
+"""Endings of a journal, of the file with tags and note that a user has set, and of the newest
+training state."""
 EVERY = 1.0
 """Seconds between two writes."""
 MOST_RUNS = 1000
@@ -61,9 +61,6 @@ _MOST_MEDIA = 2**25
 _SNAPSHOT_SHARE = 0.01
 """Share of the time that writing snapshots may take."""
 _STAMP = "%Y%m%d-%H%M%S"
-_NOTES = "//notes"
-"""Entry of a snapshot beside the variables: its step, dtypes that NumPy lacks, and the notes of the
-state, as JSON."""
 
 
 class Journal:
@@ -79,7 +76,6 @@ class Journal:
         self._run, self.saver = run, saver
         self._lock = threading.RLock()
         self._over = threading.Event()
-        self._is_closed = False
         self._end: dict[str, str] = {}
         """How the run ended; empty while it goes on."""
         self._failed = ""
@@ -149,12 +145,12 @@ class Journal:
             return False
         try:
             with self._lock:
-                if self._is_closed:
+                if self._file.closed:
                     return False
                 self._collect()
                 self._flush()
         except Exception as error:  # noqa: BLE001 - no fault of a journal ends a training
-            self._note_failure(_reason(error))
+            self._note_failure(reason_of(error))
             return False
         self._note_failure("")
         return True
@@ -168,7 +164,7 @@ class Journal:
             self._report("note", "the journal of this run is written again, and complete.")
 
     def _report(self, kind: str, text: str) -> None:
-        self._run.messages.add(self._run.step, kind, text)
+        self._run.messages.add(self._run.count.step, kind, text)
 
     def _add(self, record: str, head: dict[str, Any], data: bytes = b"") -> None:
         self._pending += _record(record, head, data)
@@ -194,7 +190,7 @@ class Journal:
             self._settings = dict(run.settings)
             self._add("settings", {"settings": self._settings})
         self._collect_media()
-        self._add("beat", {"time": round(time.time(), 3), "step": run.step})
+        self._add("beat", {"time": round(time.time(), 3), "step": run.count.step})
         if self._end:
             self._add("end", self._end)
 
@@ -202,12 +198,14 @@ class Journal:
         """Make records of the media and texts logged since the last time."""
         for name, items in self._run.history.media.items():
             for item in items:
-                if item.step <= self._media.get(name, -1) or item.kind not in ("media", "text"):
+                is_kept = isinstance(item.value, str | Media)
+                if item.step <= self._media.get(name, -1) or not is_kept:
                     continue
-                data = item.value.encode() if item.kind == "text" else item.value.to_bytes()
+                is_text = isinstance(item.value, str)
+                data = item.value.encode() if is_text else item.value.to_bytes()
                 self._media_bytes += len(data)
                 if self._media_bytes <= _MOST_MEDIA:
-                    head = {"name": name, "step": item.step, "kind": item.kind}
+                    head = {"name": name, "step": item.step, "kind": "text" if is_text else "media"}
                     self._add("media", head, data)
             self._media[name] = items[-1].step
 
@@ -232,7 +230,6 @@ class Journal:
         self._end = {"state": state, "reason": reason}
         self.write()
         with self._lock:
-            self._is_closed = True
             self._file.close()
 
     def offer_state(self) -> None:
@@ -242,6 +239,8 @@ class Journal:
 
     def _write_snapshot(self) -> None:
         """Write the newest training state, whole or not at all."""
+        from nbmodule.files import save
+
         begun = time.monotonic()
         try:
             state = self.saver.take()
@@ -249,15 +248,16 @@ class Journal:
                 return
             self._snapshot_at = math.inf  # no other is offered while this one is written
             if state.arrays:
-                with self._run.cost.counted(), whole_file(self.path.with_suffix(".npz")) as file:
-                    np.savez(file, **_packed_values(state))
+                with self._run.cost.counted():
                     with self._lock:  # the curves are not behind the state
                         self._collect()
                         self._flush()
+                    notes = {"step": state.step, **state.notes}
+                    save(self.path.with_suffix(SNAPSHOT), nest(state.arrays), metadata=notes)
             else:
                 self._report_no_snapshot(f"they take {format_bytes(state.nbytes)}, too much")
         except Exception as error:  # noqa: BLE001 - as above
-            self._report_no_snapshot(_reason(error))
+            self._report_no_snapshot(reason_of(error))
         took = time.monotonic() - begun
         self._snapshot_at = begun + max(_SNAPSHOT_EVERY, took / _SNAPSHOT_SHARE)
 
@@ -316,7 +316,7 @@ def drop_oldest(folder: Path) -> None:
     ended = [path for path in paths if not is_held(path)]
     for path in ended[: max(len(paths) - _MOST_SNAPSHOTS + 1, 0)]:
         with contextlib.suppress(OSError):
-            path.with_suffix(".npz").unlink(missing_ok=True)
+            path.with_suffix(SNAPSHOT).unlink(missing_ok=True)
     for path in ended[: max(len(paths) - MOST_RUNS + 1, 0)]:
         for each in (path, path.with_suffix(NOTES)):
             with contextlib.suppress(OSError):
@@ -328,34 +328,9 @@ def journals_in(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Return why a write failed, in the words of the system if it has some."""
     return getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-
-
-def _packed_values(state: SavedState) -> dict[str, Any]:
-    """Return arrays of NumPy's dtypes; others, such as bfloat16, as bytes, with their dtypes."""
-    arrays = {name: np.asarray(value) for name, value in state.arrays.items()}
-    dtypes = {name: array.dtype.name for name, array in arrays.items() if array.dtype.kind == "V"}
-    values = {
-        name: array.view(f"u{array.dtype.itemsize}") if name in dtypes else array
-        for name, array in arrays.items()
-    }
-    notes = {"step": state.step, "dtypes": dtypes, **state.notes}
-    return {_NOTES: np.str_(json.dumps(notes)), **values}
-
-
-def unpack_state(file: dict[str, Any]) -> dict[str, Any]:
-    """Return a training state with its variables by part, and by model where there are several."""
-    state: dict[str, Any] = {"model": {}, "optimizer": {}}
-    notes = dict(json.loads(str(file[_NOTES])))
-    dtypes = notes.pop("dtypes")
-    for key in (key for key in file if key != _NOTES):
-        prefix, _, name = key.partition("/")
-        part, _, model = prefix.partition(":")
-        values = state.setdefault(part, {})
-        values = values.setdefault(model, {}) if model else values
-        values[name] = file[key].view(jnp.dtype(dtypes[key])) if key in dtypes else file[key]
-    return state | notes
 
 
 def _record(kind: str, head: dict[str, Any], data: bytes = b"") -> bytes:

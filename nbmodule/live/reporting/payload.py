@@ -26,6 +26,7 @@ from nbmodule.live.diagnosis.rule import RuleVerdict
 from nbmodule.live.reporting.verdicts import findings_of, recent_verdicts, verdicts_of
 from nbmodule.live.run_data.epochs import epoch_table, text_table
 from nbmodule.live.run_data.history import MOST_SERIES, MediaItem, json_number
+from nbmodule.live.run_data.media import html_of_logged
 from nbmodule.live.run_data.series import Series
 from nbmodule.live.run_data.state import RunState
 from nbmodule.live.run_data.strips import FIELDS, Strips
@@ -46,12 +47,12 @@ STRIP_ROWS = 60
 _DETAIL_ROWS = 12
 MEDIA_ENTRIES = 8
 MEDIA_BYTES = 150_000
-"""Of all that was logged beside numbers, in one saved view."""
-_PICTURE_SIDE = 96
+"""Bytes of logged texts, arrays and pictures in one saved view."""
 _LEAST_ROOM = 800
 _BYTES_OF_COLUMN = 32
 """Two points, of 12 bytes each in base64."""
 _MOST_MEDIA_BYTES = 8_000
+"""The same in one message of changes."""
 _MOST_MESSAGES = 20
 _TEXT_POINTS = 2000
 _TEXT_ROWS = 12
@@ -102,7 +103,7 @@ def record_of(run: RunState) -> dict[str, Any]:
             quantity: strips_of(strips) for quantity, strips in run.watched.items() if len(strips)
         },
         "messages": run.messages.describe(),
-        "media": media_of(run),
+        "media": media_of(run, MEDIA_BYTES),
         **small_parts_of(run),
         **progress_of(run),
     }
@@ -137,15 +138,15 @@ def _curves_of(curves: dict[str, Curve]) -> list[dict[str, Any]]:
 
 def progress_of(run: RunState) -> dict[str, Any]:
     """Return progress and cost, which change all the time: state, whether more will come, the share
-    of time spent beside the training, the pace, and the bytes of kept steps.
+    of time not spent on training, the pace, and the bytes of kept steps.
     """
-    progress, reason = run.progress, run.why_not_repeatable
+    progress, reason = run.count.progress, run.why_not_repeatable
     fields = asdict(progress) | {
-        "step": run.step,
-        "ended": run.has_ended,
+        "step": run.count.step,
+        "ended": run.count.has_ended,
         "reason": plain(progress.reason, 300),
         # shown if the page never gets another message
-        "seen": None if run.has_ended else int(time.time()),
+        "seen": None if run.count.has_ended else int(time.time()),
     }
     numbers = {n: json_number(v) if isinstance(v, float) else v for n, v in fields.items()}
     cost = {
@@ -225,9 +226,9 @@ def detail_of(run: RunState, path: str, quantity: str) -> dict[str, Any]:
     return detail
 
 
-def media_of(run: RunState) -> list[dict[str, Any]]:
-    """Return verdicts with their evidence, the table per epoch, and the newest texts, arrays and
-    pictures of each name.
+def media_of(run: RunState, room: int) -> list[dict[str, Any]]:
+    """Return verdicts with their evidence, the table per epoch, and of each name the newest texts,
+    arrays and pictures: as many as there is room for in bytes, one at least.
     """
     media = run.history.media
     tables = {
@@ -235,12 +236,12 @@ def media_of(run: RunState) -> list[dict[str, Any]]:
         "epochs": has_validation(run) and epoch_table(run.history).html(),
     }
     drawn = [
-        (name, 1, [{"step": run.step, "kind": "media", "html": str(html)}])
+        (name, 1, [{"step": run.count.step, "html": str(html)}])
         for name, html in tables.items()
         if html
     ]
-    room = MEDIA_BYTES // max(len(media), 1)
-    drawn += [(plain(n), len(items), _newest_entries(items, room)) for n, items in media.items()]
+    each = room // max(len(media), 1)
+    drawn += [(plain(n), len(items), _newest_entries(items, each)) for n, items in media.items()]
     return [{"name": name, "n": count, "entries": entries} for name, count, entries in drawn]
 
 
@@ -253,27 +254,11 @@ def _newest_entries(entries: Sequence[MediaItem], room: int) -> list[dict[str, A
     """Return the newest entries for which there is room, one at least."""
     kept: list[dict[str, Any]] = []
     for entry in reversed(entries[-MEDIA_ENTRIES:]):
-        kept.insert(0, _entry_of(entry))
+        kept.insert(0, {"step": entry.step, "html": str(html_of_logged(entry.value))})
         room -= len(str(kept[0]))
         if room < 0:
             break
     return kept
-
-
-def _entry_of(entry: MediaItem) -> dict[str, Any]:
-    """Return one logged text, array or picture, small enough to send."""
-    out: dict[str, Any] = {"step": entry.step, "kind": entry.kind}
-    if entry.kind == "text":
-        lines = [plain(line, 400) for line in entry.value.splitlines()[:40]]
-        return out | {"text": "\n".join(lines)}
-    if entry.kind == "media":
-        return out | {"html": str(entry.value.html())}
-    if entry.kind == "array":
-        return out | {"picture": picture_payload(picture_of(entry.value, side=48))}
-    pixels = entry.value
-    stride = max(1, -(-max(pixels.shape[:2]) // _PICTURE_SIDE))
-    small = pixels[::stride, ::stride]
-    return out | {"size": list(small.shape[:2]), "rgb": base64_of(small, "u1")}
 
 
 # -- changes --
@@ -284,7 +269,6 @@ class Stream:
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._begun = time.monotonic()
         self._sent: dict[str, int] = {}
         self._strips: dict[str, tuple[int | None, tuple[str, ...]]] = {}
         self._parts: dict[str, Any] = {}
@@ -292,7 +276,8 @@ class Stream:
 
     def tick(self, room: int) -> tuple[dict[str, Any], int]:
         """Return the changes and their size in bytes; about as large as `room` if that suffices."""
-        content = {"kind": "tick", "t": self._clock(), **progress_of(self._run), **self._changed()}
+        content = {"kind": "tick", "t": time.monotonic(), **progress_of(self._run)}
+        content |= self._changed()
         content["strips"] = self._new_strips()
         used = len(json.dumps(content))
         content["series"] = self._new_points(max(room - used, _LEAST_ROOM))
@@ -305,10 +290,7 @@ class Stream:
         self._sent.clear()  # a rewind has cut series
         self.tick(0)
         record = record_of(self._run)
-        return {"kind": "snapshot", "page": page, "t": self._clock(), "record": record}
-
-    def _clock(self) -> float:
-        return round(time.monotonic() - self._begun, 3)
+        return {"kind": "snapshot", "page": page, "t": time.monotonic(), "record": record}
 
     def _new_points(self, room: int) -> list[dict[str, Any]]:
         drawn = list(self._run.history)[:MOST_SERIES]
@@ -343,20 +325,8 @@ class Stream:
         if "messages" in changed:
             parts["messages"] = run.messages.describe()[-_MOST_MESSAGES:]
         if "media" in changed:
-            parts["media"] = _small_media(run)
+            parts["media"] = media_of(run, _MOST_MEDIA_BYTES)
         return {name: part for name, part in parts.items() if name in changed}
-
-
-def _small_media(run: RunState) -> list[dict[str, Any]]:
-    """Return the newest entry of each name, as many as a message should hold."""
-    items, size = [], 0
-    for item in media_of(run):
-        item["entries"] = item["entries"][-1:]
-        size += len(json.dumps(item))
-        if items and size > _MOST_MEDIA_BYTES:
-            break
-        items.append(item)
-    return items
 
 
 # -- text and plain HTML --
@@ -375,7 +345,7 @@ def history_record(run: RunState) -> HistoryRecord:
     series = (series_record(series.name, series.since(0), columns) for series in drawn)
     errors = [plain(message.text, 300) for message in run.messages if message.kind != "note"]
     more = {"notes": tuple(errors[-3:]), "findings": findings_of(run)}
-    return HistoryRecord(plain(run.name), tuple(series), str(run.progress), **more)
+    return HistoryRecord(plain(run.name), tuple(series), str(run.count.progress), **more)
 
 
 def plain_form(run: RunState) -> Markup:

@@ -31,9 +31,19 @@ _EVERY = 1.0
 
 
 def verdicts_of(run: RunState) -> Diagnosis:
-    """Judge a run; return the verdicts, the worst first."""
+    """Judge a run by all rules: its curves, and the steps that were observed."""
     begun = time.monotonic()
-    run.verdicts = diagnose(run)
+    curves = logged_curves(run.history)
+    bad_step = run.first_bad_step()
+    evidence = Evidence(curves) if run.examiner is None else run.examiner.evidence(curves)
+    evidence = replace(
+        evidence,
+        snapshots=evidence.snapshots or _snapshots_of_updates(run),
+        input_fault=None if bad_step is None else run.bad_input(bad_step),
+        rate=number_or_none(run.settings.get("lr")),
+        new_shapes=_new_shapes_of(run),
+    )
+    run.verdicts = Diagnosis(replace(v, button=_button_of(run, v)) for v in judge(evidence))
     run.judged_until = begun + max(_EVERY, (time.monotonic() - begun) / run.share)
     return run.verdicts
 
@@ -46,21 +56,6 @@ def recent_verdicts(run: RunState) -> Diagnosis:
 def findings_of(run: RunState) -> tuple[Finding, ...]:
     """Judge a run; return the verdicts as the findings that all views have."""
     return tuple(Finding(v.text, v.path, v.severity, 1.1) for v in verdicts_of(run))
-
-
-def diagnose(run: RunState) -> Diagnosis:
-    """Judge a run by all rules: its curves, and the steps that were observed."""
-    curves = logged_curves(run.history)
-    bad_step = run.first_bad_step()
-    evidence = Evidence(curves) if run.examiner is None else run.examiner.evidence(curves)
-    evidence = replace(
-        evidence,
-        snapshots=evidence.snapshots or _snapshots_of_updates(run),
-        input_fault=None if bad_step is None else run.bad_input(bad_step),
-        rate=number_or_none(run.settings.get("lr")),
-        new_shapes=_new_shapes_of(run),
-    )
-    return Diagnosis(replace(v, button=_button_of(run, v)) for v in judge(evidence))
 
 
 def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
@@ -82,11 +77,11 @@ def _snapshots_of_updates(run: RunState) -> tuple[Snapshot, ...]:
 def _button_of(run: RunState, verdict: RuleVerdict) -> Fix | None:
     """Return the first fix of a verdict that a button can carry out.
 
-    Another rate is tried first: branches with it are drawn beside those with the current rate.
+    Another rate is tried first: branches with it are drawn with those of the current rate.
     Where no step can be repeated the button sets the rate.
     """
     can_repeat = not run.why_not_repeatable
-    for fix in () if run.has_ended else verdict.fixes:
+    for fix in () if run.count.has_ended else verdict.fixes:
         kind, name = fix.message.get("kind"), fix.message.get("name")
         if (kind == "rewind" and can_repeat) or (kind == "set" and name in run.controls):
             return fix
@@ -111,6 +106,6 @@ def _scaled_rate(run: RunState, factor: float) -> Fix | None:
 
 def _new_shapes_of(run: RunState) -> list[tuple[int, str]]:
     """Return the steps that were compiled again for another shape, but none before a rewind."""
-    marked = [m for m in run.messages if m.mark == "compiled" and m.step <= run.step]
+    marked = [m for m in run.messages if m.mark == "compiled" and m.step <= run.count.step]
     parts = [(message.step, *message.text.partition("new shapes, ")[1:]) for message in marked]
     return [(step, change) for step, sign, change in parts if sign]

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 
 from nbmodule.base.format import format_count, format_number, plain
 from nbmodule.live.reporting.payload import Stream, detail_of, plain_form, record_of, text_form
-from nbmodule.live.run_data.messages import guard
 from nbmodule.live.run_data.progress import ENDED
 from nbmodule.live.run_data.state import RunState
 from nbmodule.views.comm.live_views import link_class, needs_second_output
@@ -47,9 +46,6 @@ Hear = Callable[[dict[str, Any]], None]
 
 LINK_AFTER = 0.3
 """Seconds after which a run is connected to the pages; a shorter one needs no buttons."""
-_GRACE = 10.0
-"""Seconds for which the connection stays open after the run while no page has greeted it: closed
-while a page loads it, it would leave an error on the console of that page."""
 _FIRST_REFRESH, _LAST_REFRESH = 5.0, 120.0
 """Seconds between two replacements of the HTML while no page answers; they double."""
 _FIRST_SAVE = 30.0
@@ -63,7 +59,7 @@ _INTERVAL = 0.1
 """Least seconds between two messages."""
 BYTES_PER_SECOND = 20_000
 ENVELOPE = 900
-"""Bytes of a message beside its content: headers, signature, routing."""
+"""Bytes of a message besides its content: headers, signature, routing."""
 _MOST_PAGES = 50
 LOG_EVERY, _REDRAW_EVERY = 60.0, 0.1
 """Seconds between two lines of a job log, and between two updates of the line in a terminal."""
@@ -144,7 +140,7 @@ class NotebookView:
         if self._link is None or not self.sender.may_send(clock):
             return
         run = self._run
-        state = (run.count.state, run.step, run.controls.version, run.messages.version)
+        state = (run.count.state, run.count.step, run.controls.version, run.messages.version)
         if state == self._sent_state and clock - self._sent_at < _HEARTBEAT:
             return
         self._sent_state, self._sent_at = state, clock
@@ -174,13 +170,12 @@ class NotebookView:
         for page in list(self.sender.pages):
             self._send_run(page)
 
-    def _show_step(self, step: object, page: str) -> None:
-        """Repeat a step and send it, or the error, to the page that asked."""
-        step = int(step) if isinstance(step, (int, float)) and step == step else 0
+    def _show_step(self, step: Any, page: str) -> None:
+        """Repeat a step and send it, or the error, to the page that requested it."""
         answer: dict[str, Any] = {"kind": "replay", "page": page, "step": step}
         try:
             answer["html"] = self._at(step)._repr_mimebundle_()["text/html"]
-        except Exception as error:  # noqa: BLE001 - it is shown where it was asked for
+        except Exception as error:  # noqa: BLE001 - the page shows it
             answer["error"] = plain(str(error), 600)
         self._send(answer)
 
@@ -188,9 +183,11 @@ class NotebookView:
         """Take a message of a page, in any thread: for the loop, or after the run to act on it when
         no cell runs.
         """
-        if self._run.has_ended:
+        if self._run.count.has_ended:
             clock = time.monotonic()
-            _call_when_idle(self._loop, guard, "answering a page", self.hear, message, clock)
+            _call_when_idle(
+                self._loop, self._run.guard, "answering a page", self.hear, message, clock
+            )
         else:
             self._run.commands.put(message)
 
@@ -202,19 +199,12 @@ class NotebookView:
         self._in_main(lambda: self._finish(bundle))
 
     def _finish(self, bundle: dict[str, str]) -> None:
+        """Leave the static form; the connection closes when nobody holds the run."""
         if self._handle is not None:
             self._handle.update(bundle, raw=True)
         link, self._link_at = self._link, None
-        if link is None:
-            return
-        if self._run.can_repeat:
+        if link is not None:
             weakref.finalize(self._run, _call_when_idle, self._loop, link.close).atexit = False
-            return
-        self._link = None
-        if self._loop is None or self.sender.pages:
-            link.close()
-        else:
-            self._loop.call_later(_GRACE, link.close)
 
     def _send_run(self, page: str) -> None:
         self._send(self._stream.snapshot(page) | {"n": self.sender.sent})
@@ -326,7 +316,7 @@ class Sender:
         return is_free and clock >= self._next
 
     def room(self, clock: float) -> int:
-        """Return the bytes that a message sent now may hold beside its envelope."""
+        """Return the bytes that a message sent now may hold besides its envelope."""
         since = clock - self._times[-1] if self._times else 1.0
         return int(self.bytes_per_second * min(max(since, _INTERVAL), 1.0)) - ENVELOPE
 
@@ -380,7 +370,7 @@ def run_link(run: RunState, hear: Hear, is_drawn: bool) -> Any:
     Args:
         run: The run.
         hear: Called with each message of a page, in any thread; it must only store it.
-        is_drawn: Whether the widget itself draws.
+        is_drawn: True if the widget itself draws.
     """
     record = json.dumps(record_of(run)) if is_drawn else ""
     return _widget_class(is_drawn)(hear, run=run.run_id, record=record)
@@ -413,7 +403,7 @@ class TerminalView:
                 text = f"step {format_count(message.step)}: {plain(message.text, 600)}"
                 self._write(f"{message.kind}, {text}", "\n")
             self._reported = max(self._reported, message.number)
-        progress = self._run.progress
+        progress = self._run.count.progress
         is_over = progress.state in ENDED
         tenth = 10 * progress.done // progress.total if progress.total else 0
         every = _REDRAW_EVERY if self._is_terminal else LOG_EVERY

@@ -29,8 +29,8 @@ class Route:
     for the reader.
     """
 
-    kind: str
-    text: str
+    kind: str = "none"
+    text: str = ""
 
 
 class CommandQueue(deque[dict[str, Any]]):
@@ -52,7 +52,7 @@ class CommandQueue(deque[dict[str, Any]]):
         """Name of the thread that delivered the last message."""
 
     def put(self, message: dict[str, Any]) -> None:
-        """Add a message; a page that greets again before it has an answer is not heard twice."""
+        """Add a message; a second greeting of a page before its answer is dropped."""
         if message.get("kind") != "hello" or message not in list(self):
             self.append(message)
         self.last_thread = threading.current_thread().name
@@ -137,17 +137,14 @@ class Controls:
             apply: Called with a new value between two steps.
             low: Lower limit of the scale.
             high: Upper limit.
-            log: Whether the scale is logarithmic.
+            log: True for a logarithmic scale.
             group: Controls of one group are drawn together.
             least: Smallest value that code may set; `low` if not given.
         """
-        limits = f"got low={low}, high={high}."
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ArgumentError(f"slider {name!r}: low must be below high, {limits}")
-        if log and low <= 0:
-            raise ArgumentError(
-                f"slider {name!r}: a logarithmic scale must begin above 0, {limits}"
-            )
+        if not (0.0 if log else -math.inf) < low < high < math.inf:
+            order = "0 < low < high on a logarithmic scale" if log else "low < high"
+            limits = f"finite limits with {order}, got low={low}, high={high}."
+            raise ArgumentError(f"slider {name!r} needs {limits}")
         smallest = low if least is None else least
 
         def check(given: Any) -> float:

@@ -37,7 +37,7 @@ MOST_ENTRIES = 1000
 
 
 class History:
-    """Numbers over steps, and texts, arrays and pictures beside them.
+    """Numbers over steps, and texts, arrays and pictures.
 
     `history['loss']` or `history.loss` is a series with `.steps`, `.values`, `.last` and `.best`;
     `history.media` holds texts, arrays and pictures.
@@ -246,7 +246,7 @@ class History:
 
         Args:
             names: Series or groups to draw; all if not given.
-            log: Whether the values are drawn on a logarithmic axis.
+            log: True to draw the values on a logarithmic axis.
             columns: Horizontal detail; longer series are reduced without losing an extreme.
         """
         figures = load_extra("matplotlib.figure", "history.plot()")
@@ -360,12 +360,9 @@ class Downsampled(list[T]):
 
 
 class MediaItem(NamedTuple):
-    """A logged value: `kind` is 'text', 'array', 'media' (a `Media`) or 'picture' (uint8
-    `[height, width, 3]`).
-    """
+    """A logged text, array, picture (uint8 `[height, width, 3]`) or `Media`."""
 
     step: int
-    kind: str
     value: Any
 
 
@@ -392,8 +389,8 @@ class MediaStore(dict[str, Downsampled[MediaItem]]):
         """Add a text, an array, or a picture (a PIL image, a matplotlib figure, bytes as `uint8[H,
         W, 3]`).
         """
-        kind, value = normalize_media(name, value)
-        self.setdefault(name, Downsampled(MOST_ENTRIES)).append(MediaItem(step, kind, value))
+        item = MediaItem(step, normalize_media(name, value))
+        self.setdefault(name, Downsampled(MOST_ENTRIES)).append(item)
         self.version += 1
         while self.nbytes > self.budget:
             largest = max(self.values(), key=_bytes_of)
@@ -420,16 +417,14 @@ def _bytes_of(entries: Sequence[MediaItem]) -> int:
     return sum(len(v) if isinstance(v, str) else v.nbytes for v in values)
 
 
-def normalize_media(name: str, value: Any) -> tuple[str, Any]:
-    """Return the kind of a value and what is kept of it, which nobody else changes.
+def normalize_media(name: str, value: Any) -> Any:
+    """Return what is kept of a value, which nobody else changes.
 
     Raises:
         ArgumentTypeError: If it is no number, array, text or picture.
     """
-    if isinstance(value, str):
-        return "text", value
-    if isinstance(value, Media):
-        return "media", value
+    if isinstance(value, str | Media):
+        return value
     if hasattr(value, "savefig") and hasattr(value, "canvas"):
         from PIL import Image  # matplotlib depends on it
 
@@ -437,7 +432,7 @@ def normalize_media(name: str, value: Any) -> tuple[str, Any]:
         value.savefig(file, format="png")
         value = Image.open(file)
     if hasattr(value, "convert") and hasattr(value, "getbands"):
-        return "picture", np.array(value.convert("RGB"))
+        return np.array(value.convert("RGB"))
     array = np.array(value)
     if array.dtype == object and not isinstance(value, np.ndarray) and hasattr(value, "__float__"):
         array = np.array(float(value))
@@ -447,6 +442,5 @@ def normalize_media(name: str, value: Any) -> tuple[str, Any]:
             f"cannot log {name!r}: expected a number, an array, a text or a picture, got "
             f"{type(value).__name__}.{fix}"
         )
-    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] in (3, 4):
-        return "picture", array[..., :3]
-    return "array", array
+    has_alpha = array.dtype == np.uint8 and array.ndim == 3 and array.shape[-1] == 4
+    return array[..., :3] if has_alpha else array

@@ -25,7 +25,8 @@ from nbmodule.base.format import (
     printable_repr,
 )
 from nbmodule.errors import ArgumentError, FileFormatError
-from nbmodule.views.renderers.drawing import CLASSES, LINES, address_of
+from nbmodule.views.arrays.pictures import picture_of
+from nbmodule.views.renderers.drawing import CLASSES, LINES, address_of, image_of
 from nbmodule.views.renderers.html import Markup, tag
 from nbmodule.views.renderers.text_layout import Line, align
 
@@ -34,6 +35,7 @@ MOST_POINTS = 2000
 MOST_CLASSES = 100
 _PER_CELL = 6
 """Samples shown behind one cell of a confusion matrix."""
+_PICTURE_SIDE = 96
 _WIDTH = 110
 _BORDER = "color-mix(in srgb, currentColor 25%, transparent)"
 _QUIET = "font-size:11px;opacity:.75"
@@ -41,7 +43,7 @@ _QUIET = "font-size:11px;opacity:.75"
 
 @dataclass(frozen=True)
 class Media:
-    """Something to look at beside the curves, as `nb.samples`, `nb.confusion` and
+    """A display with the curves of a run, as `nb.samples`, `nb.confusion` and
     `nb.embedding_map` return it and `live.log` takes it.
 
     Attributes:
@@ -101,6 +103,20 @@ class Media:
         except Exception as error:
             raise FileFormatError(f"cannot read logged media: {error}.") from error
         return media
+
+
+def html_of_logged(value: str | Media | NDArray[Any]) -> Markup:
+    """Return a logged text, `Media`, picture or array as HTML that needs no script, in small."""
+    if isinstance(value, Media):
+        return value.html()
+    if isinstance(value, str):
+        lines = [plain(line, 400) for line in value.splitlines()[:40]]
+        return tag("pre", "\n".join(lines), class_="nbm-text")
+    if value.dtype == np.uint8 and value.ndim == 3 and value.shape[-1] == 3:
+        stride = max(1, -(-max(value.shape[:2]) // _PICTURE_SIDE))
+        label = f"picture of {value.shape[1]} by {value.shape[0]} pixels"
+        return _image(value[::stride, ::stride], label, 2 * _PICTURE_SIDE)
+    return image_of(picture_of(value, side=48))
 
 
 # -- samples ---------------------------------------------------------------------------------------
@@ -352,24 +368,17 @@ def _confusion_cell(media: Media, i: int, j: int, rate: float) -> Markup:
 
 
 # -- a map of points -------------------------------------------------------------------------------
-def embedding_map(
-    points: object,
-    labels: object = None,
-    *,
-    names: Sequence[str] = (),
-    method: Callable[[NDArray[np.floating]], Any] | None = None,
-) -> Media:
+def embedding_map(points: object, labels: object = None, *, names: Sequence[str] = ()) -> Media:
     """Draw vectors as points in a plane: their two principal components.
 
     Args:
-        points: Vectors `[n, features]`, such as what a layer returns.
+        points: Vectors `[n, features]`, such as what a layer returns. Those of one or two features,
+            as `sklearn.manifold.TSNE().fit_transform` returns them, are drawn as they are.
         labels: Class of each, which colors it.
         names: Names of the classes.
-        method: Another projection: a function of the vectors that returns `[n, 2]`, such as
-            `sklearn.manifold.TSNE().fit_transform`.
 
     Raises:
-        ArgumentError: If `points` or what `method` returns has another shape.
+        ArgumentError: If `points` has another shape or is not finite.
 
     Example:
         >>> rows = jnp.array([[0.0, 0, 0], [1, 1, 0], [2, 2, 0]])
@@ -384,16 +393,13 @@ def embedding_map(
     chosen = np.unique(np.linspace(0, len(vectors) - 1, MOST_POINTS).round().astype(int))
     classes = _classes("labels", labels, len(vectors))
     facts: dict[str, float] = {"count": len(vectors)}
-    plane = vectors if method is None else np.asarray(method(vectors), np.float64)
-    if method is None and vectors.shape[1] > 2:
+    plane = vectors
+    if vectors.shape[1] > 2:
         left, sizes, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
         plane = (left * sizes)[:, :2]
         shares = np.pad(sizes**2 / max(float((sizes**2).sum()), 1e-300), (0, 2))
         facts |= {"first": float(shares[0]), "second": float(shares[1])}
-    if method is None:
-        plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
-    if plane.shape != (len(vectors), 2):
-        raise ArgumentError(f"method must return shape [n, 2], got {list(plane.shape)}.")
+    plane = np.pad(plane, ((0, 0), (0, 2 - plane.shape[1])))
     arrays: dict[str, NDArray[Any]] = {"points": plane[chosen].astype(np.float32)}
     titles: list[str] = []
     if classes is not None:

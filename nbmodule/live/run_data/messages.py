@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -54,16 +53,6 @@ def describe_caught(what: str, error: BaseException) -> CaughtException:
             text += f" ({place_in_code(frame.filename, frame.lineno or 0)}: {frame.line})"
     details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return CaughtException(summary, printable(text), details)
-
-
-def guard(
-    what: str, function: Callable[..., Any], *arguments: object
-) -> tuple[Any, CaughtException | None]:
-    """Call a function; return its value and None, or None and its failure."""
-    try:
-        return function(*arguments), None
-    except Exception as error:  # noqa: BLE001 - a user's function may raise anything
-        return None, describe_caught(what, error)
 
 
 @dataclass

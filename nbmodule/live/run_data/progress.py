@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import jax
 
@@ -116,8 +116,19 @@ class Meter:
         return None if self.total is None or not rate else max(self.total - self.done, 0) / rate
 
 
+@dataclass(eq=False)
 class StepCount:
     """State and steps of a loop: the loop writes them, others read them, in any thread.
+
+    Attributes:
+        stop_reason: Why the loop ends at the next boundary; None if it does not.
+        done: Steps that are finished.
+        is_in_step: True while a step runs.
+        was_left: True if the last step was left before its end.
+        has_begun: True once a loop over `live.steps` has begun.
+        item: The item of the last step.
+        outer: Number and count of epochs, where they are a loop of their own.
+        elapsed: Duration in seconds, known when it is over.
 
     Example:
         >>> count = StepCount()
@@ -126,24 +137,19 @@ class StepCount:
         (4, 'waiting', False)
     """
 
-    def __init__(self) -> None:
-        self.state, self.reason = "waiting", ""
-        self.stop_reason: str | None = None
-        """Why the loop ends at the next boundary; None if it does not."""
-        self.done = 0
-        """Steps that are finished."""
-        self.is_in_step = self.was_left = False
-        """True while a step runs, and if the last step was left before its end."""
-        self.has_begun = False
-        """True once a loop over `live.steps` has begun."""
-        self.item: object = None
-        """The item of the last step."""
-        self.epoch, self.epochs = 0, 1
-        self.outer: tuple[int, int] | None = None
-        """Number and count of epochs, where they are a loop of their own."""
-        self.meter = Meter(None, time.monotonic())
-        self.elapsed = 0.0
-        """Duration in seconds, known when it is over."""
+    state: str = "waiting"
+    reason: str = ""
+    stop_reason: str | None = None
+    done: int = 0
+    is_in_step: bool = False
+    was_left: bool = False
+    has_begun: bool = False
+    item: object = None
+    epoch: int = 0
+    epochs: int = 1
+    outer: tuple[int, int] | None = None
+    meter: Meter = field(default_factory=lambda: Meter(None, time.monotonic()))
+    elapsed: float = 0.0
 
     @property
     def step(self) -> int:

@@ -1,11 +1,13 @@
-"""Named arrays of whatever is trained: modules, native models of other frameworks, training states,
+"""Named arrays of trained objects: modules, native models of other frameworks, training states,
 functions, lists and dicts of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
+
+import jax
 
 from nbmodule.base.foreign import FRAMEWORKS_APART, framework_of
 from nbmodule.base.sockets import socket
@@ -13,7 +15,6 @@ from nbmodule.core.call.module import CoreModule
 from nbmodule.core.structure.walk import is_module
 
 Source = Callable[[], Mapping[str, Any]]
-MOST_LEVELS = 32
 
 
 def source_of(model: Any) -> Source | None:
@@ -21,13 +22,15 @@ def source_of(model: Any) -> Source | None:
 
     Example:
         >>> source_of({"g": {"w": 1.0}, "d": [2.0]})()
-        {'g.w': 1.0, 'd.0': 2.0}
+        {'d.0': 2.0, 'g.w': 1.0}
     """
     if model is None or framework_of(model) in FRAMEWORKS_APART:
         return None
     if is_function_of_state(model):
         return lambda: dict(named_arrays(model()))
-    return (lambda: dict(named_arrays(model))) if _is_nested(model) else None
+    is_nested = isinstance(model, (Mapping, list, tuple)) or _is_model(model)
+    has_arrays = is_nested or next(named_arrays(model), None) is not None
+    return (lambda: dict(named_arrays(model))) if has_arrays else None
 
 
 def trained_module(model: object) -> Any:
@@ -43,7 +46,7 @@ def trained_module(model: object) -> Any:
         return model
     if framework_of(model) is not None or not isinstance(model, (Mapping, list, tuple)):
         return None
-    parts = {str(key): trained_module(value) for key, value in _parts(model)}
+    parts = {str(key): trained_module(value) for key, value in _items(model)}
     modules = {name: module for name, module in parts.items() if module is not None}
     if not modules:
         return None
@@ -61,8 +64,7 @@ def named_objects(objects: object, prefix: str = "") -> Iterator[tuple[str, Any]
         ([('G', 1), ('D.0', 2)], [('', 3)])
     """
     if isinstance(objects, (Mapping, list, tuple)):
-        parts = objects.items() if isinstance(objects, Mapping) else enumerate(objects)
-        for key, value in parts:
+        for key, value in _items(objects):
             yield from named_objects(value, f"{prefix}.{key}" if prefix else str(key))
     elif objects is not None:
         yield prefix, objects
@@ -99,49 +101,34 @@ def why_not(model: object) -> str:
     )
 
 
-def named_arrays(tree: Any, prefix: str = "", level: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield arrays by dotted name."""
+def named_arrays(tree: Any) -> Iterator[tuple[str, Any]]:
+    """Yield arrays by dotted name; of a training state its `params`."""
     if framework_of(tree) is not None:
-        pairs: Any = socket("native_verb")("parameters", tree).items()
+        yield from socket("native_verb")("parameters", tree).items()
     elif hasattr(tree, "named_parameters"):
-        pairs = tree.named_parameters()
+        yield from tree.named_parameters()
+    elif _is_state(tree):
+        yield from named_arrays(tree.params)
     else:
-        yield from _below(tree, prefix, level)
-        return
-    for name, array in pairs:
-        yield f"{prefix}{name}", array
+        paths = jax.tree_util.tree_flatten_with_path(
+            tree, is_leaf=lambda part: _is_model(part) or _is_state(part)
+        )[0]
+        for path, part in paths:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            is_array = hasattr(part, "dtype") and hasattr(part, "shape")
+            if is_array or isinstance(part, (bool, int, float, complex)):
+                yield name or "parameters", part
+            elif part is not tree:
+                yield from ((f"{name}.{each}", array) for each, array in named_arrays(part))
 
 
-def _below(tree: object, prefix: str, level: int) -> Iterator[tuple[str, Any]]:
-    is_array = hasattr(tree, "dtype") and hasattr(tree, "shape")
-    if is_array or isinstance(tree, (bool, int, float, complex)):
-        yield prefix.removesuffix(".") or "parameters", tree
-    elif level < MOST_LEVELS:
-        for key, value in _parts(tree):
-            yield from named_arrays(value, f"{prefix}{key}.", level + 1)
+def _items(nested: Any) -> Iterable[tuple[Any, Any]]:
+    return nested.items() if isinstance(nested, Mapping) else enumerate(nested)
 
 
-def _parts(tree: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield what is nested in a value; a training state has `params`."""
-    if hasattr(tree, "params") and not isinstance(tree, Mapping):
-        yield from _parts(tree.params)
-    elif isinstance(tree, Mapping):
-        yield from tree.items()
-    elif isinstance(tree, (list, tuple)):
-        yield from zip(getattr(tree, "_fields", range(len(tree))), tree, strict=False)
-    elif not isinstance(tree, (str, bytes)) and hasattr(tree, "__dict__"):
-        import jax
-
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
-            if leaf is not tree:
-                yield jax.tree_util.keystr(path, simple=True, separator="."), leaf
+def _is_state(tree: object) -> bool:
+    return hasattr(tree, "params") and not isinstance(tree, Mapping)
 
 
 def _is_model(obj: object) -> bool:
     return framework_of(obj) is not None or hasattr(obj, "named_parameters")
-
-
-def _is_nested(model: object) -> bool:
-    if _is_model(model) or hasattr(model, "dtype"):
-        return True
-    return isinstance(model, (Mapping, list, tuple)) or next(_parts(model), None) is not None

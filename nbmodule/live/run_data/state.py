@@ -13,25 +13,27 @@ import subprocess
 import uuid
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nbmodule.base.curves import Curve, reduce_curve
 from nbmodule.base.format import count_noun, format_count, format_number, printable_repr
+from nbmodule.base.kinds import is_real
 from nbmodule.base.notebook import names_of_notebook, running_shell
 from nbmodule.base.trees import flat
 from nbmodule.core.numbers import random
 from nbmodule.core.structure.walk import is_module
-from nbmodule.errors import ArgumentTypeError
+from nbmodule.errors import ArgumentError, ArgumentTypeError
 from nbmodule.live.run_data.control import CommandQueue, Controls, Route
 from nbmodule.live.run_data.history import MOST_SERIES, History
-from nbmodule.live.run_data.messages import CaughtException, Messages, guard
-from nbmodule.live.run_data.progress import CostMeter, Progress, ScannedSteps, StepCount
+from nbmodule.live.run_data.messages import CaughtException, Messages, describe_caught
+from nbmodule.live.run_data.progress import CostMeter, ScannedSteps, StepCount
 from nbmodule.live.run_data.series import Outliers, is_training_loss
 from nbmodule.live.run_data.strips import Strips
 
+NONFINITE = ("stop", "warn", "ignore")
 _LONGEST = 300
 _COLUMNS = 200
 """Detail of a curve that is drawn pale."""
@@ -85,88 +87,103 @@ def reduced_curves(history: History, step: int = 0) -> dict[str, Curve]:
 
 
 # -- the run --
+@dataclass(eq=False, repr=False)
 class RunState:
     """The data of one run.
 
-    Args:
+    Attributes:
         name: Its title.
         model: The model; released when the run is over.
         optimizer: The optimizer, likewise.
         budget: Largest share of the time that watching may take.
-        nonfinite: What happens when a weight or the training loss is no longer finite.
+        nonfinite: The reaction to a weight or training loss that is not finite.
+        settings: Configuration of the run, kept in its journal.
+        tags: Words to find the run by.
+        run_id: Its identifier.
+        parent: Identifier of the run that this one continues; '' if none.
+        cell: Identifier of the notebook cell.
+        count: State and steps of its loop.
+        commands: Messages of pages and of code, which the loop acts on between two steps.
+        history: The logged values that have been computed.
+        drain: Moves logged values that are computed into the history.
+        scanned: The steps of an iteration that makes several.
+        controls: The values that a reader may change.
+        messages: Reports for the reader.
+        route: How a click reaches the loop; found when the run begins.
+        updates_per_second: Recent rate of messages to the pages.
+        watchers: Parts of `monitors` that measure the model; None until it is first watched, and
+            when it is to be watched anew.
+        examiner: Collects evidence for the rules of diagnosis; None where no step can be observed.
+        unwatched: Why the model is not watched; '' if there is no reason.
+        unsteered: Why the rate is not steered, likewise; None before that is known.
+        watched: Statistics per submodule over the steps, by quantity.
+        verdicts: Verdicts of the last judgment: a `Diagnosis`.
+        judged_until: When the run is judged again, on the monotonic clock.
+        cost: The cost of watching.
+        earlier: Earlier runs of this cell, and parts of this one that rewinds left behind.
+        tape: Recorded steps (`replay/tape.py`); None where nothing is kept.
+        outliers: Steps that stand out, likewise.
+        no_calls: Why no call of its steps is seen, and what to do.
+        alarmed: Quantities that were reported as not finite.
+        branches: The branches of the last `what_if`.
+
+    Raises:
+        ArgumentError: If an argument has an unknown value.
 
     Example:
         >>> run = RunState("digits")
         >>> run.history.add(1, {"loss": 0.5})
-        >>> run.step, run.history.loss.last, run.notes()
+        >>> run.count.step, run.history.loss.last, run.notes()
         (0, 0.5, [])
     """
 
-    def __init__(
-        self,
-        name: str,
-        *,
-        model: object = None,
-        optimizer: object = None,
-        budget: float = 0.02,
-        nonfinite: str = "stop",
-    ) -> None:
-        self.name, self.model, self.optimizer = name, model, optimizer
-        self.budget, self.nonfinite = float(budget), nonfinite
-        self._has_model = model is not None or optimizer is not None
-        self.run_id = uuid.uuid4().hex[:16]
-        self.settings: dict[str, Any] = {}
-        """Configuration of the run, kept in its journal."""
-        self.tags: tuple[str, ...] = ()
-        self.parent = ""
-        """Identifier of the run that this one continues; '' if none."""
-        self.cell = ""
-        """Identifier of the notebook cell."""
-        # counted and logged
-        self.count = StepCount()
-        self.commands = CommandQueue()
-        """Messages of pages and of code, which the loop acts on between two steps."""
-        self.history = History()
-        self.drain: Callable[[], object] = bool
-        """Moves logged values that are computed into the history."""
-        self.scanned = ScannedSteps()
-        # controls and reports
-        self.controls = Controls()
-        self.messages = Messages()
-        self.route = Route("none", "")
-        """How a click reaches the loop; found when the run begins."""
-        self.updates_per_second = 0.0
-        """Recent rate of messages to the pages."""
-        # measured of the model
-        self.watchers: list[Any] | None = None
-        """Parts of `monitors` that measure the model; None until it is first watched, and when it
-        is to be watched anew."""
-        self.examiner: Any = None
-        """Collects evidence for the rules of diagnosis; None where no step can be observed."""
-        self.unwatched = ""
-        """Why the model is not watched; '' if there is no reason."""
-        self.unsteered: str | None = None
-        """Why the rate is not steered, likewise; None before that is known."""
-        self.watched: dict[str, Strips] = {}
-        """Statistics per submodule over the steps, by quantity."""
-        self.verdicts: Any = ()
-        """Verdicts of the last judgment: a `Diagnosis`."""
-        self.judged_until = 0.0
-        """When the run is judged again, on the monotonic clock."""
-        # cost
-        self.cost = CostMeter()
-        # replay
-        self.earlier: list[Branch] = []
-        """Earlier runs of this cell, and parts of this one that rewinds left behind."""
-        self.tape: Any = None
-        """Recorded steps (`replay/tape.py`); None where nothing is kept."""
-        self.outliers: Outliers | None = None
-        self.no_calls = ""
-        """Why no call of its steps is seen, and what to do."""
+    name: str
+    _: KW_ONLY
+    model: Any = None
+    optimizer: Any = None
+    budget: float = 0.02
+    nonfinite: str = "stop"
+    settings: dict[str, Any] = field(default_factory=dict)
+    tags: tuple[str, ...] = ()
+    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:16])
+    parent: str = ""
+    cell: str = ""
+    count: StepCount = field(default_factory=StepCount)
+    commands: CommandQueue = field(default_factory=CommandQueue)
+    history: History = field(default_factory=History)
+    drain: Callable[[], object] = bool
+    scanned: ScannedSteps = field(default_factory=ScannedSteps)
+    controls: Controls = field(default_factory=Controls)
+    messages: Messages = field(default_factory=Messages)
+    route: Route = field(default_factory=Route)
+    updates_per_second: float = 0.0
+    watchers: list[Any] | None = None
+    examiner: Any = None
+    unwatched: str = ""
+    unsteered: str | None = None
+    watched: dict[str, Strips] = field(default_factory=dict)
+    verdicts: Any = ()
+    judged_until: float = 0.0
+    cost: CostMeter = field(default_factory=CostMeter)
+    earlier: list[Branch] = field(default_factory=list)
+    tape: Any = None
+    outliers: Outliers | None = None
+    no_calls: str = ""
+    alarmed: set[str] = field(default_factory=set)
+    branches: list[Branch] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ArgumentTypeError(f"name must be a str, got {type(self.name).__name__}.")
+        if not is_real(self.budget) or not 0 < self.budget <= 1:
+            expected = "budget must be a share above 0 and at most 1"
+            raise ArgumentError(f"{expected}, got {self.budget!r}.")
+        if self.nonfinite not in NONFINITE:
+            choices = ", ".join(NONFINITE)
+            raise ArgumentError(f"nonfinite must be one of {choices}, got {self.nonfinite!r}.")
+        self.budget = float(self.budget)
+        self._has_model = self.model is not None or self.optimizer is not None
         self._input_faults: dict[int, str] = {}
-        self.alarmed: set[str] = set()
-        """Quantities that were reported as not finite."""
-        self.branches: list[Branch] = []
 
     @property
     def share(self) -> float:
@@ -175,21 +192,6 @@ class RunState:
         at least.
         """
         return max(self.budget - self.cost.each_step_share, self.budget / 4) / 4
-
-    @property
-    def step(self) -> int:
-        """The step in progress, counted from 1; after the loop the number of steps made."""
-        return self.count.step
-
-    @property
-    def progress(self) -> Progress:
-        """State, steps, epochs, rate and remaining time."""
-        return self.count.progress
-
-    @property
-    def has_ended(self) -> bool:
-        """True if the run is over."""
-        return self.count.has_ended
 
     @property
     def kept_bytes(self) -> int:
@@ -229,10 +231,12 @@ class RunState:
         self, label: str, function: Callable[..., Any], *arguments: object
     ) -> tuple[Any, CaughtException | None]:
         """Call a function; return value and None, or None and the failure, which is reported."""
-        value, failure = guard(label, function, *arguments)
-        if failure is not None:
-            self.messages.add_failure(self.step, failure)
-        return value, failure
+        try:
+            return function(*arguments), None
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            failure = describe_caught(label, error)
+            self.messages.add_failure(self.count.step, failure)
+            return None, failure
 
     def sound_alarm(self, quantity: str, text: str) -> None:
         """Report once that a quantity is not finite; end the loop where that is wanted."""
@@ -308,6 +312,17 @@ def describe_settings(
     if seed[0] == 0:  # the first word of a key is 0 where `nb.seed` was given a whole number
         settings.setdefault("seed", int(seed[1]))
     return settings
+
+
+def checked_tags(tags: Any) -> tuple[str, ...]:
+    """Return the tags of a run.
+
+    Raises:
+        ArgumentTypeError: If they are no list of texts.
+    """
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise ArgumentTypeError(f"tags must be a list of str, got {tags!r}.")
+    return tuple(tags)
 
 
 def _plain(value: Any) -> Any:

@@ -18,7 +18,6 @@ import numpy as np
 from nbmodule.base.curves import Curve
 from nbmodule.base.format import format_count, printable_repr
 from nbmodule.base.notebook import running_cell_id, running_execution
-from nbmodule.base.trees import flat
 from nbmodule.base.whole_file import is_held, whole_file
 from nbmodule.core.variables.traceback import level_of_user_code
 from nbmodule.errors import (
@@ -27,17 +26,17 @@ from nbmodule.errors import (
     MissingDependencyError,
     NbModuleError,
 )
-from nbmodule.live.reporting.journal import (
-    NOTES,
-    folders_of,
-    journals_in,
-    read_records,
-    unpack_state,
-)
+from nbmodule.live.reporting.journal import NOTES, SNAPSHOT, folders_of, journals_in, read_records
 from nbmodule.live.run_data.epochs import EpochTable, epoch_table, times_of, when
 from nbmodule.live.run_data.history import History, load_extra
 from nbmodule.live.run_data.media import Media
-from nbmodule.live.run_data.state import Branch, RunState, notebook_cell, reduced_curves
+from nbmodule.live.run_data.state import (
+    Branch,
+    RunState,
+    checked_tags,
+    notebook_cell,
+    reduced_curves,
+)
 from nbmodule.live.run_data.strips import Sample, Strips
 
 if TYPE_CHECKING:
@@ -110,10 +109,10 @@ class RunRecord:
         if run is None:  # its `with` block was never left
             self.state = "died"
             return
-        progress, self.step, self.name = run.progress, run.step, run.name
+        progress, self.step, self.name = run.count.progress, run.count.step, run.name
         self._tags, self.parent, self.seen = run.tags, run.parent, time.time()
         self.beats = [(self.began, 0), (self.seen, self.step)]
-        if run.has_ended:
+        if run.count.has_ended:
             self.state, self.reason, self.ended = progress.state, progress.reason, str(progress)
             self._diagnosis = None
 
@@ -180,9 +179,7 @@ class RunRecord:
 
     @tags.setter
     def tags(self, words: Sequence[str]) -> None:
-        if isinstance(words, str) or not all(isinstance(word, str) for word in words):
-            raise ArgumentTypeError(f"tags must be a list of str, got {words!r}.")
-        self._write_note("tags", list(words))
+        self._write_note("tags", list(checked_tags(words)))
 
     @property
     def note(self) -> str:
@@ -440,21 +437,17 @@ class RecordedRun(RunRecord):
         `run.snapshot["model"]` has a dict for each, under the name it was given with.
 
         Raises:
-            FileFormatError: If it is damaged, or claims to be larger than 100 times its size and
-                256 MiB.
+            FileFormatError: If it is damaged.
         """
-        path = self.path.with_suffix(".npz")
+        path = self.path.with_suffix(SNAPSHOT)
         if not path.is_file():
             return None
         from nbmodule.files import read
 
-        arrays = flat(read(path).variables)
-        try:
-            return unpack_state({"/".join(chain): array for chain, array in arrays})
-        except FileFormatError:
-            raise
-        except (KeyError, ValueError, TypeError) as error:
-            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.") from error
+        contents = read(path)
+        if "step" not in (contents.metadata or ()):
+            raise FileFormatError(f"cannot load {path}: it is no snapshot of a run.")
+        return {"model": {}, "optimizer": {}, **contents.variables, **contents.metadata}
 
     def _read_notes(self) -> dict[str, Any]:
         """Return tags and note of this run; nothing where their file is missing or damaged."""

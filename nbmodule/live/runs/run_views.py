@@ -25,6 +25,7 @@ from nbmodule.base.kinds import is_real
 from nbmodule.base.version import __version__
 from nbmodule.live.reporting.payload import series_record
 from nbmodule.live.run_data.epochs import when
+from nbmodule.live.run_data.media import html_of_logged
 from nbmodule.live.runs.record import RunRecord
 from nbmodule.views import html_of
 from nbmodule.views.records.outline import Outline
@@ -253,8 +254,7 @@ def report_page(run: RunRecord) -> str:
     for name, items in run.history.media.items():
         newest = items[-1]
         title = f"{plain(name, 80)}, step {format_count(newest.step)}"
-        is_media = newest.kind == "media"
-        sections[title] = newest.value.html() if is_media else escape(plain(newest.value, 2000))
+        sections[title] = html_of_logged(newest.value)
     sections |= {
         "Model": run.model is not None and html_of(run.model),
         "Code of the cell": run.code and f"<pre>{escape(run.code)}</pre>",

@@ -85,7 +85,7 @@ class RunView {
     this.place = place;
     this.at = place.at;
     this.strips = new StripTable(boxes.strips, view, { opened, place, redraw, ask: (path, quantity) => this.ask(path, quantity) });
-    this.media = new MediaPanel(boxes.media, view);
+    this.media = new MediaPanel(boxes.media);
     this.slider();
     view.root.classList.add("nbm-run");
   }

@@ -232,12 +232,7 @@ export interface StripsData {
 
 export interface MediaEntry {
   step: number;
-  kind: "text" | "media" | "array" | "picture";
-  text: string;
   html: string;
-  picture: Picture;
-  size: [height: number, width: number];
-  rgb: string;
 }
 
 /** All of a run, or of its parts those that have changed. */

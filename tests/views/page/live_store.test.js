@@ -130,11 +130,11 @@ test("what is not finite is named", () => {
 });
 
 test("messages that repeat are counted in place, and logged things are joined by step", () => {
-  const run = openRun(record({ messages: [{ step: 1, kind: "error", text: "x", detail: "", times: 1, number: 1 }], media: [{ name: "text", n: 1, entries: [{ step: 1, kind: "text", text: "a" }] }] }));
+  const run = openRun(record({ messages: [{ step: 1, kind: "error", text: "x", detail: "", times: 1, number: 1 }], media: [{ name: "text", n: 1, entries: [{ step: 1, html: "a" }] }] }));
   addChanges(run, { messages: [{ step: 2, kind: "error", text: "x", detail: "", times: 2, number: 1 }, { step: 2, kind: "note", text: "y", detail: "", times: 1, number: 2 }] });
   assert.deepEqual(run.messages.map((m) => [m.text, m.times]), [["x", 2], ["y", 1]]);
-  addChanges(run, { media: [{ name: "text", n: 2, entries: [{ step: 1, kind: "text", text: "a2" }, { step: 5, kind: "text", text: "b" }] }] });
-  assert.deepEqual(run.media[0].entries.map((e) => e.text), ["a2", "b"]);
+  addChanges(run, { media: [{ name: "text", n: 2, entries: [{ step: 1, html: "a2" }, { step: 5, html: "b" }] }] });
+  assert.deepEqual(run.media[0].entries.map((e) => e.html), ["a2", "b"]);
 });
 
 test("a control that is moved on is one message, whose words change", () => {

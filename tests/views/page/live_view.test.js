@@ -43,7 +43,7 @@ function record(more = {}) {
       { name: "freeze head", kind: "toggle", value: false, group: "freeze", error: null },
     ],
     messages: [{ step: 5, kind: "error", text: "stop_when raised KeyError: 'x' (cell 3, line 2: h.x)", detail: "Traceback", times: 3 }],
-    media: [{ name: "sample", n: 2, entries: [{ step: 10, kind: "text", text: "first" }, { step: 20, kind: "text", text: "second" }] }],
+    media: [{ name: "sample", n: 2, entries: [{ step: 10, html: "<pre>first</pre>" }, { step: 20, html: "<pre>second</pre>" }] }],
     about: ["only weights are watched"],
     route: { kind: "pump", text: "buttons act between two steps" },
     cost: { share: 0.008, budget: 0.02, rate: 5 },
@@ -571,7 +571,7 @@ test("earlier runs can be cleared here and in the kernel", () => {
 
 test("texts of a model are never taken for markup", () => {
   const name = "<img src=x onerror=alert(1)>";
-  live(record({ title: [name], series: [series(name, name, "train", [1], [1])], media: [{ name, n: 1, entries: [{ step: 1, kind: "text", text: name }] }], controls: [{ name, kind: "toggle", value: true, group: "", error: null }] }));
+  live(record({ title: [name], series: [series(name, name, "train", [1], [1])], media: [{ name, n: 1, entries: [{ step: 1, html: "" }] }], controls: [{ name, kind: "toggle", value: true, group: "", error: null }] }));
   assert.equal($("img"), null);
   assert.ok($(".nbm-run-media").textContent.includes(name));
 });
