@@ -247,6 +247,8 @@ def test_the_table_per_epoch_has_means_of_training_and_marks_the_best(folder):
     assert [row["step"] for row in table.rows] == [10, 20, 30, 40]
     assert table.best == {"loss": 3, "val_loss": 3, "val_accuracy": 3}
     assert repr(table).splitlines()[-1].count("*") == 3
+    run.beats = [(100.0, 0), (140.0, 40)]
+    assert [row["seconds"] for row in run.epochs().rows] == [10.0] * 4
 
 
 def test_a_report_is_one_page_without_requests(folder):
