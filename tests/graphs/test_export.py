@@ -36,8 +36,10 @@ def test_text_formats_need_no_graphviz(graph, tmp_path, monkeypatch, ending):
 
 @needs_dot
 @pytest.mark.parametrize(("ending", "magic"), [(".png", b"\x89PNG"), (".pdf", b"%PDF")])
-def test_graphviz_draws_pictures(graph, tmp_path, ending, magic):
-    assert graph.save(tmp_path / f"graph{ending}").read_bytes().startswith(magic)
+def test_graphviz_draws_pictures_and_knows_all_colors(graph, tmp_path, capfd, ending, magic):
+    picture = graph.save(tmp_path / f"graph{ending}", depth=5)
+    assert picture.read_bytes().startswith(magic)
+    assert capfd.readouterr().err == ""  # Graphviz draws a color that it does not know in black
 
 
 def test_graphviz_never_gets_more_than_two_hundred_boxes(tmp_path, monkeypatch):

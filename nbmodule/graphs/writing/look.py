@@ -15,7 +15,7 @@ LOW, HIGH = (245, 248, 252), (92, 152, 214)  # dark text reads well on both ends
 PAINT = {
     "group": ("#e6edf7", "#7d96b8"),
     "function": ("#eef0f2", "#8b97a7"),
-    "operation": ("#fff", "#b3bcc8"),
+    "operation": ("#ffffff", "#b3bcc8"),
     "pill": ("#f4efe2", "#b9a876"),
     "end": ("#eaf3ec", "#7fa88b"),
     "failure": ("#fdeceb", "#c4302b"),
