@@ -14,7 +14,7 @@ import nbmodule as nb
 from nbmodule.views.arrays.pictures import picture_of
 from nbmodule.views.arrays.values import statistics_of
 from nbmodule.views.panels.figures import bytes_of
-from nbmodule.views.records.records import ArrayCard, Note, VariableRow, VariableTree
+from nbmodule.views.records.records import ArrayCard, VariableRow, VariableTree
 from nbmodule.views.renderers.drawing import palette
 
 
@@ -116,8 +116,8 @@ def test_plot_names_the_reason_where_nothing_can_be_drawn(tmp_path):
     assert not list(tmp_path.iterdir())
     with pytest.raises(nb.ArgumentError, match="nothing to draw of float32.*: deleted"):
         nb.plot(ArrayCard("", (3,), "float32", 12, error="deleted"))
-    with pytest.raises(nb.ArgumentTypeError, match="there is no figure of Note"):
-        nb.plot(Note("x", "y"))
+    with pytest.raises(nb.ArgumentTypeError, match="there is no figure of Linear; nb.show"):
+        nb.plot(nb.Linear(2, 2))
     with pytest.raises(nb.ArgumentError, match="nothing was logged"):
         nb.LossCurve(display=False).plot()
 

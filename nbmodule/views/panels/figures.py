@@ -94,6 +94,11 @@ def plot(
         )
     record = value if isinstance(value, Picture) else record_for(value)
     record = record.calls if isinstance(record, Panel) else record
+    if draw_record.dispatch(type(record)) is draw_record.dispatch(object):
+        raise ArgumentTypeError(
+            f"there is no figure of {type(value).__name__}; nb.show(x) shows it, and a graph has "
+            "save()."
+        )
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -126,10 +131,7 @@ def bytes_of(figure: Figure, suffix: str, dpi: int = 150) -> bytes:
 @functools.singledispatch
 def draw_record(record: object, figure: Figure) -> None:
     """Draw one kind of record into an empty figure."""
-    kind = type(record).__name__.removesuffix("Record")
-    raise ArgumentTypeError(
-        f"there is no figure of {kind}; nb.show(x) shows it, and a graph has save()."
-    )
+    raise NotImplementedError
 
 
 # -- figures --
