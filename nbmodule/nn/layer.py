@@ -59,8 +59,9 @@ class _LayerSignature(ConstructorSignature):
 class Layer(Module):
     """A module of the library. In `v`, its `weight` and `bias` are `w` and `b`.
 
-    The docstring of a base of several layers is a template, see `documented`: each layer whose
-    docstring has no example gets it, with its name, its `_words`, and its title, body and source.
+    The docstring of a base of several layers is a template, see `documented`: each layer of
+    `nbmodule.nn` whose docstring has no example gets it, with its name, its `_words`, and its
+    title, body and source.
     """
 
     _short_names = {"weight": "w", "bias": "b"}
@@ -86,7 +87,7 @@ class Layer(Module):
         if "$name" in doc:
             cls._template, cls.__doc__ = doc, None
         elif is_public and "Example:" not in doc and hasattr(cls, "_template"):
-            if migration.is_ours(cls):
+            if cls.__module__.startswith("nbmodule.nn."):
                 words = _parts_of(doc) | cls._words
                 cls.__doc__ = documented(cls._template, cls.__name__, cls._axes, **words)
 

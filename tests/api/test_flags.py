@@ -42,7 +42,7 @@ def test_a_flag_is_true_or_false(place, name, value, model, tmp_path, monkeypatc
 
 def test_an_unknown_option_of_a_graph_names_the_nearest(model, tmp_path):
     graph = nb.graph(model, X)
-    said = 'no option "with_edge_label". Did you mean "with_edge_labels"'
+    said = 'no option "with_edge_label"; the closest name is "with_edge_labels"'
     for draw in (graph.drawn, functools.partial(graph.save, tmp_path / "a.txt")):
         with pytest.raises(nb.ArgumentTypeError, match=said):
             draw(with_edge_label=False)
