@@ -40,7 +40,7 @@ class Task(NamedTuple):
     Attributes:
         submission: The notebook, and its student.
         original: Cells of the notebook that was handed out, with the checks that count.
-        limits: What the notebook may use.
+        limits: Of time, memory, output, disk, connections and processes.
         hidden: Files and folders that it may not read.
         user: Number of the user that runs it; None for the present one.
     """

@@ -232,7 +232,7 @@ class _Transform(FunctionLayer):
     """$title.
 
     Args:
-        axis: Axis along which is transformed.
+        ${type}axis: Axis along which is transformed.
         n: Number of values that are taken, or made; by default as many as the axis holds.
         norm: `backward`, `ortho` or `forward`, as in the function.
 
@@ -245,7 +245,7 @@ class _Transform(FunctionLayer):
     Source: $source
     """
 
-    _words: ClassVar[dict[str, str]] = {"shape": "(5, 6)"}
+    _words: ClassVar[dict[str, str]] = {"shape": "(5, 6)", "type": ""}
 
 
 class FFT(_Transform):
@@ -272,7 +272,7 @@ class RFFT(_Transform):
     Source: as `nb.fft`.
     """
 
-    _function, _words = staticmethod(F.rfft), {"shape": "(5, 4)"}
+    _function, _words = staticmethod(F.rfft), _Transform._words | {"shape": "(5, 4)"}
 
 
 class IRFFT(_Transform):
@@ -281,38 +281,29 @@ class IRFFT(_Transform):
     Source: as `nb.fft`.
     """
 
-    _function, _words = staticmethod(F.irfft), {"shape": "(5, 10)"}
+    _function, _words = staticmethod(F.irfft), _Transform._words | {"shape": "(5, 10)"}
 
 
 class _Cosine(_Transform):
-    """$title.
-
-    Args:
-        type: 1, 2, 3 or 4.
-        axis: Axis along which is transformed.
-        n: Number of values that are taken, or made; by default as many as the axis holds.
-        norm: `backward`, `ortho` or `forward`, as in the function.
-
-    Example:
-        >>> import jax.numpy as jnp
-        >>> from nbmodule.nn.linear import $name
-        >>> $name()(jnp.ones((5, 6))).shape
-        (5, 6)
-
-    Source: Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.
-    """
+    _words = _Transform._words | {"type": "type: 1, 2, 3 or 4.\n        "}
 
     def __init__(self, type: int = 2, **options: Any) -> None:
         self._store(type=type, **options)
 
 
 class DCT(_Cosine):
-    """The discrete cosine transform of type I to IV along an axis."""
+    """The discrete cosine transform of type I to IV along an axis.
+
+    Source: Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.
+    """
 
     _function = staticmethod(F.dct)
 
 
 class IDCT(_Cosine):
-    """The inverse of the discrete cosine transform of that type."""
+    """The inverse of the discrete cosine transform of that type.
+
+    Source: Ahmed, Natarajan and Rao (1974), doi:10.1109/T-C.1974.223784.
+    """
 
     _function = staticmethod(F.idct)

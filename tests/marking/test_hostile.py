@@ -16,7 +16,7 @@ from tests.marking.notebooks import notebook
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="the system that tells of processes")
 
-# What a cell tries, and the version of Landlock that refuses it; 0 if it may. Seccomp is older.
+# Attempts of a cell, with the version of Landlock that refuses them; 0 if allowed. Seccomp is older.
 TRIES = {
     "open({neighbor!r}).read()": 1,
     "open({link!r}).read()": 1,

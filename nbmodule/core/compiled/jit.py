@@ -386,8 +386,9 @@ class Jit(Generic[P, R]):
         if is_new and not any(map(_is_local, job.captured)):
             self._add(job, inner, inside=True)
         if now.frame is not None:
-            # JAX may have the trace of an entry, so that no Python runs.
-            called = job.called if entry is None else entry.called([*call.objects, *first])
+            called = job.called
+            if entry is not None and not called:  # JAX may have had the trace: no Python has run
+                called = entry.called([*call.objects, *first])
             now.frame.add_called(called)
         return result, job.variables
 
